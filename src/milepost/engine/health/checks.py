@@ -185,7 +185,7 @@ def _silent(run: CheckRun) -> tuple[str, str] | None:
     """What is known of a process that was heard lately and has not said that it stopped, and what to do; None: there is none."""
     gone = set(run.ctx.ledger.dead_workers())
     for process in processes(run.ctx):
-        if not process.stopped and process.holder not in gone and run.now - process.seen_at <= UNSURE_MS:
+        if not process.stopped and process.holder not in gone and run.now - process.seen_at < UNSURE_MS:
             heard = run.watch.when(process.seen_at)
             what = f"it is not known whether {process.holder} is running: last heartbeat {heard}, and it has not said that it stopped"
             return what, "it has died, or its machine's clock is behind: look there, and start 'milepost up' if it is gone"
