@@ -99,6 +99,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/api/v1/acts/{id}": {"/api/v1/acts/cancel-one": ['"verb":"cancel"', '"done":1']},
     "/api/v1/events": {"/api/v1/events": ["parcels/gone/2/cancelled"]},
     "/api/v1/subscribers": {"/api/v1/subscribers": ['"name":"office"', '"behind":0']},
+    "/api/v1/subscribers/{name}/parked": {"/api/v1/subscribers/office/parked": ['"parked":[]']},
     "/api/v1/quarantine": {"/api/v1/quarantine": ["what is this?", '"kind":"message"']},
     "/api/v1/processes": {"/api/v1/processes": ['"stopped":true', "relay-office"]},
     "/api/v1/doctor": {

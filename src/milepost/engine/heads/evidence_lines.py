@@ -17,18 +17,30 @@ from milepost.evidence.signing import Signer
 
 
 def first_line(
-    ctx: Context, route: str, version: str, choice: dict[str, Any], view: str | None = None, signer: Signer | None = None
+    ctx: Context,
+    route: str,
+    version: str,
+    choice: dict[str, Any],
+    view: str | None = None,
+    signer: Signer | None = None,
+    *,
+    sees_all: bool = True,
 ) -> dict[str, Any]:
-    """Header of an evidence file. `version` is Milepost's; `choice` the filters of the export, empty for all items of the route."""
+    """Header of an evidence file. `version` is Milepost's; `choice` the filters of the export, empty for all items of the route. It names the
+    newest line of the ledger, unless the caller does not see all routes: that line may be of another one."""
     plan = ctx.plans.get(route)
     media = {} if plan is None else {stage.name: stage.medium for stage in plan.stages if stage.medium is not None}
     fields = () if plan is None else key_fields(ctx, route)
-    place = ctx.ledger.last_seq()
-    written = ctx.ledger.feed(place - 1, 1) if place else []
-    newest = NewestLine(place, iso(written[0].line.at) if written else None)
+    newest = _newest_line(ctx) if sees_all else None
     made_at = iso(ctx.clock.now()) or ""
     follow_up = None if plan is None or plan.route.follow_up is None else plan.route.follow_up.target.name
     return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media, newest=newest, follow_up=follow_up)
+
+
+def _newest_line(ctx: Context) -> NewestLine:
+    place = ctx.ledger.last_seq()
+    written = ctx.ledger.feed(place - 1, 1) if place else []
+    return NewestLine(place, iso(written[0].line.at) if written else None)
 
 
 def entries(

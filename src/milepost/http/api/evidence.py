@@ -29,7 +29,7 @@ def evidence(state: ServerState, call: Call) -> Answer:
     """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE` checks them without the ledger and without
     a network. The file is not signed: the signing key is available only on a machine with access to the ledger (`--sign`). For an item
     whose row has left, the file holds the kept evidence, or the seal; earlier lives of the key follow it. If the kept evidence is lost, the
-    call fails."""
+    call fails. For a key that sees all routes, the file names the newest line of the ledger."""
     from milepost import __version__
 
     plan, key = state.plan(call), call.path["key"]
@@ -39,7 +39,7 @@ def evidence(state: ServerState, call: Call) -> Answer:
     lost = next((found.lost for found in records if found.lost), "")
     if lost:
         raise LedgerDamaged(f"{plan.name}/{key}: {lost}")
-    first = first_line(state.ctx, plan.name, __version__, {"keys": [key]})
+    first = first_line(state.ctx, plan.name, __version__, {"keys": [key]}, sees_all=call.caller.routes is None)
     out = io.BytesIO()
     write_file(out, first, entries(state.ctx, records, None, []), None)
     return Answer(Response(out.getvalue(), media_type="text/plain", headers=attachment(file_name(plan.name, key))))
