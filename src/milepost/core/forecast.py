@@ -187,7 +187,8 @@ def _some(waits: Sequence[Wait]) -> tuple[Wait, ...]:
 
 # The forecast ---------------------------------------------------------------------------------------------------------
 class _Group:
-    """Items that move, up to the next stage that nothing gets through. `ahead` counts the others with them, which need their turn too."""
+    """Items that move, up to the next stage that nothing gets through. `ahead` counts the others with them, which need their turn too;
+    others at stages before the first of these items come after them."""
 
     def __init__(self) -> None:
         self.moving = self.ahead = 0
@@ -199,9 +200,9 @@ class _Group:
 
     def add(self, load: StageLoad, others: int, pace: StagePace | None) -> None:
         self.moving += load.moving
-        self.ahead += load.moving + others
         if not self.moving:
             return
+        self.ahead += load.moving + others
         uncounted = [wait for wait in load.waits if wait.n is None]
         if uncounted:
             what = "paused" if uncounted[0].what is WaitFor.PAUSE else "held back by their breakers"
