@@ -338,3 +338,16 @@ def test_items_are_set_for_another_time_in_bulk(world: World) -> None:
         act(world.ctx, "reschedule", ROUTE, keys=["a"], **SIGNED)
     with pytest.raises(UsageError, match="must be a time"):
         act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="tomorrow", **SIGNED)
+
+
+# Ids of acts ----------------------------------------------------------------------------------------------------------
+def test_the_id_of_a_replacement_is_refused_with_another_option(world: World) -> None:
+    finished(world, "a")
+    replacement: dict[str, Any] = {"keys": ["a"], "content": {"id": "a", "weight": 9}, **SIGNED}
+    first = act(world.ctx, "replace", ROUTE, act_id="act-1", **replacement)
+    assert first.refused == [("a", "it is COMPLETED; to run it again with other content, add rerun")]
+    with pytest.raises(ActConflict, match="other items or options"):
+        act(world.ctx, "replace", ROUTE, act_id="act-1", rerun=True, **replacement)
+    assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
+    assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
+    assert world.reasons("a").count(Reason.REPLACED) == 1

@@ -117,6 +117,7 @@ def act(
         "not_before": iso(starts_at),
         "content": None if new is None else new.digest.hex(),
         "here": here or None,
+        "rerun": rerun or None,
         "force": force or None,
     }
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
