@@ -351,3 +351,15 @@ def test_the_id_of_a_replacement_is_refused_with_another_option(world: World) ->
     assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
     assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
     assert world.reasons("a").count(Reason.REPLACED) == 1
+
+
+def test_a_span_in_the_repeat_of_a_reschedule_counts_from_the_first_call(world: World) -> None:
+    world.add("a", "b")
+    world.clock.advance("1m")
+    ask: dict[str, Any] = {"keys": ["a", "b"], "act_id": "act-1", **SIGNED}
+    first = act(world.ctx, "reschedule", ROUTE, not_before="2h", **ask)
+    assert first.done == 2
+    world.clock.advance("1m")
+    assert act(world.ctx, "reschedule", ROUTE, not_before="2h", **ask) == first
+    with pytest.raises(ActConflict, match="other items or options"):
+        act(world.ctx, "reschedule", ROUTE, not_before="3h", **ask)
