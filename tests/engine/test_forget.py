@@ -269,6 +269,16 @@ def test_documents_that_name_the_key_or_repeat_an_error_are_cleaned_and_others_a
     assert acts["forget"].filter == {"key": report.name, "lives": [0]}
 
 
+@pytest.mark.parametrize("key", ["release", ROUTE, "ops"])
+def test_a_key_that_is_also_a_verb_a_route_or_a_name_changes_no_act(archive: Scene, key: str) -> None:
+    archive.bring(key, **DAMAGED)
+    record(archive.ctx, "release", ROUTE, "ops", "tidy", {"subscriber": "ear", "key": key})
+    report = forgotten(archive, key)
+    [act_before] = [one for one in all_acts(archive.ctx) if one.reason == "tidy"]
+    assert (act_before.verb, act_before.route, act_before.by) == ("release", ROUTE, "ops")
+    assert act_before.filter["key"] == report.name
+
+
 def test_a_stored_list_with_the_key_is_named(archive: Scene, tmp_path: Path) -> None:
     for name, keys in (("march", [KEY, "a"]), ("april", ["a", "b"])):
         (tmp_path / f"{name}.txt").write_text("\n".join(keys))

@@ -31,6 +31,11 @@ from milepost.ports.retention import ForgetRequest, not_ended
 
 SEARCHED = (kinds.ACT, kinds.ALERT, kinds.BREAKER, kinds.BACK_FILL, kinds.HOLD, kinds.APPLICATION, kinds.TALLY)
 """Kinds of documents that may name a key, or repeat the text of an error."""
+OF_APPLICATIONS = (kinds.APPLICATION, kinds.TALLY)
+NAMES_NO_KEY = frozenset(
+    ("id", "kind", "verb", "act", "by", "to", "rule", "route", "routes", "stage", "stages", "status", "statuses", "subscriber", "pace")
+)
+"""Fields of Milepost's own documents that have no key and no error in them, although their text may be equal to a key."""
 CUTS = (300, 500)
 """Lengths to which documents cut the text of an error."""
 ELSEWHERE = (
@@ -215,8 +220,9 @@ def _drop_parked(ctx: Context, route: str, key: str) -> int:
 
 def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]) -> bool:
     """Replace these texts in one document; another process may write it at the same time."""
+    spared = frozenset[str]() if kind in OF_APPLICATIONS else NAMES_NO_KEY
     while (document := ctx.ledger.read_one(kind, name)) is not None:
-        cleaned = _with_texts(document.value, texts)
+        cleaned = _with_texts(document.value, texts, spared)
         if cleaned == document.value:
             return False
         if ctx.ledger.write(kind, name, cleaned, expect=document.version):
@@ -224,11 +230,11 @@ def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]
     return False
 
 
-def _with_texts(value: Any, texts: Mapping[str, str]) -> Any:
+def _with_texts(value: Any, texts: Mapping[str, str], spared: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _with_texts(inner, texts) for name, inner in value.items()}
+        return {name: inner if name in spared else _with_texts(inner, texts, spared) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_with_texts(inner, texts) for inner in value]
+        return [_with_texts(inner, texts, spared) for inner in value]
     return texts.get(value, value) if isinstance(value, str) else value
 
 
