@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from milepost.core.errors import ActRefused, LedgerDamaged, NotFound, UsageError
+from milepost.core.errors import ActRefused, LedgerDamaged, LedgerError, MilepostError, NotFound, UsageError
 from milepost.core.forgetting import REMOVED_TEXT, readable_name
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
@@ -31,6 +31,11 @@ from milepost.ports.retention import ForgetRequest, not_ended
 
 SEARCHED = (kinds.ACT, kinds.ALERT, kinds.BREAKER, kinds.BACK_FILL, kinds.HOLD, kinds.APPLICATION, kinds.TALLY)
 """Kinds of documents that may name a key, or repeat the text of an error."""
+OF_APPLICATIONS = (kinds.APPLICATION, kinds.TALLY)
+NAMES_NO_KEY = frozenset(
+    ("id", "kind", "verb", "act", "by", "to", "rule", "route", "routes", "stage", "stages", "status", "statuses", "subscriber", "pace")
+)
+"""Fields of Milepost's own documents that have no key and no error in them, although their text may be equal to a key."""
 CUTS = (300, 500)
 """Lengths to which documents cut the text of an error."""
 ELSEWHERE = (
@@ -120,7 +125,9 @@ def _ended(ctx: Context, route: str, key: str) -> KnownKey:
 def _about(ctx: Context, route: str, key: str, known: KnownKey, name: str) -> dict[str, Any]:
     """What the act records: the name, and all lives of the key, latest first, so that a repeat finds the kept evidence of each."""
     earlier = [life_before(found) for found in ([] if known.forgotten else records_of(ctx, route, key))]
-    return {"key": name, "lives": [known.life, *(life for life in earlier if life is not None)]}
+    # The first life last: a lost record of a later one does not name it.
+    lives = [known.life, *(life for life in earlier if life is not None), 0]
+    return {"key": name, "lives": list(dict.fromkeys(lives))}
 
 
 def _begun(ctx: Context, route: str, name: str) -> Act | None:
@@ -152,19 +159,36 @@ def _errors(lines: list[HistoryEntry]) -> frozenset[str]:
 # Kept evidence ---------------------------------------------------------------------------------------------------------
 def _empty_evidence(ctx: Context, route: str, key: str, name: str, act: Act) -> int:
     """Put a record without content in the place of each kept record of the key; returns how many there were. A route that keeps evidence
-    also gets one for an item that still had its row."""
-    lives, done = act.filter["lives"], 0
-    for place, life in enumerate(lives):
-        whole = read_record(ctx, route, key, life)
-        if ctx.plan(route).route.evidence and read_record(ctx, route, name, life) is None:
-            earlier = lives[place + 1] if place + 1 < len(lives) else None
-            found = _without_content(ctx, route, key, name, whole, act)
+    also gets one for an item that still had its row. A record that is damaged goes too: what can still be read of it is content."""
+    lives: list[int] = act.filter["lives"]
+    if ctx.plan(route).route.evidence:
+        _write_without_content(ctx, route, key, name, act)
+    kept = [life for life in lives if _kept(ctx, route, key, life)[0]]
+    for life in kept:
+        ctx.blobs.remove(blob_name(route, key, life))
+    return len(kept)
+
+
+def _write_without_content(ctx: Context, route: str, key: str, name: str, act: Act) -> None:
+    """Write a record without content for the latest life of the key, and for each earlier one that has a readable record."""
+    latest, *before = act.filter["lives"]
+    lives = [latest, *(life for life in before if _kept(ctx, route, key, life)[1] or _kept(ctx, route, name, life)[1])]
+    for life, earlier in zip(lives, [*lives[1:], None], strict=True):
+        if _kept(ctx, route, name, life)[1] is None:
+            found = _without_content(ctx, route, key, name, _kept(ctx, route, key, life)[1], act)
             body = canonical_json({"record": found.record, "place": found.place, "earlier": earlier})
             ctx.blobs.write(blob_name(route, name, life), [body])
-        if whole is not None:
-            ctx.blobs.remove(blob_name(route, key, life))
-            done += 1
-    return done
+
+
+def _kept(ctx: Context, route: str, key: str, life: int) -> tuple[bool, FoundRecord | None]:
+    """Whether a record of this life was kept, and the record; None if it is damaged."""
+    try:
+        found = read_record(ctx, route, key, life)
+    except LedgerError:
+        raise
+    except MilepostError:
+        return True, None
+    return found is not None, found
 
 
 def _without_content(ctx: Context, route: str, key: str, name: str, whole: FoundRecord | None, act: Act) -> FoundRecord:
@@ -196,8 +220,9 @@ def _drop_parked(ctx: Context, route: str, key: str) -> int:
 
 def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]) -> bool:
     """Replace these texts in one document; another process may write it at the same time."""
+    spared = frozenset[str]() if kind in OF_APPLICATIONS else NAMES_NO_KEY
     while (document := ctx.ledger.read_one(kind, name)) is not None:
-        cleaned = _with_texts(document.value, texts)
+        cleaned = _with_texts(document.value, texts, spared)
         if cleaned == document.value:
             return False
         if ctx.ledger.write(kind, name, cleaned, expect=document.version):
@@ -205,11 +230,11 @@ def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]
     return False
 
 
-def _with_texts(value: Any, texts: Mapping[str, str]) -> Any:
+def _with_texts(value: Any, texts: Mapping[str, str], spared: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _with_texts(inner, texts) for name, inner in value.items()}
+        return {name: inner if name in spared else _with_texts(inner, texts, spared) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_with_texts(inner, texts) for inner in value]
+        return [_with_texts(inner, texts, spared) for inner in value]
     return texts.get(value, value) if isinstance(value, str) else value
 
 
