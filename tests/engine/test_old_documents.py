@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.engine.world import ROUTE, World
 
+from milepost.core.outcome import Reject
 from milepost.core.status import Status
 from milepost.engine import old_documents
 from milepost.engine.act_log import all_acts, record
@@ -13,6 +14,7 @@ from milepost.engine.health.doctor import doctor
 from milepost.engine.old_documents import ACT_AGE_MS, ACTS, DAY_MS, PROCESSES, RECENT_MS, old_acts, old_processes, remove_old_acts
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
+from milepost.engine.retention import prune
 from milepost.ports.documents import ACT, PROCESS, Act, Process
 from milepost.ports.items import Query
 
@@ -63,6 +65,19 @@ def test_the_resender_removes_old_acts_once_an_hour_some_at_a_time(world: World,
     world.clock.advance("401d")
     assert not remove_old_acts(world.ctx)
     assert doctor(world.ctx).findings
+
+
+def test_pruned_failed_items_stay_explained_when_old_acts_leave(world: World) -> None:
+    """Doctor names failed items that have left without an operator's decision."""
+    for key in ("p1", "p2"):
+        world.add(key)
+        world.work("weigh", Reject("no such parcel"))
+        world.clock.advance("2d")
+        assert prune(world.ctx, ROUTE, DAY_MS, statuses=frozenset({Status.REJECTED}), by="ops", reason="dealt with").items == 1
+        world.clock.advance("401d")
+    assert not remove_old_acts(world.ctx)
+    assert [one.filter["statuses"] for one in all_acts(world.ctx, verb="prune")] == [["REJECTED"]], "the latest says the same as both"
+    assert "failed" not in {finding.about for finding in doctor(world.ctx).findings}
 
 
 def test_a_repeat_of_a_recent_act_gets_its_first_answer_after_the_upkeep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

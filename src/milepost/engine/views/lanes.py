@@ -56,11 +56,13 @@ def count_waiting(ctx: Context, route: str, stage: str | None, lane: str | None)
     counts = ctx.ledger.lane_counts(route, ctx.clock.now())
     if counts is None:
         return None
-    n = sum(one.waiting for one in counts if stage in (None, one.stage) and lane in (None, one.lane))
+    n = sum(one.waiting for one in counts if stage in (None, one.stage) and lane in (None, *lanes_above(one.lane)))
     if n or lane is None or stage is None:
         return WaitingCount(n, [])
     # Lanes of the stages before, too: their items may come here.
-    known = {one.lane for one in counts if one.lane} | {name for name in ctx.plan(route).by_name[stage].lanes if name}
+    known = {name for one in counts for name in lanes_above(one.lane) if name} | {
+        name for name in ctx.plan(route).by_name[stage].lanes if name
+    }
     if lane in known:
         return WaitingCount(0, [])
     return WaitingCount(0, get_close_matches(lane, sorted(known), NEAR, NEAR_ENOUGH))
