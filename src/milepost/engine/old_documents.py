@@ -18,14 +18,22 @@ AT_ONCE = 500
 
 
 def old_acts(acts: Mapping[str, Act], now: int) -> list[str]:
-    """The ids of the finished acts that may leave, the oldest first. An act that has not finished stays: it can be continued."""
+    """The ids of the finished acts that may leave, the oldest first. An act that has not finished stays: it can be continued. The latest `prune` of
+    a route and its statuses stays: it says why failed items have left."""
+    explaining = _latest_prunes(acts)
     finished = sorted((act.finished_at, act_id) for act_id, act in acts.items() if act.finished_at is not None)
     surplus = max(0, len(finished) - ACTS)
     return [
         act_id
         for place, (finished_at, act_id) in enumerate(finished)
-        if finished_at < now - ACT_AGE_MS or (place < surplus and finished_at < now - RECENT_MS)
+        if act_id not in explaining and (finished_at < now - ACT_AGE_MS or (place < surplus and finished_at < now - RECENT_MS))
     ]
+
+
+def _latest_prunes(acts: Mapping[str, Act]) -> set[str]:
+    """The id of the latest finished `prune` of each route and each set of statuses."""
+    prunes = [(act.started_at, act_id) for act_id, act in acts.items() if act.verb == "prune" and act.finished_at is not None]
+    return set({(acts[act_id].route, tuple(acts[act_id].filter.get("statuses", ()))): act_id for _, act_id in sorted(prunes)}.values())
 
 
 def old_processes(processes: Mapping[str, Process], now: int) -> list[str]:
