@@ -249,7 +249,7 @@ def test_a_parked_event_goes_with_its_error(scene: Scene) -> None:
     report = forgotten(scene)
     assert (report.undelivered, report.documents) == ({"ear": 3}, 1)
     assert not parked_for(scene.ctx, "ear")
-    relay.run_once()
+    assert relay.run_once().parked == 0
     assert ear.of(KEY) == []
 
 

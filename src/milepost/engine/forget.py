@@ -17,6 +17,7 @@ from milepost.engine.act_log import all_acts, enter, finish, signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors
+from milepost.engine.events.parked_events import note_change
 from milepost.engine.evidence import FoundRecord, evidence_of, life_before, read_record, records_of
 from milepost.engine.forgotten_names import make_secret, name_of
 from milepost.engine.heads.route import ROUTE as HEADS
@@ -212,9 +213,13 @@ def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: froz
 
 def _drop_parked(ctx: Context, route: str, key: str) -> int:
     """Remove what is parked for the item; returns how many documents that were."""
-    found = [name for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)]
+    found = {
+        name: parked for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)
+    }
     for name in found:
         ctx.ledger.write(kinds.PARKED, name, None)
+    for subscriber in {parked.subscriber for parked in found.values()}:
+        note_change(ctx, subscriber)
     return len(found)
 
 
