@@ -32,6 +32,8 @@ from milepost.ports.retention import ForgetRequest, not_ended
 
 SEARCHED = (kinds.ACT, kinds.ALERT, kinds.BREAKER, kinds.BACK_FILL, kinds.HOLD, kinds.APPLICATION, kinds.TALLY)
 """Kinds of documents that may name a key, or repeat the text of an error."""
+NAMED = (*SEARCHED, kinds.CURSOR, kinds.PROCESS)
+"""Kinds of documents that are searched for what stays. Cursors and processes are not changed here: they are written all the time, and soon again."""
 OF_APPLICATIONS = (kinds.APPLICATION, kinds.TALLY)
 NAMES_NO_KEY = frozenset(
     ("id", "kind", "verb", "act", "by", "to", "rule", "route", "routes", "stage", "stages", "status", "statuses", "subscriber", "pace")
@@ -251,7 +253,7 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey) -> list[str]:
         for record in lists(ctx, route)
         if _lists_key(ctx, record.keys_blob, key)
     ]
-    for kind in SEARCHED:
+    for kind in NAMED:
         for name, document in ctx.ledger.read(kind).items():
             if key in name or key in canonical_json(document.value).decode(errors="replace"):
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
