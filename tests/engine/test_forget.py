@@ -31,6 +31,7 @@ from milepost.engine.views.story import story
 from milepost.evidence.heads import Heads
 from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, blob_name, differences
 from milepost.evidence.verify import verify
+from milepost.ports.documents import CURSOR
 from milepost.ports.items import Timing
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 
@@ -250,8 +251,18 @@ def test_a_parked_event_goes_with_its_error(scene: Scene) -> None:
     report = forgotten(scene)
     assert (report.undelivered, report.documents) == ({"ear": 3}, 1)
     assert not parked_for(scene.ctx, "ear")
-    relay.run_once()
+    assert relay.run_once().parked == 0
     assert ear.of(KEY) == []
+
+
+def test_a_subscribers_last_answer_that_names_the_key_is_named(archive: Scene) -> None:
+    ear = RecordingSubscriber()
+    ear.takes = lambda envelope: EventRefused(f"there is no {envelope['subject']}")
+    archive.through(KEY)
+    EventRelay(archive.ctx, ear, "here").run_once()
+    cursor = archive.ledger.read(CURSOR)["ear"].value
+    assert KEY in cursor["refusal"]
+    assert "the document cursor/ear, which has the key within a text" in forgotten(archive).stays
 
 
 # Documents --------------------------------------------------------------------------------------------------------------

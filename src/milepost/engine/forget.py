@@ -17,6 +17,7 @@ from milepost.engine.act_log import all_acts, digest_of_keys, enter, finish, sig
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors
+from milepost.engine.events.parked_events import note_change
 from milepost.engine.evidence import FoundRecord, evidence_of, life_before, read_record, records_of
 from milepost.engine.forgotten_names import make_secret, name_of
 from milepost.engine.heads.route import ROUTE as HEADS
@@ -31,6 +32,8 @@ from milepost.ports.retention import ForgetRequest, not_ended
 
 SEARCHED = (kinds.ACT, kinds.ALERT, kinds.BREAKER, kinds.BACK_FILL, kinds.HOLD, kinds.APPLICATION, kinds.TALLY)
 """Kinds of documents that may name a key, or repeat the text of an error."""
+NAMED = (*SEARCHED, kinds.CURSOR, kinds.PROCESS)
+"""Kinds of documents that are searched for what stays. Cursors and processes are not changed here: they are written all the time, and soon again."""
 OF_APPLICATIONS = (kinds.APPLICATION, kinds.TALLY)
 NAMES_NO_KEY = frozenset(
     ("id", "kind", "verb", "act", "by", "to", "rule", "route", "routes", "stage", "stages", "status", "statuses", "subscriber", "pace")
@@ -213,9 +216,13 @@ def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: froz
 
 def _drop_parked(ctx: Context, route: str, key: str) -> int:
     """Remove what is parked for the item; returns how many documents that were."""
-    found = [name for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)]
+    found = {
+        name: parked for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)
+    }
     for name in found:
         ctx.ledger.write(kinds.PARKED, name, None)
+    for subscriber in {parked.subscriber for parked in found.values()}:
+        note_change(ctx, subscriber)
     return len(found)
 
 
@@ -247,7 +254,7 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey) -> list[str]:
         for record in lists(ctx, route)
         if _lists_key(ctx, record.keys_blob, key)
     ]
-    for kind in SEARCHED:
+    for kind in NAMED:
         for name, document in ctx.ledger.read(kind).items():
             if key in name or key in canonical_json(document.value).decode(errors="replace"):
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
