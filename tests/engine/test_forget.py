@@ -14,7 +14,7 @@ from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ActRefused, EventRefused, LedgerBusy, NotFound, UsageError
-from milepost.core.status import Status
+from milepost.core.status import TERMINAL, Status
 from milepost.engine.act_log import all_acts, record
 from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
@@ -29,9 +29,11 @@ from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.views.items import show
 from milepost.engine.views.story import story
 from milepost.evidence.heads import Heads
-from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, differences
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, blob_name, differences
 from milepost.evidence.verify import verify
+from milepost.ports.documents import CURSOR
 from milepost.ports.items import Timing
+from milepost.ports.retention import DeliveredLines, PruneCriteria
 
 KEY = "TNA-Jane-Roe"
 DAMAGED = {"damaged": True, "name": "Jane Roe"}
@@ -138,6 +140,48 @@ def test_all_lives_of_a_key_lose_their_content(scene: Scene, tmp_path: Path) -> 
     assert KEY not in scene.export(tmp_path / "e.jsonl").read_text()
 
 
+def two_lives(scene: Scene) -> list[int]:
+    """A key whose first item failed and left, and whose second was cancelled and left; returns the two lives, latest first."""
+    scene.bring(KEY, **DAMAGED)
+    scene.prune()
+    submit(scene.ctx, ROUTE, [{"id": KEY}], by="ops", failed_again="repaired")
+    scene.clock.advance("1h")
+    act(scene.ctx, "cancel", ROUTE, keys=[KEY], **SIGNED)
+    scene.prune()
+    [known] = scene.ledger.peek(ROUTE, [KEY])
+    assert known is not None
+    return [known.life, 0]
+
+
+@pytest.mark.parametrize("nth", [0, 1], ids=["latest", "earlier"])
+def test_a_damaged_record_is_removed_like_the_others(scene: Scene, nth: int, tmp_path: Path) -> None:
+    life = two_lives(scene)[nth]
+    name = blob_name(ROUTE, KEY, life)
+    scene.ctx.blobs.write(name, [b"{", *scene.ctx.blobs.read(name)])
+    assert forgotten(scene).evidence == 2
+    assert not any(KEY.encode() in body or b"Jane" in body for body in kept_blobs(scene).values())
+    assert [one.finished_at is not None for one in all_acts(scene.ctx, verb="forget")] == [True]
+    assert verify(scene.export(tmp_path / "e.jsonl")).holds
+
+
+def test_a_missing_record_of_an_earlier_life_is_not_replaced_by_that_of_the_latest(scene: Scene, tmp_path: Path) -> None:
+    two_lives(scene)
+    scene.ctx.blobs.remove(blob_name(ROUTE, KEY))
+    forgotten(scene)
+    assert [found.record["status"] for found in records_of(scene.ctx, ROUTE, KEY)] == ["CANCELLED"]
+    assert verify(scene.export(tmp_path / "e.jsonl")).holds
+
+
+def test_the_first_record_goes_although_the_record_that_names_it_is_lost(scene: Scene) -> None:
+    latest, first = two_lives(scene)
+    scene.ctx.blobs.remove(blob_name(ROUTE, KEY, latest))
+    delivered = DeliveredLines(scene.ledger.last_seq())
+    scene.ledger.prune(PruneCriteria(ROUTE, TERMINAL, scene.clock.now(), None, delivered, 100))
+    assert scene.ledger.history(ROUTE, KEY) == []
+    assert forgotten(scene).evidence == 1
+    assert blob_name(ROUTE, KEY, first) not in kept_blobs(scene)
+
+
 def test_a_key_that_comes_again_is_known_whatever_its_content(scene: Scene) -> None:
     scene.through(KEY)
     forgotten(scene)
@@ -207,8 +251,18 @@ def test_a_parked_event_goes_with_its_error(scene: Scene) -> None:
     report = forgotten(scene)
     assert (report.undelivered, report.documents) == ({"ear": 3}, 1)
     assert not parked_for(scene.ctx, "ear")
-    relay.run_once()
+    assert relay.run_once().parked == 0
     assert ear.of(KEY) == []
+
+
+def test_a_subscribers_last_answer_that_names_the_key_is_named(archive: Scene) -> None:
+    ear = RecordingSubscriber()
+    ear.takes = lambda envelope: EventRefused(f"there is no {envelope['subject']}")
+    archive.through(KEY)
+    EventRelay(archive.ctx, ear, "here").run_once()
+    cursor = archive.ledger.read(CURSOR)["ear"].value
+    assert KEY in cursor["refusal"]
+    assert "the document cursor/ear, which has the key within a text" in forgotten(archive).stays
 
 
 # Documents --------------------------------------------------------------------------------------------------------------
@@ -225,6 +279,16 @@ def test_documents_that_name_the_key_or_repeat_an_error_are_cleaned_and_others_a
         f"the document act/{acts['note'].id}, which has the key within a text"
     ]
     assert acts["forget"].filter == {"key": report.name, "lives": [0]}
+
+
+@pytest.mark.parametrize("key", ["release", ROUTE, "ops"])
+def test_a_key_that_is_also_a_verb_a_route_or_a_name_changes_no_act(archive: Scene, key: str) -> None:
+    archive.bring(key, **DAMAGED)
+    record(archive.ctx, "release", ROUTE, "ops", "tidy", {"subscriber": "ear", "key": key})
+    report = forgotten(archive, key)
+    [act_before] = [one for one in all_acts(archive.ctx) if one.reason == "tidy"]
+    assert (act_before.verb, act_before.route, act_before.by) == ("release", ROUTE, "ops")
+    assert act_before.filter["key"] == report.name
 
 
 @pytest.mark.parametrize("act_id", [None, "act-1"])

@@ -11,6 +11,7 @@ from milepost.engine import old_documents
 from milepost.engine.act_log import all_acts, record
 from milepost.engine.acts.bulk import act
 from milepost.engine.health.doctor import doctor
+from milepost.engine.left_items import unexplained
 from milepost.engine.old_documents import ACT_AGE_MS, ACTS, DAY_MS, PROCESSES, RECENT_MS, old_acts, old_processes, remove_old_acts
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
@@ -39,6 +40,19 @@ def test_of_many_acts_the_oldest_leave_but_no_recent_one() -> None:
     recent = {f"recent-{number}": ended(NOW - number) for number in range(ACTS - 4)}
     assert old_acts(old | recent, NOW) == [f"old-{number}" for number in range(6)]
     assert old_acts({f"recent-{number}": ended(NOW - number) for number in range(2 * ACTS)}, NOW) == []
+
+
+def test_the_latest_prune_of_failed_rows_stays_as_their_explanation(world: World) -> None:
+    world.add("p1")
+    world.work("weigh", Reject("no"))
+    for _ in range(2):
+        world.clock.advance("1h")
+        prune(world.ctx, ROUTE, 0, by="ops", reason="seen", statuses=frozenset({Status.REJECTED}))
+    assert unexplained(world.ctx, world.plan) == (0, True)
+    world.clock.advance("401d")
+    remove_old_acts(world.ctx)
+    assert [one.verb for one in all_acts(world.ctx)] == ["prune"]
+    assert unexplained(world.ctx, world.plan) == (0, True)
 
 
 def test_processes_leave_after_a_week_and_of_many_the_oldest_that_stopped() -> None:

@@ -18,7 +18,7 @@ from milepost.engine.heads.evidence_lines import entries, first_line
 from milepost.engine.health.doctor import doctor
 from milepost.engine.intake import submit
 from milepost.evidence.files import write_file
-from milepost.evidence.record import blob_name
+from milepost.evidence.record import SEAL_SCHEMA, blob_name
 from milepost.evidence.verify import verify
 from milepost.ports.items import Query
 
@@ -112,6 +112,24 @@ def test_the_whole_route_has_the_earlier_lives_of_a_key(scene: Scene, tmp_path: 
     verdict = verify(tmp_path / "e.jsonl")
     assert verdict.holds
     assert verdict.records == len(lives) + len(scene.ledger.find(Query(route=ROUTE)).items)
+
+
+def test_a_damaged_record_of_an_earlier_life_is_named_and_stops_no_export(archive: Scene, tmp_path: Path) -> None:
+    archive.bring("a1", damaged=True)
+    archive.prune()
+    submit(archive.ctx, ROUTE, [{"id": "a1"}], by="ops", failed_again="repaired")
+    archive.through()
+    archive.tape("a1")
+    archive.prune()
+    archive.ctx.blobs.write(blob_name(ROUTE, "a1"), [b"{"])
+    [latest, earlier] = records_of(archive.ctx, ROUTE, "a1")
+    assert (latest.record["status"], latest.faults) == ("COMPLETED", [])
+    assert (earlier.record["schema"], earlier.record["status"]) == (SEAL_SCHEMA, "REJECTED")
+    assert "is damaged" in earlier.faults[0]
+    [(key, fault)] = exported(archive.ctx, tmp_path / "e.jsonl")
+    assert key == "a1"
+    assert fault == earlier.faults[0]
+    assert verify(tmp_path / "e.jsonl").holds
 
 
 def test_an_earlier_life_that_was_recorded_without_its_number_is_found(archive: Scene) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
 from milepost.core.forgetting import is_forgotten_name, readable_name
-from milepost.core.history import decode_line
+from milepost.core.history import Line, decode_line
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
@@ -106,11 +106,25 @@ def earlier_lives(ctx: Context, route: str, key: str, record: FoundRecord) -> It
     left (see `engine.intake.submit`)."""
     life = life_before(record)
     while life is not None:
-        found = _kept_record(ctx, route, key, life)
+        found = _earlier_life(ctx, route, key, life, record)
         if found is None:
             return
         yield found
-        life = life_before(found)
+        record, life = found, life_before(found)
+
+
+def _earlier_life(ctx: Context, route: str, key: str, life: int, later: FoundRecord) -> FoundRecord | None:
+    """The kept record of an earlier life; if it is damaged, what the first line of the `later` one says of it. None: there is none."""
+    try:
+        return _kept_record(ctx, route, key, life)
+    except LedgerError:
+        raise
+    except MilepostError as damaged:
+        note = _first_line(later).note
+        ended = note["after"] if isinstance(note, dict) and isinstance(note.get("after"), dict) else {}
+        head = bytes.fromhex(ended.get("head", ""))
+        seal = seal_record(route, key, ended.get("status", ""), ended.get("stage", ""), b"", None, head)
+        return FoundRecord({**seal, "ended_at": ended.get("ended_at")}, 0, lost=str(damaged))
 
 
 def life_before(found: FoundRecord) -> int | None:
@@ -118,10 +132,14 @@ def life_before(found: FoundRecord) -> int | None:
     record = found.record
     if record["schema"] != SCHEMA or not record["chain"]["lines"]:
         return found.earlier
-    first = decode_line(record["chain"]["lines"][0].encode())
+    first = _first_line(found)
     before = first.note.get("after") if isinstance(first.note, dict) else None
     # Lines of before that was recorded: then the one before was nearly always the first.
     return before.get("life", 0) if isinstance(before, dict) and first.life else None
+
+
+def _first_line(found: FoundRecord) -> Line:
+    return decode_line(found.record["chain"]["lines"][0].encode())
 
 
 def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from milepost.core.errors import ActRefused, LedgerDamaged, NotFound, UsageError
+from milepost.core.errors import ActRefused, LedgerDamaged, LedgerError, MilepostError, NotFound, UsageError
 from milepost.core.forgetting import REMOVED_TEXT, readable_name
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
@@ -17,6 +17,7 @@ from milepost.engine.act_log import all_acts, digest_of_keys, enter, finish, sig
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors
+from milepost.engine.events.parked_events import note_change
 from milepost.engine.evidence import FoundRecord, evidence_of, life_before, read_record, records_of
 from milepost.engine.forgotten_names import make_secret, name_of
 from milepost.engine.heads.route import ROUTE as HEADS
@@ -31,6 +32,13 @@ from milepost.ports.retention import ForgetRequest, not_ended
 
 SEARCHED = (kinds.ACT, kinds.ALERT, kinds.BREAKER, kinds.BACK_FILL, kinds.HOLD, kinds.APPLICATION, kinds.TALLY)
 """Kinds of documents that may name a key, or repeat the text of an error."""
+NAMED = (*SEARCHED, kinds.CURSOR, kinds.PROCESS)
+"""Kinds of documents that are searched for what stays. Cursors and processes are not changed here: they are written all the time, and soon again."""
+OF_APPLICATIONS = (kinds.APPLICATION, kinds.TALLY)
+NAMES_NO_KEY = frozenset(
+    ("id", "kind", "verb", "act", "by", "to", "rule", "route", "routes", "stage", "stages", "status", "statuses", "subscriber", "pace")
+)
+"""Fields of Milepost's own documents that have no key and no error in them, although their text may be equal to a key."""
 CUTS = (300, 500)
 """Lengths to which documents cut the text of an error."""
 ELSEWHERE = (
@@ -120,7 +128,9 @@ def _ended(ctx: Context, route: str, key: str) -> KnownKey:
 def _about(ctx: Context, route: str, key: str, known: KnownKey, name: str) -> dict[str, Any]:
     """What the act records: the name, and all lives of the key, latest first, so that a repeat finds the kept evidence of each."""
     earlier = [life_before(found) for found in ([] if known.forgotten else records_of(ctx, route, key))]
-    return {"key": name, "lives": [known.life, *(life for life in earlier if life is not None)]}
+    # The first life last: a lost record of a later one does not name it.
+    lives = [known.life, *(life for life in earlier if life is not None), 0]
+    return {"key": name, "lives": list(dict.fromkeys(lives))}
 
 
 def _begun(ctx: Context, route: str, name: str) -> Act | None:
@@ -152,19 +162,36 @@ def _errors(lines: list[HistoryEntry]) -> frozenset[str]:
 # Kept evidence ---------------------------------------------------------------------------------------------------------
 def _empty_evidence(ctx: Context, route: str, key: str, name: str, act: Act) -> int:
     """Put a record without content in the place of each kept record of the key; returns how many there were. A route that keeps evidence
-    also gets one for an item that still had its row."""
-    lives, done = act.filter["lives"], 0
-    for place, life in enumerate(lives):
-        whole = read_record(ctx, route, key, life)
-        if ctx.plan(route).route.evidence and read_record(ctx, route, name, life) is None:
-            earlier = lives[place + 1] if place + 1 < len(lives) else None
-            found = _without_content(ctx, route, key, name, whole, act)
+    also gets one for an item that still had its row. A record that is damaged goes too: what can still be read of it is content."""
+    lives: list[int] = act.filter["lives"]
+    if ctx.plan(route).route.evidence:
+        _write_without_content(ctx, route, key, name, act)
+    kept = [life for life in lives if _kept(ctx, route, key, life)[0]]
+    for life in kept:
+        ctx.blobs.remove(blob_name(route, key, life))
+    return len(kept)
+
+
+def _write_without_content(ctx: Context, route: str, key: str, name: str, act: Act) -> None:
+    """Write a record without content for the latest life of the key, and for each earlier one that has a readable record."""
+    latest, *before = act.filter["lives"]
+    lives = [latest, *(life for life in before if _kept(ctx, route, key, life)[1] or _kept(ctx, route, name, life)[1])]
+    for life, earlier in zip(lives, [*lives[1:], None], strict=True):
+        if _kept(ctx, route, name, life)[1] is None:
+            found = _without_content(ctx, route, key, name, _kept(ctx, route, key, life)[1], act)
             body = canonical_json({"record": found.record, "place": found.place, "earlier": earlier})
             ctx.blobs.write(blob_name(route, name, life), [body])
-        if whole is not None:
-            ctx.blobs.remove(blob_name(route, key, life))
-            done += 1
-    return done
+
+
+def _kept(ctx: Context, route: str, key: str, life: int) -> tuple[bool, FoundRecord | None]:
+    """Whether a record of this life was kept, and the record; None if it is damaged."""
+    try:
+        found = read_record(ctx, route, key, life)
+    except LedgerError:
+        raise
+    except MilepostError:
+        return True, None
+    return found is not None, found
 
 
 def _without_content(ctx: Context, route: str, key: str, name: str, whole: FoundRecord | None, act: Act) -> FoundRecord:
@@ -189,16 +216,21 @@ def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: froz
 
 def _drop_parked(ctx: Context, route: str, key: str) -> int:
     """Remove what is parked for the item; returns how many documents that were."""
-    found = [name for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)]
+    found = {
+        name: parked for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)
+    }
     for name in found:
         ctx.ledger.write(kinds.PARKED, name, None)
+    for subscriber in {parked.subscriber for parked in found.values()}:
+        note_change(ctx, subscriber)
     return len(found)
 
 
 def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]) -> bool:
     """Replace these texts in one document; another process may write it at the same time."""
+    spared = frozenset[str]() if kind in OF_APPLICATIONS else NAMES_NO_KEY
     while (document := ctx.ledger.read_one(kind, name)) is not None:
-        cleaned = _with_texts(document.value, texts)
+        cleaned = _with_texts(document.value, texts, spared)
         if cleaned == document.value:
             return False
         if ctx.ledger.write(kind, name, cleaned, expect=document.version):
@@ -206,11 +238,11 @@ def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]
     return False
 
 
-def _with_texts(value: Any, texts: Mapping[str, str]) -> Any:
+def _with_texts(value: Any, texts: Mapping[str, str], spared: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _with_texts(inner, texts) for name, inner in value.items()}
+        return {name: inner if name in spared else _with_texts(inner, texts, spared) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_with_texts(inner, texts) for inner in value]
+        return [_with_texts(inner, texts, spared) for inner in value]
     return texts.get(value, value) if isinstance(value, str) else value
 
 
@@ -222,7 +254,7 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey) -> list[str]:
         for record in lists(ctx, route)
         if _lists_key(ctx, record.keys_blob, key)
     ]
-    for kind in SEARCHED:
+    for kind in NAMED:
         for name, document in ctx.ledger.read(kind).items():
             if key in name or key in canonical_json(document.value).decode(errors="replace"):
                 stays.append(f"the document {kind}/{name}, which has the key within a text")

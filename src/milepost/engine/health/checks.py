@@ -31,6 +31,7 @@ from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, processes, route_names
+from milepost.engine.views.lanes import resume_command
 from milepost.engine.views.overdue_counts import OverdueCount, probed
 from milepost.engine.views.snapshot import Snapshot
 from milepost.ports.documents import BACK_FILL, PARKED, ROUTE, BackFill, Parked, RouteVersion, read_all
@@ -188,7 +189,10 @@ def _silent(run: CheckRun) -> tuple[str, str] | None:
         if not process.stopped and process.holder not in gone and run.now - process.seen_at < UNSURE_MS:
             heard = run.watch.when(process.seen_at)
             what = f"it is not known whether {process.holder} is running: last heartbeat {heard}, and it has not said that it stopped"
-            return what, "it has died, or its machine's clock is behind: look there, and start 'milepost up' if it is gone"
+            return (
+                what,
+                "it has died, hangs or is suspended, or its machine's clock is behind: look there, and start 'milepost up' if it is gone",
+            )
     return None
 
 
@@ -291,12 +295,10 @@ def _holds(run: CheckRun) -> Iterator[CheckResult]:
     names = sorted(name for name in run.holds if run.sees(name.partition("/")[0]))
     for name in names:
         hold = run.holds[name]
-        route, *rest = name.split("/", 2)
-        where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
         until = "" if hold.until is None else f", and the pause ends {run.watch.when(hold.until)}"
         what = f"{name} was paused by {hold.by} {run.watch.when(hold.at)}{until}: {hold.reason}"
         headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
-        yield _warn("pause", what, f"milepost resume {where} {SIGNED}", headline=headline)
+        yield _warn("pause", what, resume_command(name), headline=headline)
     if not names:
         yield _calm("pause", "nothing is paused")
 

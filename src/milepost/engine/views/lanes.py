@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from shlex import quote
 from typing import TypeVar
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
+from milepost.engine.views.items import SIGNED
 from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.items import Query, QueryPage
 
@@ -113,6 +115,13 @@ def pauses_over(holds: Mapping[str, T], route: str, stage: str, lane: str) -> li
     """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the wider lane within which it lies, its own."""
     names = [scope(route), scope(route, stage), *(scope(route, stage, one) for one in reversed(lanes_above(lane)))]
     return [(name, holds[name]) for name in names if name in holds]
+
+
+def resume_command(name: str) -> str:
+    """The command that ends the pause of a scope."""
+    route, *rest = name.split("/", 2)
+    where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
+    return f"milepost resume {where} {SIGNED}"
 
 
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:

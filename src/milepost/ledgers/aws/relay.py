@@ -33,7 +33,7 @@ from milepost.ledgers.aws.offers import message_for, send
 from milepost.ledgers.aws.refused_rows import concerns_one_row, fault_in, why_unreadable
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.requests.queues import Outgoing
-from milepost.ledgers.aws.retention import Sealing, seal_for, write_seals
+from milepost.ledgers.aws.retention import SEALED_FOR_MS, Sealing, seal_for, write_seals
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update, places_of
@@ -121,7 +121,7 @@ class StreamRelay:
         """
         for route in {record.route for record in records} & self._plans.keys():
             self._store.check_current(self._plans[route], now)
-        seen = self._by_item(records)
+        seen = self._by_item(records, self._forgotten(records, now))
         self._add_missed_lines(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
         # Lines may have a place already: in repeated records, and on a row that was removed or overwritten.
@@ -144,14 +144,30 @@ class StreamRelay:
             log.error("cannot remove blobs of rows that are gone; they only take up space: %s", error)
 
     # Reading the records ------------------------------------------------------------------------------------------------
-    def _by_item(self, records: Sequence[StreamRecord]) -> dict[Ref, _ItemRecords]:
+    def _forgotten(self, records: Sequence[StreamRecord], now: int) -> set[Ref]:
+        """The items of these records whose content was removed. Their lines were carried out before that, and would bring it back: an item is
+        forgotten an hour after its end at the earliest, so only old records are looked at."""
+        keys: dict[str, list[str]] = {}
+        for record in records:
+            if record.route in self._plans and record.at <= now - SEALED_FOR_MS // 2:
+                with suppress(KeyError, TypeError):  # such a record is quarantined
+                    keys.setdefault(record.route, []).append(self._key_of(record))
+        seals = {route: self._store.seals(route, of_route) for route, of_route in keys.items()}
+        return {(route, key) for route, found in seals.items() for key, seal in found.items() if seal.forgotten}
+
+    def _key_of(self, record: StreamRecord) -> str:
+        """The key of a record's item. A program that overwrites our row may leave out the complete long key: then it is that of the row before."""
+        layout = self._store.load_route(self._plans[record.route])
+        return layout.key_of(next((image for image in (record.new, record.old) if image is not None and FULL_KEY in image), record.keys))
+
+    def _by_item(self, records: Sequence[StreamRecord], forgotten: set[Ref]) -> dict[Ref, _ItemRecords]:
         seen: dict[Ref, _ItemRecords] = {}
         for record in records:
             plan = self._plans.get(record.route)
             if plan is None:
                 continue
             try:
-                self._add_record(record, self._store.plan_with_offers(plan), seen)
+                self._add_record(record, self._store.plan_with_offers(plan), seen, forgotten)
             except Exception as error:
                 if not concerns_one_row(error):
                     raise
@@ -166,27 +182,20 @@ class StreamRelay:
                 return fault
         return why_unreadable(error, None, layout)
 
-    def _add_record(self, record: StreamRecord, plan: Plan, seen: dict[Ref, _ItemRecords]) -> None:
+    def _add_record(self, record: StreamRecord, plan: Plan, seen: dict[Ref, _ItemRecords], forgotten: set[Ref]) -> None:
         store = self._store
         layout = store.load_route(self._plans[plan.name])
-        # A program that overwrites our row may leave out the complete long key: then take it from the row before.
-        key = layout.key_of(next((image for image in (record.new, record.old) if image is not None and FULL_KEY in image), record.keys))
+        key = self._key_of(record)
         old = record.old if record.old is not None and is_ours(record.old) else None
         new = record.new if record.new is not None and is_ours(record.new) else None
         before = NOTHING if old is None else row_of(old, layout, store.values)
         after = None if new is None else row_of(new, layout, store.values)
-        keep_input(store, layout, record)
-        # Lines that a removed row had not delivered are delivered too.
-        shown = new or (old if record.new is None else None)
-        on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
-        lines = uncopied(shown, key, layout, store.values) if shown is not None else []
-        one = seen.setdefault((plan.name, key), _ItemRecords(layout, plan))
+        ref = plan.name, key
+        one = seen.get(ref) or _ItemRecords(layout, plan)
+        if ref not in forgotten:
+            self._add_lines(one, key, record, before, after)
+        seen[ref] = one
         one.records.append(record)
-        one.restored = one.restored or (old is None and after is not None and after.version > 1)
-        known = {entry.version for entry in one.entries}
-        one.entries += [entry for entry in lines if entry.version not in known | on_old]
-        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING or _has_long_trail(record.new))
-        one.older = [entry for entry in lines if entry.version in on_old] if leaving else []
         if after is not None:
             # Only the rename of a stage moves a row without a line, and the rename counts it itself.
             if before.version != after.version or before.stage == after.stage:
@@ -195,6 +204,22 @@ class StreamRelay:
             one.changes.append(RowChange(before, None, record.seq))
             if not before.terminal:
                 self._quarantine(record, f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})")
+
+    def _add_lines(self, one: _ItemRecords, key: str, record: StreamRecord, before: Row, after: Row | None) -> None:
+        """Add the lines of a record that are to be copied to the journal."""
+        store, layout = self._store, one.layout
+        old = record.old if before is not NOTHING else None
+        new = record.new if after is not None else None
+        keep_input(store, layout, record)
+        # Lines that a removed row had not delivered are delivered too.
+        shown = new or (old if record.new is None else None)
+        on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
+        lines = uncopied(shown, key, layout, store.values) if shown is not None else []
+        one.restored = one.restored or (old is None and after is not None and after.version > 1)
+        known = {entry.version for entry in one.entries}
+        one.entries += [entry for entry in lines if entry.version not in known | on_old]
+        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING or _has_long_trail(record.new))
+        one.older = [entry for entry in lines if entry.version in on_old] if leaving else []
 
     def _add_missed_lines(self, seen: dict[Ref, _ItemRecords]) -> None:
         """Add lines that are missing in the journal because their stream record was lost, with the later lines behind them: a line may

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.ledgers.aws.synchronous_ledger import carry_out
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL
 from milepost.ledgers.aws.forget import TOO_EARLY
+from milepost.ledgers.aws.stream import HandledBatch, StreamRecord
 from milepost.ledgers.aws.tables.documents import kind_query
 from milepost.ledgers.aws.tables.journal import JOURNAL, Journal
 from milepost.ports.documents import FORGET
@@ -129,6 +131,31 @@ def test_a_row_that_is_put_again_for_a_forgotten_key_goes_to_quarantine(scene: S
     scene.follow()
     [entry] = scene.aws.quarantine.entries(10)[0]
     assert "its content was removed by 'milepost forget'" in entry.reason
+
+
+def test_records_that_are_read_again_bring_no_content_back(scene: Scene) -> None:
+    """Those of a reader that died after a batch, before it wrote its position."""
+    handled: list[StreamRecord] = []
+
+    def handle(records: list[StreamRecord]) -> HandledBatch:
+        handled.extend(records)
+        return carry_out(scene.store, scene.relay, records, scene.now)
+
+    scene.add("Jane", text=LARGE)
+    while scene.stream.poll(handle, scene.clock):
+        pass
+    scene.settle(scene.take("Jane"), Reject(f"no Jane: {LARGE}"))
+    while scene.stream.poll(handle, scene.clock):
+        pass
+    scene.clock.advance("2h")
+    assert forget(scene, "Jane").refused == ""
+    scene.follow()
+    before = scene.aws.feed(0, 100)
+    batch = scene.relay.carry_out(handled, scene.now)
+    assert batch.changes, "they are counted: perhaps they were not before"
+    assert traces(scene, "Jane") == []
+    assert scene.aws.feed(0, 100) == before
+    assert scene.quarantined() == []
 
 
 def test_a_role_that_may_not_read_the_secret_goes_on(

@@ -72,6 +72,22 @@ def test_none_removes_and_is_conditional_too(scene: Scene, control: Control) -> 
     assert scene.rows(scene.names.control) == []
 
 
+def test_a_page_of_names_asks_for_no_empty_key(process: Process, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DynamoDB refuses a condition on a key with an empty text."""
+    for name in ("\x1fforgotten", "a", "b"):
+        control.write("left#parcels", name, {})
+    query, asked = process.query, list[dict[str, Any]]()
+
+    def noted(table: str, **params: Any) -> Any:
+        asked.append(params)
+        return query(table, **params)
+
+    monkeypatch.setattr(process, "query", noted)
+    assert control.page_of_names("left#parcels", "", None, 2) == ["\x1fforgotten", "a"]
+    assert control.page_of_names("left#parcels", "", "a", 2) == ["b"]
+    assert all(value["S"] for params in asked for value in params["ExpressionAttributeValues"].values())
+
+
 @pytest.mark.parametrize("value", [False, 0, "", [], {"ä": ["☃", None, 1.5, 10**18]}])
 def test_any_value_comes_back_as_a_copy(control: Control, value: Any) -> None:
     assert control.write("act", "a", value)

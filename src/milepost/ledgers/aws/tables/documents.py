@@ -19,8 +19,8 @@ from milepost.ports.documents import BREAKER, Document
 
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""
-LAST = "\U0010ffff"
-"""The highest character: behind every text that begins like the text before it."""
+FIRST, LAST = "\x00", "\U0010ffff"
+"""The lowest character, for a key condition must not be empty; and the highest character: behind every text that begins like the text before it."""
 BY_ROUTE = frozenset({BREAKER})
 """Kinds whose documents have the route in their partition key, so that the role of one route's worker cannot write another's. Their names begin
 with the route."""
@@ -63,7 +63,7 @@ class Control:
 
     def page_of_names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
         """The names of a kind's documents that begin with `prefix`, in order, at most `limit`, those behind `after`."""
-        first = prefix if after is None else fitted_key(after, LONGEST_NAME) + "\x00"
+        first = prefix or FIRST if after is None else fitted_key(after, LONGEST_NAME) + FIRST
         images = self._requests.query(
             self._table, **kind_query(kind, " AND #name BETWEEN :first AND :last", first=first, last=prefix + LAST)
         )
