@@ -103,7 +103,7 @@ def test_an_export_says_content_removed_and_its_head_proves_the_digest(archive: 
     assert (verdict.records, verdict.forgotten, verdict.seals, verdict.under_heads) == (2, 1, 0, 1)
     [point] = verdict.unproved
     assert "its digest is under the head of" in point.what
-    assert "what happened to 1 items: content removed, only digests are left" in verdict.not_proved
+    assert "what happened to 1 item: content removed, only digests are left" in verdict.not_proved
 
 
 def test_heads_that_are_made_later_cover_the_digests_of_the_removed_lines(archive: Scene, tmp_path: Path) -> None:

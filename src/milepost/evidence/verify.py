@@ -414,9 +414,9 @@ class _Checker:
         if verdict.choice:
             verdict.not_proved.append(f"anything of the route's other items: this is {verdict.chosen}")
         if verdict.seals:
-            verdict.not_proved.append(f"what happened to {verdict.seals:,} items of which only the seal is left")
+            verdict.not_proved.append(f"what happened to {_items(verdict.seals)} of which only the seal is left")
         if verdict.forgotten:
-            verdict.not_proved.append(f"what happened to {verdict.forgotten:,} items: content removed, only digests are left")
+            verdict.not_proved.append(f"what happened to {_items(verdict.forgotten)}: content removed, only digests are left")
         if self._key is None or not self._signatures:
             verdict.not_proved.append("who wrote this, and that it was not rewritten since: nothing here is signed, or no key was given")
             verdict.not_proved.append("correlation ids: they stand in no line")
@@ -519,3 +519,7 @@ def _list(value: Any) -> list[Any]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _items(n: int) -> str:
+    return f"{n:,} {'item' if n == 1 else 'items'}"
