@@ -290,6 +290,19 @@ def test_a_key_that_is_also_a_verb_a_route_or_a_name_changes_no_act(archive: Sce
     assert act_before.filter["key"] == report.name
 
 
+def test_the_example_of_an_error_whose_line_has_left_is_named(scene: Scene) -> None:
+    scene.bring(KEY, **DAMAGED)
+    scene.prune()
+    delivered = DeliveredLines(scene.ledger.last_seq())
+    scene.ledger.prune(PruneCriteria(ROUTE, TERMINAL, scene.clock.now(), None, delivered, 100))
+    assert scene.ledger.history(ROUTE, KEY) == []
+    report = forgotten(scene)
+    assert [group.sample for group in scene.ledger.groups(ROUTE)] == ["its digest differs"]
+    assert (
+        f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {ROUTE}')" in report.stays
+    )
+
+
 def test_a_stored_list_with_the_key_is_named(archive: Scene, tmp_path: Path) -> None:
     for name, keys in (("march", [KEY, "a"]), ("april", ["a", "b"])):
         (tmp_path / f"{name}.txt").write_text("\n".join(keys))
