@@ -36,7 +36,7 @@ class Case(NamedTuple):
 CASES = [
     Case("submitted, confirmed at once"),
     Case("submitted, waits a day at each stage", waits=True),
-    Case("submitted with 300 bytes of input", size=300),
+    Case("submitted with 280 bytes of input", size=280),
     Case("submitted with 500 bytes of input", size=500, most=18),
     Case("put by others, confirmed at once", adopted=True),
     Case("put by others, waits a day at each stage", adopted=True, waits=True),

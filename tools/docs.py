@@ -217,6 +217,7 @@ GROUPS = {
         "hide_fields",
         "redacted",
         "key_parts",
+        "name_given_twice",
     ),
     "Commands of your own application": ("json_option", "signed", "check_signed", "print_json", "print_table", "print_next_page"),
     "Where items are, and why": ("Status", "Reason"),

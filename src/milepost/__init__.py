@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from milepost.core.values.durations import span_ms as span_ms
     from milepost.core.values.durations import zone_of as zone_of
     from milepost.core.values.histogram import Histogram as Histogram
+    from milepost.core.values.json import name_given_twice as name_given_twice
     from milepost.core.values.key_text import key_parts as key_parts
     from milepost.core.values.redaction import hidden_urls as hidden_urls
     from milepost.core.values.redaction import hide_fields as hide_fields
@@ -106,6 +107,7 @@ _HOMES = {
     "core.routes.breaker": ("Breaker",),
     "core.values.durations": ("full_time", "iso", "local_zone", "moment_ms", "span_ms", "zone_of"),
     "core.values.histogram": ("Histogram",),
+    "core.values.json": ("name_given_twice",),
     "core.values.redaction": ("hidden_urls", "hide_fields", "redacted"),
     "core.admission.rates": ("CallRate",),
     "core.errors": (

@@ -136,6 +136,12 @@ def test_a_request_that_cannot_be_sent_is_raised_at_once() -> None:
         Talk().run(net.AddressRefused("refused", kind="address-refused"))
 
 
+@pytest.mark.parametrize(("counts", "expected"), [({"attempts": 2, "tries": 3}, (2, 3)), ({"attempts": 3}, (3, 3)), ({}, (0, 0))])
+def test_tries_are_read_also_from_a_service_that_names_them_attempts(counts: dict[str, int], expected: tuple[int, int]) -> None:
+    state = Talk(read=True).run(answer(200, {"key": "m-1#shop", "status": "COMPLETED", **counts}))
+    assert (state.attempts, state.tries) == expected
+
+
 def test_a_message_is_read_back() -> None:
     talk = Talk(read=True)
     record = {"key": "m-1#shop", "status": "RETRY_SCHEDULED", "attempts": 2, "nextRetryAt": "2026-01-31T08:00:05.000Z", "requestId": "r-1"}

@@ -70,7 +70,7 @@ def test_a_message_is_handed_over_delivered_and_read_back(kind: str) -> None:
         assert client.read(receipt).status == "QUEUED"
         at.milepost.run(until_idle=0)
         state = client.read(receipt)
-        assert (state.delivered, state.ended, state.attempts, state.request_id) == (True, True, 1, "c-7")
+        assert (state.delivered, state.ended, state.attempts, state.tries, state.request_id) == (True, True, 0, 1, "c-7")
         [request] = partner.requests
         assert (request.line, request.body) == ("PUT /a?b=1 HTTP/1.1", b'{"paid":true}')
         assert {"x-colour": "red", "x-correlation-id": "c-7", "x-message-id": receipt.message_id}.items() <= request.headers.items()

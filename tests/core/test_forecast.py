@@ -125,6 +125,13 @@ def test_other_items_need_their_turn_too() -> None:
     assert words(found) == ["10 move. At the pace of the last 10 min (ship: 30 an hour) they are completed in about 2 h, at about"]
 
 
+def test_items_at_earlier_stages_do_not_come_before_those_of_a_list() -> None:
+    loads, paces = [load("weigh"), load("stamp", ready=10)], {"weigh": STEADY, "stamp": STEADY}
+    found = forecast(loads, paces, NOW, others={"weigh": 50})
+    assert words(found) == ["10 move. At the pace of the last 10 min (stamp: 30 an hour) they are completed in about 20 min, at about"]
+    assert [stage.through_at for stage in found.stages] == [None, found.completed_at]
+
+
 def test_a_paused_route_is_one_sentence() -> None:
     loads = [stage_load(stage, [LaneCount(stage, "", ready=2)], paused=True) for stage in ("weigh", "stamp")]
     assert words(forecast(loads, {}, NOW, whole_route_paused=True)) == [

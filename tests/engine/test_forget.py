@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,16 @@ def test_the_example_of_an_error_whose_line_has_left_is_named(scene: Scene) -> N
     assert (
         f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {ROUTE}')" in report.stays
     )
+
+
+@pytest.mark.parametrize("act_id", [None, "act-1"])
+def test_an_act_on_the_item_alone_keeps_no_digest_of_its_key(archive: Scene, act_id: str | None) -> None:
+    """A digest without a secret shows whoever guesses the key that it was this one."""
+    archive.bring(KEY, **DAMAGED)
+    assert act(archive.ctx, "cancel", ROUTE, keys=[KEY], act_id=act_id, **SIGNED).done == 1
+    forgotten(archive)
+    [cancelled] = all_acts(archive.ctx, verb="cancel")
+    assert sha256(KEY.encode()).hexdigest() not in str(cancelled)
 
 
 def test_a_stored_list_with_the_key_is_named(archive: Scene, tmp_path: Path) -> None:

@@ -81,6 +81,19 @@ def test_the_resender_removes_old_acts_once_an_hour_some_at_a_time(world: World,
     assert doctor(world.ctx).findings
 
 
+def test_pruned_failed_items_stay_explained_when_old_acts_leave(world: World) -> None:
+    """Doctor names failed items that have left without an operator's decision."""
+    for key in ("p1", "p2"):
+        world.add(key)
+        world.work("weigh", Reject("no such parcel"))
+        world.clock.advance("2d")
+        assert prune(world.ctx, ROUTE, DAY_MS, statuses=frozenset({Status.REJECTED}), by="ops", reason="dealt with").items == 1
+        world.clock.advance("401d")
+    assert not remove_old_acts(world.ctx)
+    assert [one.filter["statuses"] for one in all_acts(world.ctx, verb="prune")] == [["REJECTED"]], "the latest says the same as both"
+    assert "failed" not in {finding.about for finding in doctor(world.ctx).findings}
+
+
 def test_a_repeat_of_a_recent_act_gets_its_first_answer_after_the_upkeep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(old_documents, "ACTS", 0)
     world.add("p1")

@@ -111,7 +111,9 @@ def test_a_list_that_can_never_be_taken_in_is_set_aside(one: Deployment, bucket:
 def test_folders_and_empty_and_removed_lists(one: Deployment, bucket: Bucket) -> None:
     assert lists.handler(bucket.put("lists/parcels/", b""), Context()) == {"lists/parcels/": "a folder"}
     lists.handler(bucket.put("lists/parcels/empty.txt", b""), Context())
-    assert bucket.report("reports/parcels/empty.txt.json")["lines"] == 0
+    assert "is empty" in bucket.report("reports/parcels/empty.txt.json")["error"]
+    [empty] = one.aside()
+    assert empty["content"]["key"] == "lists/parcels/empty.txt"
     event = bucket.put("lists/parcels/a.txt", b"a\n")
     bucket.s3.delete_object(Bucket=bucket.name, Key="lists/parcels/a.txt")
     assert "removed" in lists.handler(event, Context())["lists/parcels/a.txt"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
 import click
 
+from milepost.cli.standard_output import OutputError, discard_output, tell_output_errors_apart
 from milepost.core.errors import MilepostError, UsageError
 
 
@@ -15,6 +15,7 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 failure or refusal, 2 wrong usage."""
     from milepost.cli.commands import cli
 
+    tell_output_errors_apart()
     sys.exit(answer(cli, args))
 
 
@@ -49,10 +50,22 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
         if all(map(_is_text, sys.argv[1:] if args is None else args)):
             raise
         return say(UsageError(), "an argument is not text in UTF-8", 2)
-    except BrokenPipeError:
-        # The reader has closed the pipe (milepost list | head). Redirect stdout, so that Python does not fail when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OutputError as error:
+        discard_output()
+        return say(error, str(error), 1)
+    except BrokenPipeError:  # the reader has closed the pipe (milepost list | head)
+        discard_output()
         return 1
+    finally:
+        _flush_what_remains()
+
+
+def _flush_what_remains() -> None:
+    """Write what a command printed before its error, or drop it: the error is what matters."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_output()
 
 
 def _is_text(argument: str) -> bool:

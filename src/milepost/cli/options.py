@@ -13,7 +13,7 @@ from milepost.cli.config import CliSettings
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from milepost.engine.context import Context
     from milepost.ports.items import Query
@@ -76,15 +76,18 @@ def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -
     return by or "preview", reason or "preview"
 
 
-def at_option(text: str, option: str = "--at") -> datetime:
-    """The time that the option names. A time without a zone is local time, as in all output of the command line."""
-    from datetime import UTC, datetime
+def at_option(text: str, option: str = "--at") -> datetime | timedelta:
+    """The time that the option names; a span counts from the beginning of the act. A time without a zone is local time, as in all output of
+    the command line."""
+    from datetime import UTC, datetime, timedelta
 
-    from milepost.core.values.durations import local_zone, moment_ms
+    from milepost.core.values.durations import is_span, local_zone, moment_ms, span_ms
 
-    now = datetime.now(UTC)
     if text.strip().lower() == "now":
-        return now
+        return timedelta(0)
+    if is_span(text):
+        return timedelta(milliseconds=span_ms(text, option))
+    now = datetime.now(UTC)
     return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), option, local_zone()) / 1000, UTC)
 
 

@@ -84,12 +84,15 @@ class MessageState:
     key: str
     status: str
     attempts: int
+    """Failed tries that the schedule has counted since the message was last sent again: 0 if it was delivered at once."""
     next_retry_at: str | None
     delivered_at: str | None
     failure: str | None
     """Why it ended without being delivered."""
     request_id: str
     record: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    tries: int = 0
+    """Finished HTTP tries since it was last sent again, the successful one too."""
 
     @property
     def delivered(self) -> bool:
@@ -212,6 +215,8 @@ def reading(key: str, policy: RetryPolicy, clock: Callable[[], float], chance: C
         record.get("finalFailureReason"),
         str(record.get("requestId") or ""),
         record,
+        # An older service counts all finished tries as `attempts`.
+        int(record.get("tries", record.get("attempts")) or 0),
     )
 
 

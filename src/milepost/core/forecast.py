@@ -6,11 +6,12 @@ or a date is named apart, with its number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from enum import StrEnum
 
 from msgspec import Struct
 
+from milepost.core.admission.controls import lanes_above
 from milepost.core.counters import HOUR
 from milepost.core.values.durations import short_span
 
@@ -123,16 +124,17 @@ def stage_load(
     *,
     external: bool = False,
     paused: bool = False,
-    paused_lanes: Collection[str] = (),
+    paused_lanes: Set[str] = frozenset(),
     open_lanes: Collection[str] = (),
 ) -> StageLoad:
     """The load of a stage, from the exact counts of its lanes. `paused`: the whole stage; `open_lanes`: the lanes whose breaker is open."""
     claimed = sum(one.claimed for one in counts)
     if paused:
         return _closed(stage, claimed, WaitFor.PAUSE, sum(one.waiting for one in counts))
-    in_paused = [one for one in counts if one.lane in paused_lanes]
-    in_open = [one for one in counts if one.lane in open_lanes and one.lane not in paused_lanes]
-    others = [one for one in counts if one.lane not in paused_lanes and one.lane not in open_lanes]
+    in_paused = [one for one in counts if not paused_lanes.isdisjoint(lanes_above(one.lane))]
+    not_paused = [one for one in counts if paused_lanes.isdisjoint(lanes_above(one.lane))]
+    in_open = [one for one in not_paused if one.lane in open_lanes]
+    others = [one for one in not_paused if one.lane not in open_lanes]
     waits = [_lane_wait(WaitFor.PAUSE, stage, in_paused), _lane_wait(WaitFor.BREAKER, stage, in_open)]
     if external:
         waits.append(Wait(WaitFor.PARTNER, stage, sum(one.waiting for one in others)))
@@ -187,7 +189,8 @@ def _some(waits: Sequence[Wait]) -> tuple[Wait, ...]:
 
 # The forecast ---------------------------------------------------------------------------------------------------------
 class _Group:
-    """Items that move, up to the next stage that nothing gets through. `ahead` counts the others with them, which need their turn too."""
+    """Items that move, up to the next stage that nothing gets through. `ahead` counts the others with them, which need their turn too;
+    others at stages before the first of these items come after them."""
 
     def __init__(self) -> None:
         self.moving = self.ahead = 0
@@ -199,9 +202,9 @@ class _Group:
 
     def add(self, load: StageLoad, others: int, pace: StagePace | None) -> None:
         self.moving += load.moving
-        self.ahead += load.moving + others
         if not self.moving:
             return
+        self.ahead += load.moving + others
         uncounted = [wait for wait in load.waits if wait.n is None]
         if uncounted:
             what = "paused" if uncounted[0].what is WaitFor.PAUSE else "held back by their breakers"

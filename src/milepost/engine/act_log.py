@@ -90,7 +90,7 @@ class Selection(Struct, frozen=True):
     def to_record(self) -> dict[str, Any]:
         """As stored with the act: a query in full; of keys, their number and digest."""
         if self.keys is not None:
-            return {"keys": len(self.keys), "digest": sha256("\n".join(self.keys).encode()).hexdigest()}
+            return {"keys": len(self.keys), "digest": digest_of_keys(self.keys)}
         assert self.query is not None
         return {"query": _query_record(self.query)}
 
@@ -120,6 +120,11 @@ class Selection(Struct, frozen=True):
             return len(self.keys)
         assert self.query is not None
         return count_of_matches(ctx, self.query)
+
+
+def digest_of_keys(keys: Sequence[str]) -> str:
+    """The digest by which a repeat of an act is seen to have the same keys."""
+    return sha256("\n".join(keys).encode()).hexdigest()
 
 
 def _query_record(query: Query) -> dict[str, Any]:

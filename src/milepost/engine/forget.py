@@ -13,7 +13,7 @@ from milepost.core.errors import ActRefused, LedgerDamaged, LedgerError, Milepos
 from milepost.core.forgetting import REMOVED_TEXT, readable_name
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
-from milepost.engine.act_log import all_acts, enter, finish, signed
+from milepost.engine.act_log import all_acts, digest_of_keys, enter, finish, signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors
@@ -208,8 +208,9 @@ def _without_content(ctx: Context, route: str, key: str, name: str, whole: Found
 
 # Documents -------------------------------------------------------------------------------------------------------------
 def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: frozenset[str]) -> int:
-    """Replace the item's key and its errors where they are a value of a document; returns how many documents were changed."""
-    texts = {key: name, **dict.fromkeys(errors, REMOVED_TEXT)}
+    """Replace the item's key, its digest without a secret, and its errors where they are a value of a document; returns how many documents
+    were changed."""
+    texts = {key: name, digest_of_keys([key]): name, **dict.fromkeys(errors, REMOVED_TEXT)}
     return sum(_clean_document(ctx, kind, document_name, texts) for kind in SEARCHED for document_name in ctx.ledger.read(kind))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from milepost.core.status import FAILED
 from milepost.engine.context import Context
 from milepost.ports.documents import ACT, Act, Process, read_all_versioned
 
@@ -18,22 +19,25 @@ AT_ONCE = 500
 
 
 def old_acts(acts: Mapping[str, Act], now: int) -> list[str]:
-    """The ids of the finished acts that may leave, the oldest first. An act that has not finished stays: it can be continued. The latest `prune` of
-    a route and its statuses stays: it says why failed items have left."""
-    explaining = _latest_prunes(acts)
-    finished = sorted((act.finished_at, act_id) for act_id, act in acts.items() if act.finished_at is not None)
+    """The ids of the finished acts that may leave, the oldest first. An act that has not finished stays: it can be continued. So does the
+    latest that pruned failed items of a route: by it their seals are explained (see `left_items.unexplained`)."""
+    explaining = _explaining(acts)
+    finished = sorted((act.finished_at, act_id) for act_id, act in acts.items() if act.finished_at is not None and act_id not in explaining)
     surplus = max(0, len(finished) - ACTS)
     return [
         act_id
         for place, (finished_at, act_id) in enumerate(finished)
-        if act_id not in explaining and (finished_at < now - ACT_AGE_MS or (place < surplus and finished_at < now - RECENT_MS))
+        if finished_at < now - ACT_AGE_MS or (place < surplus and finished_at < now - RECENT_MS)
     ]
 
 
-def _latest_prunes(acts: Mapping[str, Act]) -> set[str]:
-    """The id of the latest finished `prune` of each route and each set of statuses."""
-    prunes = [(act.started_at, act_id) for act_id, act in acts.items() if act.verb == "prune" and act.finished_at is not None]
-    return set({(acts[act_id].route, tuple(acts[act_id].filter.get("statuses", ()))): act_id for _, act_id in sorted(prunes)}.values())
+def _explaining(acts: Mapping[str, Act]) -> set[str]:
+    """The ids of the latest acts that pruned failed items, by route and status."""
+    latest: dict[tuple[str, str], str] = {}
+    for act_id, act in sorted(acts.items(), key=lambda entry: entry[1].started_at):
+        if act.verb == "prune":
+            latest.update({(act.route, status): act_id for status in act.filter.get("statuses", ()) if status in FAILED})
+    return set(latest.values())
 
 
 def old_processes(processes: Mapping[str, Process], now: int) -> list[str]:

@@ -109,7 +109,7 @@ def test_the_report_is_beside_the_archived_list(scene: DepositsScene) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"title,year\nFoam,2020\n", "no column"), (b"\x1f\x8b\x08zipped", "compressed"), (b"", "no lines"), (b" \r\n\r\n", "no lines")],
+    [(b"title,year\nFoam,2020\n", "no column"), (b"\x1f\x8b\x08zipped", "compressed"), (b"", "is empty"), (b" \r\n\r\n", "is empty")],
 )
 def test_a_bad_file_is_quarantined_with_its_reason_and_stops_no_other(scene: DepositsScene, content: bytes, reason: str) -> None:
     scene.deliver("a-bad.csv", content)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, message, service
+from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
 from tests.http.live_server import HttpAnswer
 from tests.http.state.test_submit_batches import item_commits, store_of, written_to
 from tests.polling import wait_until
@@ -101,6 +101,25 @@ def test_s02_the_first_missing_field_wins_and_missing_ones_win_over_wrong_ones()
 def test_s03_bad_json_and_json_that_is_no_object_are_refused(at: Service, body: bytes) -> None:
     answer = at.post(body)
     assert (answer.status, answer.body["error"]) == (400, "INVALID_JSON")
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        (', "senderId": "shop"', "senderId"),
+        (', "headers": {"X-Colour": "red", "X-Colour": "blue"}', "X-Colour"),
+        (', "body": {"a": [{"b": 1, "b": 1}]}', "b"),
+    ],
+)
+def test_json_that_gives_a_name_twice_is_refused(at: Service, more: str, name: str) -> None:
+    sent = message(HOOK, messageId="twice")
+    answer = at.post(json.dumps(sent)[:-1].encode() + more.encode() + b"}")
+    assert (answer.status, answer.body["error"], answer.body["message"]) == (
+        400,
+        "INVALID_JSON",
+        f"Request body gives the name '{name}' twice",
+    )
+    assert at.milepost.show(ROUTE, key_of(sent)) is None
 
 
 @pytest.mark.parametrize(

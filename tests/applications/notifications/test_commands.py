@@ -96,7 +96,8 @@ def test_the_answer_of_the_partner_and_an_address_that_is_refused_are_shown(shel
     shell.ok("work", "--until-idle", "0")
     assert '\nThe last answer of the partner:\n{"error": "no such person"}\n' in shell.ok("notifications", "show", "m-1").out
     refused = shell.ok("notifications", "show", "m-2").out
-    assert re.search(r"\nattempts +0\n", refused)
+    assert re.search(r"\nattempts +1\n", refused)
+    assert re.search(r"\ntries +0\n", refused)
     assert "Attempt 1 without a finished request: INVALID_TARGET: 10.0.0.1: " in refused
 
 

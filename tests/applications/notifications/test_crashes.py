@@ -113,7 +113,7 @@ def test_tries_that_are_broken_off_are_in_the_record_the_command_and_the_page(tm
         assert partner.requests[-1].headers["x-delivery-attempt"] == "3"
         found = at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body
         page = text_of(at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}"))
-    assert (found["attempts"], found["lostTries"], found["totalLostTries"], found["retryHistory"]) == (1, 2, 2, [])
+    assert (found["tries"], found["lostTries"], found["totalLostTries"], found["retryHistory"]) == (1, 2, 2, [])
     assert "Tries 1, and 2 broken off" in page
     shown = shell.ok("notifications", "show", "m-1", MILEPOST_LEDGER=ledger).out
     for said in (page, shown):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import boto3
 import pytest
@@ -92,6 +93,20 @@ def test_rows_have_the_attributes_of_the_seed(at: Service, row: Callable[[dict[s
         ] * 3  # fmt: skip
         assert [(one["attemptNumber"], one["httpStatus"]) for one in ended["retryHistory"]] == [(1, 500), (2, 503), (3, 503)]
         assert ended["retryHistory"][0]["errorDetails"]["message"].startswith("xxx")
+
+
+def test_attempts_of_a_row_are_those_of_the_record(at: Service, row: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    with Partner(answers(200, 500, 200)) as partner:
+        at_once, later = message(partner.url), message(partner.url, messageId="m-2")
+        for sent, attempts, tries in ((at_once, 0, 1), (later, 1, 2)):
+            at.post(sent)
+            at.milepost.run(until_idle=1)
+            stored = row(sent)
+            found = at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body
+            assert (stored["status"], found["status"]) == ("COMPLETED", "COMPLETED")
+            assert stored["attempts"] == found["attempts"] == attempts
+            assert stored.get("totalAttempts", 0) == found["totalAttempts"] == attempts
+            assert (found["tries"], found["totalTries"]) == (tries, tries)
 
 
 def test_s13_a_message_that_was_stored_and_not_queued_goes_out(place: str, row: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

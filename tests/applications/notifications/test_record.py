@@ -57,6 +57,10 @@ def record(at: Service, sent: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def counts_of(found: dict[str, Any]) -> dict[str, int]:
+    return {name: found[name] for name in ("attempts", "totalAttempts", "tries", "totalTries")}
+
+
 def work(at: Service, clock: VirtualClock, times: int = 1) -> None:
     for _ in range(times):
         at.milepost.run(until_idle=0)
@@ -74,7 +78,7 @@ def test_a_new_message_has_no_try_yet(at: Service) -> None:
         "targetUrl": "http://127.0.0.1:9/hook",
         "method": "POST",
     }
-    assert (found["status"], found["attempts"], found["requestId"]) == ("QUEUED", 0, "c-7")
+    assert (found["status"], found["attempts"], found["tries"], found["requestId"]) == ("QUEUED", 0, 0, "c-7")
     assert (found["maxRetriesExceeded"], found["maxRetriesExceededAt"], found["retryHistory"]) == (False, None, [])
     nothing = ("nextRetryAt", "deliveryResult", "deliveredAt", "finalFailureDetails", "finalFailureReason", "lastDeliveryAttempt")
     assert [found[name] for name in nothing] == [None] * 6
@@ -88,11 +92,11 @@ def test_every_try_counts_and_failed_ones_have_all_eleven_fields(at: Service, cl
         at.post(sent)
         work(at, clock)
         waiting = record(at, sent)
-        assert (waiting["status"], waiting["attempts"]) == ("RETRY_SCHEDULED", 1)
+        assert (waiting["status"], waiting["attempts"], waiting["tries"]) == ("RETRY_SCHEDULED", 1, 1)
         assert waiting["nextRetryAt"] == waiting["retryHistory"][0]["nextRetryTimestamp"]
         work(at, clock, 2)
     found = record(at, sent)
-    assert (found["status"], found["attempts"], len(found["retryHistory"])) == ("COMPLETED", 3, 2)
+    assert (found["status"], found["attempts"], found["tries"], len(found["retryHistory"])) == ("COMPLETED", 2, 3, 2)
     first, second = found["retryHistory"]
     assert set(first) == set(second) == ELEVEN
     assert (first["attemptNumber"], first["httpStatus"], first["errorCategory"]) == (1, 500, "SERVER_ERROR")
@@ -106,6 +110,27 @@ def test_every_try_counts_and_failed_ones_have_all_eleven_fields(at: Service, cl
     assert (result["success"], result["statusCode"], result["statusText"], result["category"]) == (True, 200, "OK", "SUCCESS")
     assert (found["nextRetryAt"], found["finalFailureDetails"], found["maxRetriesExceeded"]) == (None, None, False)
     assert found["deliveredAt"] is not None
+
+
+def test_attempts_of_the_record_are_those_of_the_item_also_after_a_replay(at: Service, clock: VirtualClock) -> None:
+    with Partner(answers(*[500] * 3, 500, 200)) as partner:
+        sent = message(partner.url)
+        at.post(sent)
+        work(at, clock, 3)
+        at.call("POST", "/api/v1/notifications/replay", {"key": key_of(sent), "reason": "the partner works again"})
+        assert counts_of(record(at, sent)) == {"attempts": 0, "totalAttempts": 3, "tries": 0, "totalTries": 3}
+        work(at, clock, 2)
+    item, found = at.item(sent), record(at, sent)
+    assert counts_of(found) == {"attempts": 1, "totalAttempts": 4, "tries": 2, "totalTries": 5}
+    assert (item["status"], item["attempts"], item["total_attempts"]) == ("COMPLETED", found["attempts"], found["totalAttempts"])
+
+
+def test_the_counts_of_a_record_are_explained_where_a_reader_looks(at: Service) -> None:
+    described = at.call("GET", "/api/openapi.json").body["paths"]["/api/v1/notifications/messages/{key}"]["get"]["description"]
+    guide = (ROOT / "docs/guides/notifications.md").read_text(encoding="utf-8")
+    for text in (described, guide, commands.show.__doc__ or ""):
+        for field in ("attempts", "tries"):
+            assert f"`{field}`" in text or f"'{field}'" in text
 
 
 def test_an_exhausted_message_has_its_final_failure(at: Service, clock: VirtualClock) -> None:
@@ -136,7 +161,8 @@ def test_a_refused_message_is_no_exhausted_one_and_a_refused_address_no_try(at: 
     found, other = record(at, refused), record(at, forbidden)
     assert (found["status"], found["attempts"], found["maxRetriesExceeded"]) == ("REJECTED", 1, False)
     assert found["finalFailureDetails"]["lastHttpStatus"] == 422
-    assert (other["status"], other["attempts"], other["deliveryResult"]["category"]) == ("REJECTED", 0, "INVALID_TARGET")
+    assert (other["status"], other["tries"], other["deliveryResult"]["category"]) == ("REJECTED", 0, "INVALID_TARGET")
+    assert (other["attempts"], other["totalAttempts"], other["finalFailureDetails"]["totalAttempts"]) == (1, 1, 1)
     page = text_of(at.call("GET", f"/notifications/messages/{quote(key_of(forbidden), safe='')}"))
     assert "Tries 0 " in page
     assert "Attempt 1 without a finished request: INVALID_TARGET: 10.0.0.1: " in page

@@ -58,3 +58,12 @@ def test_an_item_for_later_is_listed_moved_and_run_again(shell) -> None:
     assert shell.signed("rerun", "parcels", "A", "--from", "delivered").code == 0
     assert (_key(shell, "A")["stage"], _key(shell, "A")["round"]) == ("delivered", 2)
     assert "only a COMPLETED item can be run again" in shell.signed("rerun", "parcels", "A").err
+
+
+def test_a_reschedule_by_a_span_is_repeated_with_its_id(shell) -> None:
+    for key in ("A", "B"):
+        shell.submit({"id": key})
+    command = ("reschedule", "parcels", "A", "B", "--at", "2h", "--act", "later")
+    first = shell.signed(*command, "--json")
+    assert (first.code, first.json["done"]) == (0, 2)
+    assert shell.signed(*command, "--json").json == first.json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import logging
+import os
 import re
 import signal
 import socket
@@ -123,6 +124,24 @@ def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
             assert "pip install '/path/to/milepost[http]'" in capsys.readouterr().err
         with pytest.raises(ConfigMistake, match="milepost"), listening(visitor.ctx, Where("127.0.0.1", 0, asked=True)):
             pass
+
+
+def test_an_address_in_milepost_toml_without_the_server_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "route.py").write_text(ROUTE)
+    (tmp_path / "milepost.toml").write_text('routes = ["route.py"]\nlisten = "127.0.0.1:0"\n')
+    (tmp_path / "missing").mkdir()
+    (tmp_path / "missing" / "uvicorn.py").write_text('raise ImportError("not installed", name="uvicorn")\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "milepost", "up"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "missing")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "the HTTP server needs a package that is not installed (uvicorn): pip install '/path/to/milepost[http]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -429,7 +429,7 @@ def test_limits_are_set_apart_and_cleared_together(world: World) -> None:
 def test_wrong_pauses_and_limits(world: World) -> None:
     for wrong, message in (
         (lambda: pause(world.ctx, ROUTE, "nowhere", **SIGNED), "no stage 'nowhere'"),
-        (lambda: pause(world.ctx, ROUTE, None, "north", **SIGNED), "needs a stage"),
+        (lambda: pause(world.ctx, ROUTE, None, "north", **SIGNED), "needs a stage: name the stage too"),
         (lambda: pause(world.ctx, ROUTE, by="", reason="r"), "a name and a reason"),
         (lambda: resume(world.ctx, "letters", **SIGNED), "no route 'letters'"),
         (lambda: limit(world.ctx, ROUTE, "Delivered", rate="1/s", **SIGNED), "is external"),

@@ -338,3 +338,28 @@ def test_items_are_set_for_another_time_in_bulk(world: World) -> None:
         act(world.ctx, "reschedule", ROUTE, keys=["a"], **SIGNED)
     with pytest.raises(UsageError, match="must be a time"):
         act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="tomorrow", **SIGNED)
+
+
+# Ids of acts ----------------------------------------------------------------------------------------------------------
+def test_the_id_of_a_replacement_is_refused_with_another_option(world: World) -> None:
+    finished(world, "a")
+    replacement: dict[str, Any] = {"keys": ["a"], "content": {"id": "a", "weight": 9}, **SIGNED}
+    first = act(world.ctx, "replace", ROUTE, act_id="act-1", **replacement)
+    assert first.refused == [("a", "it is COMPLETED; to run it again with other content, add rerun")]
+    with pytest.raises(ActConflict, match="other items or options"):
+        act(world.ctx, "replace", ROUTE, act_id="act-1", rerun=True, **replacement)
+    assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
+    assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
+    assert world.reasons("a").count(Reason.REPLACED) == 1
+
+
+def test_a_span_in_the_repeat_of_a_reschedule_counts_from_the_first_call(world: World) -> None:
+    world.add("a", "b")
+    world.clock.advance("1m")
+    ask: dict[str, Any] = {"keys": ["a", "b"], "act_id": "act-1", **SIGNED}
+    first = act(world.ctx, "reschedule", ROUTE, not_before="2h", **ask)
+    assert first.done == 2
+    world.clock.advance("1m")
+    assert act(world.ctx, "reschedule", ROUTE, not_before="2h", **ask) == first
+    with pytest.raises(ActConflict, match="other items or options"):
+        act(world.ctx, "reschedule", ROUTE, not_before="3h", **ask)

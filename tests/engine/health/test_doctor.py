@@ -90,6 +90,7 @@ def test_only_processes_at_work_are_listed(world: World) -> None:
     world.clock.advance("15s")
     [found] = _found(world, "process")
     assert (found.level, found.what.startswith("it is not known whether host-a:1 is running: last heartbeat 15 s ago")) == ("warn", True)
+    assert found.next.startswith("it has died, hangs or is suspended, or its machine's clock is behind: look there")
     world.process(ago_ms=15_000, stopped=True)
     world.clock.advance("1h")
     [found] = _found(world, "process")

@@ -166,7 +166,18 @@ def test_a_pause_is_named_with_who_and_why(world: World) -> None:
     world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "the scale is being mended"))
     told = _told(world)
     assert any("parcels/weigh is paused by ops" in text and "mended" in text for text in told.why)
-    assert told.next == ["Nothing until it is resumed; a pause uses no attempts."]
+    assert told.next == [
+        "Nothing until it is resumed; a pause uses no attempts. To resume: milepost resume parcels --stage weigh --by YOU --reason '…'"
+    ]
+
+
+def test_a_paused_item_is_not_said_to_wait_for_a_worker(world: World) -> None:
+    world.add("A")
+    assert "Waiting for a worker." in _told(world).why
+    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "a new scale", until=world.clock.now() + 60_000))
+    told = _told(world)
+    assert "Waiting for a worker." not in told.why
+    assert told.next[0].startswith("Nothing until it is resumed or the pause ends;")
 
 
 def test_the_ends(world: World) -> None:

@@ -120,7 +120,7 @@ def test_what_is_nested_too_deeply_to_be_read_is_told_how_deep_it_may_be(shared_
 
 
 VERBS = "cancel or confirm or replace or rerun or reschedule or resend or retry or skip"
-OUTCOMES = "done or not-yet or handed-over or retry or reject"
+OUTCOMES = "done or not-yet or checked or handed-over or retry or reject"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "claim of nothing": lambda: ledger.claim(
             [ClaimRequest(plan, "stamp", 9, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
         ),
-        "late": lambda: late_since(ctx, "parcels", "weigh", set(), ctx.clock.now()),
+        "late": lambda: late_since(ctx, "parcels", "weigh", set(), set(), ctx.clock.now()),
         "items in work": page(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))),
         "items overdue": page(Query(route="parcels", statuses=LIVE, overdue_before=ctx.clock.now())),
         "items handed over": page(Query(route="parcels", statuses=frozenset({Status.WAITING}), handed_over=True)),

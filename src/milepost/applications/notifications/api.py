@@ -166,8 +166,10 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
     "GET", f"{BASE}/messages/{{key:path}}", scope="read", answers={200: dict[str, Any]}, summary="The record of a message"
 )
 def show_message(app: App, call: mp.Call) -> mp.Answer:
-    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `attempts` counts the finished
-    HTTP tries since it was last sent again, and `lostTries` those that were broken off because their worker was lost. `dlqBound` and
+    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `attempts` counts the failed
+    tries that the schedule has counted since the message was last sent again, as in its row on AWS: 0 if it was delivered at once. `tries` counts
+    the finished HTTP tries since then, the successful one too, and `lostTries` those that were broken off because their worker was lost;
+    `totalAttempts`, `totalTries` and `totalLostTries` count all. `dlqBound` and
     `finalFailureDetails.willMoveToDLQ` are always false, and `dlqArn` is null: these fields of the original design name a dead-letter queue, and
     there is none. A dead letter has the status `MAX_RETRIES_EXCEEDED` or `REJECTED` and stays in the ledger; `dead-letters` lists them."""
     found = read_record(app, call.path["key"])

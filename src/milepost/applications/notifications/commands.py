@@ -176,6 +176,9 @@ def list_command(
 def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     """Show the record of a message, by its key or its messageId.
 
+    'attempts' counts the failed tries that the schedule has counted since the message was last sent again, 'tries' the finished HTTP tries since
+    then, the successful one too; 'totalAttempts' and 'totalTries' count all.
+
     'dlqBound' is a field of the original design, and always false: a dead letter (MAX_RETRIES_EXCEEDED or REJECTED) goes to no queue but stays
     in the ledger; 'milepost notifications dead-letters' shows them.
     """

@@ -59,6 +59,11 @@ def rate_per_second(value: str | float | int, subject: str) -> float:
 Moment = str | datetime | timedelta
 
 
+def is_span(text: str) -> bool:
+    """Whether the text consists of parts of a span, such as "2h 30m"; it may still be too long."""
+    return not _PART.sub("", text.lower()).strip()
+
+
 def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC, *, past: bool = False) -> int:
     """A time in milliseconds, from ISO-8601 text, a datetime, a time of day ("18:00": the next one), or a span from now ("2h"). A value
     without a time zone is in `zone`; a date alone is its first moment. With `past` a span is counted back from now, and a time of day is
@@ -67,7 +72,7 @@ def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC, *, past
     try:
         if isinstance(value, timedelta):
             return now + back * span_ms(value, subject)
-        if isinstance(value, str) and not _PART.sub("", value.lower()).strip():
+        if isinstance(value, str) and is_span(value):
             return now + back * span_ms(value, subject)
         if isinstance(value, str) and _TIME_OF_DAY.fullmatch(value.strip()):
             return _nearest(time.fromisoformat(value.strip().zfill(5)), now, zone, back)

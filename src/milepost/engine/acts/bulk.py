@@ -42,7 +42,7 @@ from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.intake import content_digest
 from milepost.engine.left_items import STARTED_AGAIN, way_back
 from milepost.engine.routes.backfill import begin_rerun
-from milepost.ports.documents import Act
+from milepost.ports.documents import ACT, Act, read_versioned
 from milepost.ports.items import Query, Refused
 
 Progress = Callable[[int, int | None], None]
@@ -109,7 +109,7 @@ def act(
     if not dry_run:
         signed(by, reason)
     now = ctx.clock.now()
-    starts_at = None if not_before is None else moment_ms(not_before, now, "not_before")
+    starts_at = None if not_before is None else moment_ms(not_before, _begun_at(ctx, act_id, now), "not_before")
     options = {
         "stage": stage,
         "as_new": as_new or None,
@@ -117,6 +117,7 @@ def act(
         "not_before": iso(starts_at),
         "content": None if new is None else new.digest.hex(),
         "here": here or None,
+        "rerun": rerun or None,
         "force": force or None,
     }
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
@@ -271,6 +272,12 @@ def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> 
         return _SINCE if other or changed > begun.started_at else decision(item)
 
     return decide_once
+
+
+def _begun_at(ctx: Context, act_id: str | None, now: int) -> int:
+    """When the act with this id began: a span in a repeat counts from then. Now, if none is on record."""
+    begun, _ = (None, 0) if act_id is None else read_versioned(ctx.ledger, ACT, act_id, Act)
+    return now if begun is None else begun.started_at
 
 
 def _checked_plan(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None, force: bool) -> Plan:

@@ -207,7 +207,7 @@ def _checked_scope(
     if stage is not None:
         ctx.stage(route, stage)
     elif lane is not None:
-        raise UsageError(f"lane {lane!r} needs a stage")
+        raise UsageError(f"lane {lane!r} needs a stage: name the stage too")
     plan = ctx.plan(route)
     signed(by, reason)
     if drain is not None:

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 from urllib.parse import quote as url_quote
 
-from milepost.core.admission.controls import scope
+from milepost.core.admission.controls import is_held, scope
 from milepost.core.confirmations import REFUSED, was_refused
 from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.item import Item
@@ -31,6 +31,7 @@ from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, processes, route_names
+from milepost.engine.views.lanes import resume_command
 from milepost.engine.views.overdue_counts import OverdueCount, probed
 from milepost.engine.views.snapshot import Snapshot
 from milepost.ports.documents import BACK_FILL, PARKED, ROUTE, BackFill, Parked, RouteVersion, read_all
@@ -188,7 +189,10 @@ def _silent(run: CheckRun) -> tuple[str, str] | None:
         if not process.stopped and process.holder not in gone and run.now - process.seen_at < UNSURE_MS:
             heard = run.watch.when(process.seen_at)
             what = f"it is not known whether {process.holder} is running: last heartbeat {heard}, and it has not said that it stopped"
-            return what, "it has died, or its machine's clock is behind: look there, and start 'milepost up' if it is gone"
+            return (
+                what,
+                "it has died, hangs or is suspended, or its machine's clock is behind: look there, and start 'milepost up' if it is gone",
+            )
     return None
 
 
@@ -291,12 +295,10 @@ def _holds(run: CheckRun) -> Iterator[CheckResult]:
     names = sorted(name for name in run.holds if run.sees(name.partition("/")[0]))
     for name in names:
         hold = run.holds[name]
-        route, *rest = name.split("/", 2)
-        where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
         until = "" if hold.until is None else f", and the pause ends {run.watch.when(hold.until)}"
         what = f"{name} was paused by {hold.by} {run.watch.when(hold.at)}{until}: {hold.reason}"
         headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
-        yield _warn("pause", what, f"milepost resume {where} {SIGNED}", headline=headline)
+        yield _warn("pause", what, resume_command(name), headline=headline)
     if not names:
         yield _calm("pause", "nothing is paused")
 
@@ -359,11 +361,11 @@ def _leases(run: CheckRun) -> Iterator[CheckResult]:
 
 def _late(run: CheckRun) -> Iterator[CheckResult]:
     """Items that workers, ours or remote ones, should have claimed long ago, by stage; without those that are paused."""
-    paused = {*run.holds, *open_breakers(run.ctx)}
+    broken = open_breakers(run.ctx)
     for route, stage, kind in _stages(run.ctx):
-        if kind == "external" or route in paused or scope(route, stage) in paused or not run.worth_asking(route, stage, WAITING):
+        if kind == "external" or route in run.holds or scope(route, stage) in run.holds or not run.worth_asking(route, stage, WAITING):
             continue
-        since = run.once(("late", route, stage), partial(late_since, run.ctx, route, stage, paused, run.now))
+        since = run.once(("late", route, stage), partial(late_since, run.ctx, route, stage, run.holds, broken, run.now))
         if since is not None:
             what = f"work at {route}/{stage} has been due for {short_span(run.now - since)} and no worker has claimed it"
             more = "start more workers (milepost work), or raise the stage's concurrency or rate"
@@ -374,12 +376,14 @@ def _late(run: CheckRun) -> Iterator[CheckResult]:
             yield _warn("late", what, cure, headline=_sentence(what), page=_stage_page(route, stage))
 
 
-def late_since(ctx: Context, route: str, stage: str, paused: Container[str], now: int) -> int | None:
-    """Since when the work at a stage has been due, if that is too long, without items in paused lanes.
+def late_since(ctx: Context, route: str, stage: str, holds: Container[str], broken: Container[str], now: int) -> int | None:
+    """Since when the work at a stage has been due, if that is too long, without items in paused lanes and in those with an open breaker.
     One query of the index of due items; while nothing is late, it finds nothing."""
     before = now - LATE_MS - 1
     found = ctx.ledger.find(Query(route=route, statuses=WAITING, stages=frozenset({stage}), due_before=before, limit=SAMPLE)).items
-    rows = [item.row for item in found if scope(route, stage, item.row.lane) not in paused]
+    lanes = {item.row.lane for item in found}
+    waits = {lane for lane in lanes if is_held(holds, route, stage, lane) or scope(route, stage, lane) in broken}
+    rows = [item.row for item in found if item.row.lane not in waits]
     return min((row.look_at for row in rows if row.look_at is not None and row.look_at <= before), default=None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from shlex import quote
 from typing import TypeVar
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
+from milepost.engine.views.items import SIGNED
 from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.items import Query, QueryPage
 
@@ -56,11 +58,13 @@ def count_waiting(ctx: Context, route: str, stage: str | None, lane: str | None)
     counts = ctx.ledger.lane_counts(route, ctx.clock.now())
     if counts is None:
         return None
-    n = sum(one.waiting for one in counts if stage in (None, one.stage) and lane in (None, one.lane))
+    n = sum(one.waiting for one in counts if stage in (None, one.stage) and lane in (None, *lanes_above(one.lane)))
     if n or lane is None or stage is None:
         return WaitingCount(n, [])
     # Lanes of the stages before, too: their items may come here.
-    known = {one.lane for one in counts if one.lane} | {name for name in ctx.plan(route).by_name[stage].lanes if name}
+    known = {name for one in counts for name in lanes_above(one.lane) if name} | {
+        name for name in ctx.plan(route).by_name[stage].lanes if name
+    }
     if lane in known:
         return WaitingCount(0, [])
     return WaitingCount(0, get_close_matches(lane, sorted(known), NEAR, NEAR_ENOUGH))
@@ -111,6 +115,13 @@ def pauses_over(holds: Mapping[str, T], route: str, stage: str, lane: str) -> li
     """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the wider lane within which it lies, its own."""
     names = [scope(route), scope(route, stage), *(scope(route, stage, one) for one in reversed(lanes_above(lane)))]
     return [(name, holds[name]) for name in names if name in holds]
+
+
+def resume_command(name: str) -> str:
+    """The command that ends the pause of a scope."""
+    route, *rest = name.split("/", 2)
+    where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
+    return f"milepost resume {where} {SIGNED}"
 
 
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:

@@ -22,11 +22,14 @@ from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, s
 from milepost.engine.breakers import BreakerView, breaker_of
 from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
-from milepost.engine.views.lanes import pauses_over
+from milepost.engine.views.lanes import pauses_over, resume_command
 from milepost.engine.views.timestamps import Watch
 from milepost.ports.documents import HOLD, read_all
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
+
+WAITS = "Waiting for a worker."
+WAITS_REMOTE = "Waiting for a remote worker."
 
 
 class StoryLine(Struct, frozen=True):
@@ -116,11 +119,12 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     if lost:
         why.append("That worker has died.")
         following = ["Another process on this machine takes it back at once; no attempt is counted."]
-    holds = _holds(ctx, row, watch)
-    why += holds
+    holds = pauses_over(read_all(ctx.ledger, HOLD, Hold), row.route, row.stage, row.lane)
+    why += [_pause_sentence(name, hold, watch) for name, hold in holds]
     breaker = breaker_of(ctx, row)
     if holds and row.status is not Status.PROCESSING:
-        following = ["Nothing until it is resumed; a pause uses no attempts."]
+        why = [sentence for sentence in why if sentence not in (WAITS, WAITS_REMOTE)]
+        following = [_until_resumed(holds)]
     elif breaker is not None and row.status is not Status.PROCESSING:
         why.append(f"{breaker.text[0].upper()}{breaker.text[1:]}.")
         following = [_let_through(breaker, row, watch)]
@@ -207,7 +211,7 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
         return [f"It was offered to the partner of this stage; waiting for the confirmation{_note(row)}."], [
             f"If not confirmed, it is offered again {watch.when(look)}."
         ]
-    waits = "Waiting for a remote worker." if stage is not None and stage.remote else "Waiting for a worker."
+    waits = WAITS_REMOTE if stage is not None and stage.remote else WAITS
     if from_future(row, now) and look > now:
         return [waits], [
             "It was dated in the future by a clock that was ahead; the next process that works on the ledger makes it due now."
@@ -222,12 +226,16 @@ def _note(row: Row) -> str:
     return f" ({row.note})" if row.note else ""
 
 
-def _holds(ctx: Context, row: Row, watch: Watch) -> list[str]:
-    sentences = []
-    for name, hold in pauses_over(read_all(ctx.ledger, HOLD, Hold), row.route, row.stage, row.lane):
-        until = "" if hold.until is None else f", until {watch.at(hold.until)}"
-        sentences.append(f"{name} is paused by {hold.by} since {watch.at(hold.at)}{until}: {hold.reason}")
-    return sentences
+def _pause_sentence(name: str, hold: Hold, watch: Watch) -> str:
+    until = "" if hold.until is None else f", until {watch.at(hold.until)}"
+    return f"{name} is paused by {hold.by} since {watch.at(hold.at)}{until}: {hold.reason}"
+
+
+def _until_resumed(holds: list[tuple[str, Hold]]) -> str:
+    """What ends these pauses, the widest first."""
+    commands = ", ".join(resume_command(name) for name, _ in holds)
+    timed = " or the pause ends" if all(hold.until is not None for _, hold in holds) else ""
+    return f"Nothing until it is resumed{timed}; a pause uses no attempts. To resume: {commands}"
 
 
 def _wants_worker(row: Row, stage: Stage | None, now: int) -> bool:

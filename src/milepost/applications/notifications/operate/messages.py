@@ -31,6 +31,9 @@ def read_message(data: bytes, largest_body: int) -> Message:
         raise MessageRefused("INVALID_JSON", "Request body is not valid JSON") from None
     if not isinstance(given, dict):
         raise MessageRefused("INVALID_JSON", "Request body must be a JSON object")
+    twice = mp.name_given_twice(data)
+    if twice is not None:
+        raise MessageRefused("INVALID_JSON", f"Request body gives the name {twice!r} twice")
     return check_message(given, largest_body, msgspec.json.encode)
 
 

@@ -1,9 +1,10 @@
 """Record of a message as the API gives it, and its timeline for a page, both made from the item and its history. Pure.
 
-In the record, `attempts` counts the finished HTTP tries of the present series: a replay starts a new one, and the earlier tries stay in
-`retryHistory`. `lostTries` counts those of the series that were broken off because their worker was lost; the number of a try that a partner
-gets (`X-Delivery-Attempt`) counts both. `dlqBound` and `willMoveToDLQ` are always false, and `dlqArn` is null: there is no dead-letter queue, a dead letter stays
-in the ledger.
+In the record, `attempts` and `totalAttempts` are the item's own counts of failed tries, as in its row on AWS. `tries` counts the finished HTTP
+tries of the present series, the successful one too: a replay starts a new series, and the earlier tries stay in `retryHistory`. `lostTries` counts
+those of the series that were broken off because their worker was lost; the number of a try that a partner gets (`X-Delivery-Attempt`) counts the
+failed and the lost ones before it. `totalTries` and `totalLostTries` count those of all series. `dlqBound` and `willMoveToDLQ` are always false, and
+`dlqArn` is null: there is no dead-letter queue, a dead letter stays in the ledger.
 """
 
 from __future__ import annotations
@@ -59,8 +60,10 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "destination": shown["lane"],
         "requestId": shown["correlation_id"],
         "status": shown["status"],
-        "attempts": len(series),
-        "totalAttempts": len(tries),
+        "attempts": shown["attempts"],
+        "totalAttempts": shown["total_attempts"],
+        "tries": len(series),
+        "totalTries": len(tries),
         "lostTries": sum(map(_is_loss, _present_series(history))),
         "totalLostTries": sum(map(_is_loss, history)),
         "createdAt": shown["created_at"],
@@ -75,7 +78,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "maxRetriesExceededAt": shown["ended_at"] if exceeded else None,
         "deliveryResult": _delivery_result(shown, failures),
         "finalFailureReason": (shown["error"] or {}).get("message") if ended_badly else None,
-        "finalFailureDetails": _final_failure(shown, series, failures, most_attempts) if ended_badly else None,
+        "finalFailureDetails": _final_failure(shown, failures, most_attempts) if ended_badly else None,
         "dlqBound": False,
     }
 
@@ -155,13 +158,11 @@ def _output(shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return output if output is None or isinstance(output, Mapping) else {}
 
 
-def _final_failure(
-    shown: Mapping[str, Any], series: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]], most_attempts: int
-) -> dict[str, Any]:
+def _final_failure(shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any]], most_attempts: int) -> dict[str, Any]:
     last: Mapping[str, Any] = failures[-1] if failures else {}
     message = _content(shown)
     return {
-        "totalAttempts": len(series),
+        "totalAttempts": shown["total_attempts"],
         "maxRetries": most_attempts,
         "lastErrorCategory": last.get("error_category") or (shown["error"] or {}).get("category"),
         "lastHttpStatus": last.get("http_status"),

@@ -120,7 +120,8 @@ class _RouteCost:
         result = 10 + len(stage.name) + min(usage.result, LARGEST)
         self._meter.step("confirmed", weight, row={f"result {stage.name}": result})
         at_once = following is not None and following.external
-        self._move(following, weight, stage, {"trail": steps.LINE_ON_ROW + steps.MOVED_ON * at_once}, offers=at_once)
+        line = steps.LINE_ON_ROW + steps.CONFIRMER + steps.MOVED_ON * at_once
+        self._move(following, weight, stage, {"trail": line}, offers=at_once)
         if at_once:
             self._meter.message(steps.OFFER_BODY + usage.result, weight)
         return 1.0

@@ -56,8 +56,9 @@ MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
 
 # Bytes on a row, names and values, measured on real rows.
 FIXED = 248
-ACCEPTED, LINE_ON_ROW, MOVED_ON, FAILED_LINE = 72, 105, 43, 340
-"""A packed history line: the first, any other, its extra bytes when it also offers the next stage, and that of a failed attempt."""
+ACCEPTED, LINE_ON_ROW, MOVED_ON, CONFIRMER, FAILED_LINE = 72, 105, 43, 35, 340
+"""A packed history line: the first, any other, its extra bytes when it also offers the next stage and when it names who has confirmed a
+stage, and that of a failed attempt."""
 KEY_FIELD, WITH_KEY = 6, 8
 """Bytes of a key field in the input beside its name and value, and of the mark of an input stored without them."""
 QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
@@ -73,7 +74,7 @@ LINE, SEAL, ENTRY, OVERHEAD, CALL_BODY, OFFER_BODY, EVENT = 380, 256, 120, 100, 
 ANSWER = 950
 """The answer to POST /message with its headers."""
 BLOCK, BLOCK_LINE = 80, 8
-EVIDENCE, EVIDENCE_LINE = 540, 430
+EVIDENCE, EVIDENCE_LINE = 540, 480
 """Kept evidence of an ended item: fixed bytes, and bytes per line, as text and as prose; input and results are added."""
 FEED, PART, PLACE = 1000, 1024, 40
 """For the daily head: lines read at once, lines in one blob, and bytes of each there."""
