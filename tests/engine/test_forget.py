@@ -291,6 +291,19 @@ def test_a_key_that_is_also_a_verb_a_route_or_a_name_changes_no_act(archive: Sce
     assert act_before.filter["key"] == report.name
 
 
+def test_the_example_of_an_error_whose_line_has_left_is_named(scene: Scene) -> None:
+    scene.bring(KEY, **DAMAGED)
+    scene.prune()
+    delivered = DeliveredLines(scene.ledger.last_seq())
+    scene.ledger.prune(PruneCriteria(ROUTE, TERMINAL, scene.clock.now(), None, delivered, 100))
+    assert scene.ledger.history(ROUTE, KEY) == []
+    report = forgotten(scene)
+    assert [group.sample for group in scene.ledger.groups(ROUTE)] == ["its digest differs"]
+    assert (
+        f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {ROUTE}')" in report.stays
+    )
+
+
 @pytest.mark.parametrize("act_id", [None, "act-1"])
 def test_an_act_on_the_item_alone_keeps_no_digest_of_its_key(archive: Scene, act_id: str | None) -> None:
     """A digest without a secret shows whoever guesses the key that it was this one."""

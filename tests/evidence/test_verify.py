@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.evidence.evidence_scene import ROUTE, Scene
+from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 
 from milepost.core.errors import MilepostError, UsageError
 from milepost.core.values.json import canonical_json
+from milepost.engine.acts.redate import redate_rows
 from milepost.evidence.files import BESIDE, entry_of, header, records_in, write_file
 from milepost.evidence.signing import Signer, fingerprint, make_key
 from milepost.evidence.verify import KEPT, verify
@@ -269,3 +270,17 @@ def test_a_view_that_was_altered_does_not_hold(view: Path) -> None:
 def test_evidence_that_was_not_written_for_a_view_proves_none(view: Path, whole: Path) -> None:
     view.with_name(view.name + BESIDE).write_bytes(whole.read_bytes())
     assert [difference.field for difference in verify(view).differences] == ["view"]
+
+
+def test_an_item_that_was_dated_in_the_future_and_redated_is_no_contradiction(tmp_path: Path) -> None:
+    archive = Scene()
+    archive.clock.advance("3d")
+    archive.bring("a1")
+    archive.clock.set_back("3d")
+    assert verify(archive.export(tmp_path / "before.jsonl")).found, "the file is made before its content"
+    assert redate_rows(archive.ctx, ROUTE, **SIGNED).done == 1
+    archive.clock.advance("1h")
+    archive.tape("a1")
+    verdict = verify(archive.export(tmp_path / "after.jsonl"))
+    assert (verdict.holds, verdict.redated) == (True, 1)
+    assert "when the lines before 1 others were written: by a clock that was ahead, as those say" in verdict.not_proved

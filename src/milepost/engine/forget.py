@@ -86,7 +86,7 @@ def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run:
         raise ActRefused(f"{route}/{key}: {refused}")
     if dry_run:
         report.lines = len(lines)
-        report.stays = _stays(ctx, route, key, known)
+        report.stays = _stays(ctx, route, key, known, lines)
         return report
     signed(by, reason)
     make_secret(ctx)
@@ -104,7 +104,7 @@ def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run:
     report.evidence = _empty_evidence(ctx, route, key, name, act)
     report.documents += _drop_parked(ctx, route, key)
     finish(ctx, act, 1)
-    report.stays = [*result.remains, *_stays(ctx, route, key, known)]
+    report.stays = [*result.remains, *_stays(ctx, route, key, known, lines)]
     return report
 
 
@@ -247,7 +247,7 @@ def _with_texts(value: Any, texts: Mapping[str, str], spared: frozenset[str]) ->
 
 
 # What stays ------------------------------------------------------------------------------------------------------------
-def _stays(ctx: Context, route: str, key: str, known: KnownKey) -> list[str]:
+def _stays(ctx: Context, route: str, key: str, known: KnownKey, lines: list[HistoryEntry]) -> list[str]:
     """What stays in this ledger beside its storage, and elsewhere."""
     stays = [
         f"the stored keys of the list {record.name!r} ({record.id})"
@@ -258,6 +258,8 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey) -> list[str]:
         for name, document in ctx.ledger.read(kind).items():
             if key in name or key in canonical_json(document.value).decode(errors="replace"):
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
+    if not lines and not known.forgotten and any(group.sample not in ("", REMOVED_TEXT) for group in ctx.ledger.groups(route)):
+        stays.append(f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {route}')")
     if ctx.ledger.quarantine.entries(1)[0]:
         stays.append("entries in quarantine, if they are about it: 'milepost quarantine list'")
     follow_up = ctx.plan(route).route.follow_up

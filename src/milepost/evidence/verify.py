@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MilepostError, UsageError
-from milepost.core.history import decode_line
+from milepost.core.future import REDATED
+from milepost.core.history import Line, decode_line
 from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
 from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, NAMED, RECORD_SIGNED, chosen, records_in
@@ -112,6 +113,8 @@ class Verdict(Struct):
     """Number of unproved points; the first hundred are listed."""
     newer: int = 0
     """Records that no head covers and that are newer than the newest head given, if these are allowed."""
+    redated: int = 0
+    """Lines that date an item as of then, because the lines before were dated by a clock that was ahead."""
 
     @property
     def holds(self) -> bool:
@@ -332,15 +335,19 @@ class _Checker:
             self._seen.add(f"{record.get('route')}\x1f{key}\x1f{_life(record)}", number)
 
     def _times(self, number: int, record: dict[str, Any], key: str | None) -> None:
-        """The times of a record's lines do not run back by more than clocks do."""
-        before = 0
-        for place, at in enumerate(_line_times(record)):
-            if at < before - CLOCKS_MS:
-                back = short_span(before - at)
+        """The times of a record's lines do not run back by more than clocks do, except at a line that says so itself: the item was dated as of
+        then, because a clock had been ahead."""
+        before, previous = 0, None
+        for place, line in enumerate(_lines_of(record)):
+            if previous is not None and _redated_from(line) == iso(previous):
+                self.verdict.redated += 1
+                before = line.at
+            elif line.at < before - CLOCKS_MS:
+                back = short_span(before - line.at)
                 what = f"it was written {back} before the line that it follows; clocks explain {short_span(CLOCKS_MS)} at most"
                 self.verdict.differ(number, f"chain.lines[{place}]", what, key)
                 break
-            before = max(before, at)
+            before, previous = max(before, line.at), line.at
         if before > self._latest[0]:
             self._latest = (before, key or "")
 
@@ -417,6 +424,10 @@ class _Checker:
             verdict.not_proved.append(f"what happened to {_items(verdict.seals)} of which only the seal is left")
         if verdict.forgotten:
             verdict.not_proved.append(f"what happened to {_items(verdict.forgotten)}: content removed, only digests are left")
+        if verdict.redated:
+            verdict.not_proved.append(
+                f"when the lines before {verdict.redated:,} others were written: by a clock that was ahead, as those say"
+            )
         if self._key is None or not self._signatures:
             verdict.not_proved.append("who wrote this, and that it was not rewritten since: nothing here is signed, or no key was given")
             verdict.not_proved.append("correlation ids: they stand in no line")
@@ -486,10 +497,16 @@ def _beyond(newest: dict[str, Any], heads: Heads | None) -> str:
     )
 
 
-def _line_times(record: dict[str, Any]) -> list[int]:
+def _lines_of(record: dict[str, Any]) -> list[Line]:
     chain = record.get("chain")
     lines = chain.get("lines") if isinstance(chain, dict) else None
-    return [decode_line(text.encode(errors="replace")).at for text in _list(lines) if isinstance(text, str)]
+    return [decode_line(text.encode(errors="replace")) for text in _list(lines) if isinstance(text, str)]
+
+
+def _redated_from(line: Line) -> str | None:
+    """The time of the line before, as a line names it that dates an item from the future as of now; None: it is no such line."""
+    redated = line.note.get(REDATED) if isinstance(line.note, dict) else None
+    return _text(redated.get("updated_at")) if isinstance(redated, dict) else None
 
 
 def _life(record: dict[str, Any]) -> str:
