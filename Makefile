@@ -46,7 +46,7 @@ another-python: ## the quick tests with the newest other Python that this machin
 test: ## format, lint, types, import layers, docs and all tests
 	@# What is needed is set up side by side, and the checks run meanwhile; if one fails, nothing goes on.
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line check $(STANDINS)/.ready $(INFRA)/.ready
-	@tools/need-chromium
+	@tools/need-programs chromium curl
 	@# One more than there are cores: many tests wait for other processes.
 	@$(BIN)/pytest -n 3 --dist worksteal -q
 
@@ -71,7 +71,7 @@ docs: $(VENV)/.ready ## write the generated pages (state diagram, import graph, 
 	@$(BIN)/python -m tools.docs
 
 picture: $(VENV)/.ready ## take the picture of the overview anew, from the demo
-	@tools/need-chromium
+	@tools/need-programs chromium
 	@$(BIN)/python -m tools.picture
 
 clean: ## remove what was set up

@@ -22,7 +22,7 @@ def main() -> int:
     """Runs the demo in a folder of its own until all are through, looks at its page, and stops it."""
     browser = shutil.which("chromium")
     if browser is None:
-        print("there is no Chromium; tools/need-chromium says how to get it", file=sys.stderr)
+        print("there is no Chromium; tools/need-programs chromium says how to get it", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "milepost", "demo", "--stay", "--folder", "milepost-demo"]

@@ -24,7 +24,7 @@ expect.set_options(timeout=PATIENCE_MS)
 def browser() -> Iterator[Browser]:
     """Not for longer than a module: while it is open, nobody else in this process can run an event loop."""
     found = shutil.which("chromium")
-    assert found is not None, "there is no Chromium; tools/need-chromium says how to get it"
+    assert found is not None, "there is no Chromium; tools/need-programs chromium says how to get it"
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=found, args=QUIET)
         yield opened

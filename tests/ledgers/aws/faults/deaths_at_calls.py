@@ -77,7 +77,12 @@ def _site(operation: str) -> Site:
     frame = sys._getframe(1)
     while frame is not None:
         path, name = frame.f_code.co_filename, frame.f_code.co_name
-        if "/milepost/" in path and "/testing/" not in path and not path.endswith(("/client.py", "/death.py")) and not name.startswith("<"):
+        if (
+            "/src/milepost/" in path
+            and "/testing/" not in path
+            and not path.endswith(("/client.py", "/death.py"))
+            and not name.startswith("<")
+        ):
             found.append(f"{path.rpartition('/')[2].removesuffix('.py')}.{name}")
         frame = frame.f_back  # type: ignore[assignment]
     return (operation, *reversed(found))
