@@ -83,6 +83,32 @@ def test_a_newer_schema_is_refused_and_names_the_cure(tmp_path: Path) -> None:
         SqliteLedger.open(str(path))
 
 
+class InterruptedReader:
+    """A connection between whose reads another thread has time to make the ledger."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self.other = threading.Thread(target=lambda: SqliteLedger.open(str(path)).close())
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def execute(self, statement: str) -> SimpleNamespace:
+        rows = iter(self._connection.execute(statement).fetchall())
+        if statement == "PRAGMA application_id":
+            self.other.start()
+            self.other.join(0.5)
+        return SimpleNamespace(fetchone=lambda: next(rows, None))
+
+
+def test_a_file_that_another_process_makes_meanwhile_is_not_foreign(tmp_path: Path) -> None:
+    reader = InterruptedReader(tmp_path / "m.db")
+    assert schema.check(reader, "m.db") == 0  # type: ignore[arg-type]
+    reader.other.join()
+    assert schema.check(sqlite3.connect(tmp_path / "m.db"), "m.db") == schema.newest()
+
+
 def test_a_missing_folder_says_so(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"folder .*nowhere does not exist"):
         SqliteLedger.open(str(tmp_path / "nowhere" / "m.db"))

@@ -30,9 +30,7 @@ def _scripts() -> list[Path]:
 
 def check(connection: sqlite3.Connection, path: str) -> int:
     """The file's schema version; 0 for an empty file. Raises if it belongs to another program or is too new; changes nothing."""
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application, version, tables = _marks(connection)
     if application != APPLICATION_ID and (tables or application or version):
         raise LedgerForeign(f"{path}: this file belongs to another program; give another path with --ledger sqlite:///PATH")
     if version > newest():
@@ -40,6 +38,24 @@ def check(connection: sqlite3.Connection, path: str) -> int:
             f"{path}: made by a later Milepost (schema {version}, this one knows {newest()}); open it with that version or a later one"
         )
     return version
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """The file's application id, schema version and number of tables, as of one moment: another process may be making the file now."""
+    if connection.in_transaction:
+        return _read_marks(connection)
+    connection.execute("BEGIN")
+    try:
+        return _read_marks(connection)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _read_marks(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return application, version, tables
 
 
 def migrate(connection: sqlite3.Connection, path: str, up_to: int | None = None) -> None:
