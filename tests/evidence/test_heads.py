@@ -253,3 +253,16 @@ def test_a_program_signs_them_with_the_key_that_it_names(tmp_path: Path) -> None
     assert Heads(heads, signer.public).faults == []
     with pytest.raises(ConfigMistake, match=r"cannot read the signing key .*none\.pem"):
         mp.open("memory:", [assets()], signing_key=str(tmp_path / "none.pem"))
+
+
+def test_a_line_from_a_clock_that_was_ahead_ends_no_heads(scene: Scene) -> None:
+    scene.bring("a1")
+    scene.clock.advance("400d")
+    submit(scene.ctx, ROUTE, [{"id": "ahead"}])
+    scene.clock.set_back("400d")
+    submit(scene.ctx, ROUTE, [{"id": "a2"}])
+    lines = scene.ledger.last_seq()
+    next_day(scene)
+    turn(scene)
+    [head] = all_heads(scene.ctx)
+    assert (head["day"], head["count"]) == ("2033-11-14", lines)

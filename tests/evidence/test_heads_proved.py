@@ -45,7 +45,7 @@ def test_records_are_proved_to_end_under_the_heads_that_were_told(
     given = Heads(read_heads([kept_at(tmp_path / "events", told)]), signer.public)
     verdict = verify(path, signer.public, given)
     assert (verdict.holds, verdict.records, verdict.under_heads) == (True, 5, 4)
-    assert "4 of 5 records end under a published head" in verdict.proved
+    assert "4 of 5 records: every line given is under a published head" in verdict.proved
 
 
 def test_a_record_that_left_after_its_head_is_proved_under_it_too(archive: Scene, told: list[Envelope], tmp_path: Path) -> None:

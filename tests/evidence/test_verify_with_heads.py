@@ -258,7 +258,7 @@ def test_an_old_export_cannot_pass_for_the_present(store: Archive) -> None:
     verdict = store.verify(store.forge(store.entry("a1"), store.entry("a2"), first=made))
     [sentence] = [sentence for sentence in verdict.not_proved if sentence.startswith("anything written after place")]
     assert f"the head of 2033-11-15 goes on to place {store.heads[1]['up_to']}, so it is not the present" in sentence
-    assert any("it names no newest line" in sentence for sentence in store.verify(store.forge(store.entry("a1"))).not_proved)
+    assert any("it names no newest line" in sentence for sentence in store.verify(store.forge(*store.entries)).not_proved)
 
 
 def test_a_newest_line_that_makes_no_sense_is_a_fault(store: Archive) -> None:

@@ -197,7 +197,9 @@ def digests() -> dict[str, Any]:
     lines = [line_of(reason) for reason in mp.Reason]
     bare = Line(1, NOW, mp.Reason.ACCEPTED, "weigh", mp.Status.PENDING)
     start = origin("parcels", "p1", digest_of(content))
-    head = head_of("2033-11-14", root([leaf(encode_line(line)) for line in lines]), len(lines), 0, len(lines), None, None)
+    tree = root([leaf(encode_line(line)) for line in lines])
+    head = head_of("2033-11-14", tree, len(lines), 0, len(lines), None, None, {"parcels": len(lines)})
+    uncounted = head_of("2033-11-14", tree, len(lines), 0, len(lines), None, None, {})
     return {
         "canonical JSON": canonical_json(content).decode(),
         "content": digest_of(content).hex(),
@@ -217,6 +219,7 @@ def digests() -> dict[str, Any]:
         "evidence blob of a later life": blob_name("parcels", "p1", 7),
         "stages": Plan(golden_route()).digest,
         "daily head": head,
+        "daily head of an earlier Milepost": uncounted,
     }
 
 

@@ -139,7 +139,10 @@ def test_the_command_line_publishes_exports_and_verifies(
     assert heads.json == {"heads": [head]}
     command_line.write("heads.json", heads.out)
     command_line.ok("export", "parcels", "--evidence", "--out", "evidence.jsonl")
-    assert "1 of 1 records end under a published head" in command_line.ok("verify", "evidence.jsonl", "--head", "heads.json").out
+    assert (
+        "1 of 1 records: every line given is under a published head"
+        in command_line.ok("verify", "evidence.jsonl", "--head", "heads.json").out
+    )
     assert command_line.ok("show", "heads", head["day"], "--json").json["status"] == "COMPLETED"
     assert not [
         finding for finding in command_line("doctor", "--json").json["findings"] if "heads" in str(finding) and finding["level"] != "ok"

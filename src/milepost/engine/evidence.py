@@ -4,7 +4,7 @@ a storage volume, such as a tape."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from random import Random
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
 from milepost.core.forgetting import is_forgotten_name, readable_name
-from milepost.core.history import Line, decode_line
+from milepost.core.history import decode_line
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
@@ -24,7 +24,20 @@ from milepost.engine.context import Context
 from milepost.engine.forgotten_names import name_of
 from milepost.engine.ledger_pages import matching_seals, seal_pages
 from milepost.engine.views.items import each
-from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, blob_name, differences, evidence, forgotten_record, kept, seal_record
+from milepost.evidence.record import (
+    FORGOTTEN_SCHEMA,
+    SCHEMA,
+    EarlierLife,
+    blob_name,
+    differences,
+    earlier_lives_of,
+    evidence,
+    forgotten_record,
+    is_digest,
+    kept,
+    life_of,
+    seal_record,
+)
 from milepost.evidence.reported_files import later_reports, paths_on
 from milepost.ports.blobs import Blobs
 from milepost.ports.feed import HistoryEntry
@@ -47,6 +60,10 @@ class FoundRecord(Struct, frozen=True):
     input: Any = UNSET
     earlier: int | None = None
     """Of a record without content: the life of the key before, if there was one."""
+    life: int = 0
+    """Of a record without content: the life of the key, if it is known."""
+    places: tuple[int, ...] = ()
+    """The feed positions of its lines, if they were read from the ledger."""
     lost: str = ""
     """Why the record that should have been kept cannot be used; this one is made of what the ledger still has."""
 
@@ -91,8 +108,15 @@ def scrub(ctx: Context, route: str) -> Scrub:
             break
     more = next(pages, None) is not None
     chosen = seals if len(seals) <= SCRUBBED else Random(ctx.chance.token()).sample(seals, SCRUBBED)
-    found = [(readable_name(known.key), _of_seal(ctx, route, known).faults) for known in chosen]
+    found = [(readable_name(known.key), _faults_of_lives(ctx, route, known)) for known in chosen]
     return Scrub(len(chosen), len(seals), more, {key: faults[0] for key, faults in found if faults})
+
+
+def _faults_of_lives(ctx: Context, route: str, known: KnownKey) -> list[str]:
+    """The faults of the record of a seal, and of those of the earlier lives of its key."""
+    found = _of_seal(ctx, route, known)
+    earlier = earlier_lives(ctx, route, known.key, found) if known.life else ()
+    return [fault for record in (found, *earlier) for fault in record.faults]
 
 
 def records_of(ctx: Context, route: str, key: str) -> list[FoundRecord]:
@@ -102,29 +126,117 @@ def records_of(ctx: Context, route: str, key: str) -> list[FoundRecord]:
 
 
 def earlier_lives(ctx: Context, route: str, key: str, record: FoundRecord) -> Iterator[FoundRecord]:
-    """The kept records of the lives of a key before this one, latest first. An operator submits a key again after its item has failed and
-    left (see `engine.intake.submit`)."""
-    life = life_before(record)
-    while life is not None:
-        found = _earlier_life(ctx, route, key, life, record)
-        if found is None:
+    """The records of the lives of a key before this one, latest first. An operator submits a key again after its item has failed and left
+    (see `engine.intake.submit`). A life whose record is lost is represented by what the later ones say of it."""
+    if life_before(record) is not None or record.life:
+        yield from _Lives(ctx, route, key, record).records()
+
+
+class _Lives:
+    """The earlier lives of a key. Each record names all of those before it, so that a lost one hides none; those that an earlier Milepost
+    wrote name only the one before."""
+
+    def __init__(self, ctx: Context, route: str, key: str, latest: FoundRecord) -> None:
+        self._ctx, self._route, self._key = ctx, route, key
+        self._latest = latest
+        self._named: dict[int, EarlierLife] = {}
+        self._found: dict[int, FoundRecord | str] = {}
+        """The record of each life, or why there is none."""
+        self._gap = False
+        """Names of lives are lost with the record of a later one."""
+
+    def records(self) -> list[FoundRecord]:
+        self._name(self._latest)
+        while waiting := self._named.keys() - self._found.keys():
+            self._read(max(waiting))
+        lives = sorted(self._found, reverse=True)
+        before = dict(pairwise(lives))
+        return [self._record(life, len(lives) - index, before.get(life)) for index, life in enumerate(lives)]
+
+    def _name(self, found: FoundRecord) -> None:
+        """Note the lives that a record names."""
+        if found.record["schema"] != SCHEMA or not found.record["chain"]["lines"]:
+            if found.earlier is not None:
+                self._named.setdefault(found.earlier, EarlierLife(found.earlier, ""))
+            elif found.life:
+                self._names_lost(found.life)
             return
-        yield found
-        record, life = found, life_before(found)
+        for earlier in earlier_lives_of(found.record).lives:
+            if earlier.life not in self._named or earlier.status:
+                self._named[earlier.life] = earlier
+
+    def _names_lost(self, life: int) -> None:
+        """The record of this life is lost, and with it the names of those before: unless a later one named them, the first is tried."""
+        if any(named < life for named in self._named):
+            return
+        if _kept_or_fault(self._ctx, self._route, self._key, 0) is not None:
+            self._named[0] = EarlierLife(0, "")
+        self._gap = True
+
+    def _read(self, life: int) -> None:
+        kept = _kept_or_fault(self._ctx, self._route, self._key, life)
+        self._found[life] = "" if kept is None else kept
+        if isinstance(kept, FoundRecord):
+            self._name(kept)
+        elif life:
+            self._names_lost(life)
+
+    def _record(self, life: int, number: int, before: int | None) -> FoundRecord:
+        """The record of a life, which is this number in the order of the lives."""
+        named, found = self._named[life], self._found[life]
+        if isinstance(found, FoundRecord):
+            return self._whole(found, named, number)
+        head = bytes.fromhex(named.head) if is_digest(named.head) else b""
+        seal = seal_record(self._route, self._key, named.status, named.stage, b"", None, head)
+        plan = self._ctx.plans.get(self._route)
+        fault = str(found)
+        if not fault and plan is not None and plan.route.evidence:
+            named_blob = blob_name(self._route, self._key, life)
+            fault = f"its record is missing: {named_blob} was lost, or none was kept when its row left; restore it from a backup"
+        lost = f"{self._numbered(number)}: {fault}" if fault else ""
+        return FoundRecord({**seal, "ended_at": named.ended_at}, 0, lost=lost, earlier=before, life=life)
+
+    def _whole(self, found: FoundRecord, named: EarlierLife, number: int) -> FoundRecord:
+        """A record that was read. Its head is the one that the later life names, so that lines that lead to another head are reported."""
+        if found.record["schema"] != SCHEMA or not is_digest(named.head) or found.record["chain"]["head"] == named.head:
+            return found
+        found.record["chain"]["head"] = named.head
+        return replace(found, lost=f"{self._numbered(number)}: its record is not the one that the later life names")
+
+    def _numbered(self, number: int) -> str:
+        """The number of a life, as far as all lives are known."""
+        if self._gap:
+            return "an earlier life (how many there were is not known: a lost record names them)"
+        return f"life {number} of {len(self._found) + 1}"
 
 
-def _earlier_life(ctx: Context, route: str, key: str, life: int, later: FoundRecord) -> FoundRecord | None:
-    """The kept record of an earlier life; if it is damaged, what the first line of the `later` one says of it. None: there is none."""
+def _kept_or_fault(ctx: Context, route: str, key: str, life: int) -> FoundRecord | str | None:
+    """The kept record of a life, or why it cannot be read; None: there is none."""
     try:
         return _kept_record(ctx, route, key, life)
     except LedgerError:
         raise
     except MilepostError as damaged:
-        note = _first_line(later).note
-        ended = note["after"] if isinstance(note, dict) and isinstance(note.get("after"), dict) else {}
-        head = bytes.fromhex(ended.get("head", ""))
-        seal = seal_record(route, key, ended.get("status", ""), ended.get("stage", ""), b"", None, head)
-        return FoundRecord({**seal, "ended_at": ended.get("ended_at")}, 0, lost=str(damaged))
+        return str(damaged)
+
+
+def earlier_names(ctx: Context, route: str, known: KnownKey) -> list[tuple[int, str]] | None:
+    """Number and head of each life of a key before that of this seal, oldest first; None if they are not all known."""
+    if not known.life:
+        return []
+    try:
+        found = _of_seal(ctx, route, known)
+        records = list(earlier_lives(ctx, route, known.key, found))
+    except MilepostError:
+        return None
+    if found.record["schema"] != SCHEMA:
+        return None
+    named = earlier_lives_of(found.record)
+    if named.complete:
+        return [(life.life, life.head) for life in named.lives]
+    if any(record.lost or record.record["schema"] != SCHEMA for record in records):
+        return None
+    return [(life_of(record.record), record.record["chain"]["head"]) for record in reversed(records)]
 
 
 def life_before(found: FoundRecord) -> int | None:
@@ -132,14 +244,8 @@ def life_before(found: FoundRecord) -> int | None:
     record = found.record
     if record["schema"] != SCHEMA or not record["chain"]["lines"]:
         return found.earlier
-    first = _first_line(found)
-    before = first.note.get("after") if isinstance(first.note, dict) else None
-    # Lines of before that was recorded: then the one before was nearly always the first.
-    return before.get("life", 0) if isinstance(before, dict) and first.life else None
-
-
-def _first_line(found: FoundRecord) -> Line:
-    return decode_line(found.record["chain"]["lines"][0].encode())
+    lives = earlier_lives_of(record).lives
+    return lives[-1].life if lives else None
 
 
 def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
@@ -183,6 +289,7 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
     return FoundRecord(
         evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, [line.body for line in lines], item.results),
         _place(lines),
+        places=_places(lines),
     )
 
 
@@ -202,9 +309,9 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     lines = ctx.ledger.history(route, known.key)
     if not lines:
         seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
-        return FoundRecord(seal, 0, lost=lost)
+        return FoundRecord(seal, 0, lost=lost, life=known.life)
     record = evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, [line.body for line in lines], {})
-    return FoundRecord(record, _place(lines), lost=lost)
+    return FoundRecord(record, _place(lines), places=_places(lines), lost=lost)
 
 
 def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecord | None, str]:
@@ -219,7 +326,8 @@ def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecor
     if found is not None or plan is None or not plan.route.evidence:
         return found, ""
     named = blob_name(route, known.key, known.life)
-    return None, f"its kept evidence {named} is missing: it was lost, or none was kept when its row left; restore it from a backup"
+    lost = f"its kept evidence {named} is missing: it was lost, or none was kept when its row left; restore it from a backup"
+    return None, f"{lost}; this was not the first life of its key, and the record names the earlier ones" if known.life else lost
 
 
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
@@ -271,6 +379,10 @@ def _of_forgotten(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
 
 def _place(lines: Sequence[HistoryEntry]) -> int:
     return lines[-1].seq if lines else 0
+
+
+def _places(lines: Sequence[HistoryEntry]) -> tuple[int, ...]:
+    return tuple(line.seq for line in lines)
 
 
 class OnVolume(Struct, frozen=True):

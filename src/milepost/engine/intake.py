@@ -23,6 +23,7 @@ from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.json import SHALLOW, canonical_json, check_depth
 from milepost.engine.act_log import signed
 from milepost.engine.context import Context
+from milepost.engine.evidence import earlier_names
 from milepost.ports.items import KnownKey, NewItem, Refused, Same
 
 BATCH = 1_000
@@ -274,7 +275,9 @@ def _arrivals(
         at = plan.route.start_of(content, now) if start is None else start
         seal = seals.get(key)
         if seal is not None:
-            accept = Acceptance(plan, now, list_id=list_id, by=author, not_before=at, why=failed_again, note=_after(seal), anew=True)
+            accept = Acceptance(
+                plan, now, list_id=list_id, by=author, not_before=at, why=failed_again, note=_after(ctx, plan, seal), anew=True
+            )
         elif (at, author) in acceptances:
             accept = acceptances[at, author]
         else:
@@ -296,9 +299,13 @@ def _at_places(given: Any, places: Sequence[int]) -> Any:
     return given if given is None or isinstance(given, (str, int)) else [given[place] for place in places]
 
 
-def _after(seal: KnownKey) -> dict[str, Any]:
-    """Note in the first history line about the earlier item with this key, whose own lines may be gone."""
-    ended = {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}
+def _after(ctx: Context, plan: Plan, seal: KnownKey) -> dict[str, Any]:
+    """Note in the first history line about the earlier item with this key, whose own lines may be gone. It also names the lives before that
+    one, so that a lost record hides none of them."""
+    ended: dict[str, Any] = {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}
+    names = earlier_names(ctx, plan.name, seal)
+    if names:
+        ended["before"] = [list(name) for name in names]
     return {"after": {**ended, "life": seal.life}}
 
 

@@ -87,12 +87,17 @@ def _several(value: Any) -> list[Any]:
     return [*value[:NAMED], f"and {len(value) - NAMED:,} more"] if len(value) > NAMED else list(value)
 
 
-def entry_of(record: dict[str, Any], proof: dict[str, Any] | None, signer: Signer | None) -> dict[str, Any]:
-    """A record's line: the record, its digest, the proof that a published head covers it, and the signature."""
+def entry_of(
+    record: dict[str, Any], proof: dict[str, Any] | None, signer: Signer | None, covered: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A record's line: the record, its digest, the proof that a published head covers it, and the signature. `covered`: of a record that
+    goes on after the newest head, the number of its lines under heads, with the proof for the last of these."""
     digest = sha256(canonical_json(record)).hexdigest()
     entry: dict[str, Any] = {"record": record, "digest": digest}
     if proof is not None:
         entry["proof"] = proof
+    if covered is not None:
+        entry["covered"] = covered
     if signer is not None:
         entry["signature"] = signer.sign(RECORD_SIGNED, digest)
     return entry

@@ -5,10 +5,10 @@ A receiver that has stored the event can later check that a line existed on that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,18 +17,27 @@ from milepost.core.values.json import canonical_json
 from milepost.evidence.merkle import Step, climb, leaf
 from milepost.evidence.signing import Signer, is_signed, public_text
 
-SCHEMA = "milepost.head/1"
+SCHEMA = "milepost.head/2"
+UNCOUNTED = "milepost.head/1"
+"""Schema of a head without the numbers of lines by route: of an earlier Milepost, or of a tree that one began."""
 HEAD_SIGNED = "head"
-_SIGNED_FIELDS = ("schema", "day", "root", "count", "after", "up_to", "previous")
+_SIGNED_FIELDS = {
+    UNCOUNTED: ("schema", "day", "root", "count", "after", "up_to", "previous"),
+    SCHEMA: ("schema", "day", "root", "count", "after", "up_to", "previous", "lines"),
+}
+_PROOF_FIELDS = frozenset({"day", "root", "path"})
 
 Head = dict[str, Any]
 
 
-def head_of(day: str, root: bytes, count: int, after: int, up_to: int, previous: str | None, signer: Signer | None) -> Head:
+def head_of(
+    day: str, root: bytes, count: int, after: int, up_to: int, previous: str | None, signer: Signer | None, lines: Mapping[str, int]
+) -> Head:
     """The head of a day: `count` lines, at the places after `after` and up to `up_to` of the feed. `previous` is the digest of the head
-    before it."""
+    before it. `lines` are the numbers of these lines by route; a head that does not know all of them names none."""
+    counted = sum(lines.values()) == count
     head: Head = {
-        "schema": SCHEMA,
+        "schema": SCHEMA if counted else UNCOUNTED,
         "day": day,
         "root": root.hex(),
         "count": count,
@@ -36,6 +45,8 @@ def head_of(day: str, root: bytes, count: int, after: int, up_to: int, previous:
         "up_to": up_to,
         "previous": previous,
     }
+    if counted:
+        head["lines"] = dict(lines)
     head["digest"] = head_digest(head)
     if signer is not None:
         head["public_key"] = public_text(signer.public)
@@ -45,7 +56,7 @@ def head_of(day: str, root: bytes, count: int, after: int, up_to: int, previous:
 
 def head_digest(head: Head) -> str:
     """The digest of a head's signed fields."""
-    return sha256(canonical_json({name: head[name] for name in _SIGNED_FIELDS})).hexdigest()
+    return sha256(canonical_json({name: head[name] for name in _SIGNED_FIELDS[head["schema"]]})).hexdigest()
 
 
 def proof_of(head: Head, steps: Sequence[Step]) -> dict[str, Any]:
@@ -54,8 +65,18 @@ def proof_of(head: Head, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def proved_root(proof: dict[str, Any], line: bytes) -> str:
-    """The root that a proof leads to from the digest of a line."""
+    """The root that a proof leads to from the digest of a line. Raises ValueError if it has other fields than a proof has."""
+    if set(proof) != _PROOF_FIELDS:
+        raise ValueError("it has other fields than a proof")
     return climb(leaf(line), [(side, bytes.fromhex(sibling)) for side, sibling in proof["path"]]).hex()
+
+
+class RouteTotal(NamedTuple):
+    """The number of all lines of a route up to the head of a day, which covers the feed up to a place."""
+
+    day: str
+    up_to: int
+    lines: int
 
 
 class Heads:
@@ -77,6 +98,30 @@ class Heads:
                 self.unsigned.append(day)
             self.by_day[day] = previous = head
 
+    def totals(self, route: str) -> list[RouteTotal]:
+        """The number of all lines of a route up to each head, oldest first; empty if the heads do not tell it (see `uncounted`)."""
+        totals: list[RouteTotal] = []
+        if self.uncounted():
+            return totals
+        number = 0
+        for day in sorted(self.by_day):
+            head = self.by_day[day]
+            number += head["lines"].get(route, 0)
+            totals.append(RouteTotal(day, head["up_to"], number))
+        return totals
+
+    def uncounted(self) -> str:
+        """Why these heads do not tell how many lines a route has; empty: they do."""
+        first = self.by_day[min(self.by_day)] if self.by_day else None
+        if first is None or self.faults:
+            return "the heads cannot be used"
+        if first["previous"] is not None or first["after"] != 0:
+            return f"the heads before {first['day']} were not given"
+        old = [day for day, head in sorted(self.by_day.items()) if "lines" not in head]
+        if old:
+            return f"{len(old):,} of the heads, the last of {old[-1]}, do not count the lines of each route: an earlier Milepost made them"
+        return ""
+
     @property
     def newest_day(self) -> str:
         """The day of the newest head given."""
@@ -91,6 +136,8 @@ class Heads:
 
 def _fault(head: Head, previous: Head | None, public: bytes | None) -> str | None:
     try:
+        if head["schema"] not in _SIGNED_FIELDS:
+            return f"{head['schema']!r} is not a known kind of head; a later Milepost may have written it"
         digest = head_digest(head)
         places = head["after"], head["up_to"], head["count"]
     except KeyError as missing:
@@ -102,10 +149,18 @@ def _fault(head: Head, previous: Head | None, public: bytes | None) -> str | Non
     fault = None if previous is None or digest == previous.get("digest") else _gap(head, previous)
     if fault is not None:
         return fault
+    if head["schema"] == SCHEMA and not _adds_up(head["lines"], head["count"]):
+        return "its numbers of lines by route do not add up to its number of lines"
     signed = "signature" in head
     if public is not None and signed and not is_signed(public, head["signature"], HEAD_SIGNED, digest):
         return "it was not signed with the given key: its signature is that of another key, or wrong"
     return None
+
+
+def _adds_up(lines: Any, count: int) -> bool:
+    if not isinstance(lines, dict) or not all(type(number) is int and number >= 0 for number in lines.values()):
+        return False
+    return sum(lines.values()) == count
 
 
 def _gap(head: Head, previous: Head) -> str | None:
@@ -152,7 +207,7 @@ def _values(body: bytes, path: Path) -> list[Any]:
 def _collect(value: Any, found: list[Head]) -> None:
     """Find heads in nested values: some transports put an event, as text, into an envelope of their own."""
     if isinstance(value, dict):
-        if value.get("schema") == SCHEMA:
+        if value.get("schema") in _SIGNED_FIELDS:
             found.append(value)
             return
         for inner in value.values():
@@ -160,7 +215,7 @@ def _collect(value: Any, found: list[Head]) -> None:
     elif isinstance(value, list):
         for inner in value:
             _collect(inner, found)
-    elif isinstance(value, str) and SCHEMA in value:
+    elif isinstance(value, str) and any(schema in value for schema in _SIGNED_FIELDS):
         try:
             _collect(msgspec.json.decode(value), found)
         except (msgspec.MsgspecError, UnicodeError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
@@ -24,6 +24,9 @@ from milepost.core.values.redaction import redacted
 SCHEMA = "milepost.evidence/1"
 DIGEST = 32
 """Bytes of a digest."""
+
+SEPARATOR = "\x1f"
+HEX_DIGITS = frozenset("0123456789abcdef")
 
 _STAGE_ENDS = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
 """Reasons of lines that end a stage."""
@@ -112,6 +115,59 @@ def life_of(record: dict[str, Any]) -> int:
     """The life of its key that a record is of; 0 where its lines do not say it."""
     lines = record["chain"]["lines"] if record["schema"] == SCHEMA else ()
     return decode_line(lines[0].encode()).life if lines and '"life":' in lines[0] else 0
+
+
+class EarlierLife(NamedTuple):
+    """A life of a key, as the first line of a later life names it: its number, the head of its chain, and how it ended, if that is known."""
+
+    life: int
+    head: str
+    status: str = ""
+    stage: str = ""
+    ended_at: str | None = None
+
+
+class EarlierLives(NamedTuple):
+    """The lives of a key before the one of a record, oldest first."""
+
+    lives: tuple[EarlierLife, ...] = ()
+    complete: bool = True
+    """False: an earlier Milepost wrote the line, or the lives before could not be read then, so that there may be more."""
+
+
+def earlier_lives_of(record: Mapping[str, Any]) -> EarlierLives:
+    """The earlier lives of its key that the first line of a record names."""
+    lines = record["chain"]["lines"] if record["schema"] == SCHEMA else ()
+    return named_lives(decode_line(lines[0].encode())) if lines else EarlierLives()
+
+
+def named_lives(first: Line) -> EarlierLives:
+    """The earlier lives of its key that the first line of a life names: the one before with its end, those before that with their heads."""
+    after = first.note.get("after") if isinstance(first.note, dict) else None
+    if not first.life or not isinstance(after, dict):
+        return EarlierLives()
+    # Lines of before the number was recorded: then the life before was nearly always the first.
+    life = after.get("life", 0)
+    ended_at = after.get("ended_at")
+    latest = EarlierLife(
+        life if isinstance(life, int) else 0,
+        str(after.get("head", "")),
+        str(after.get("status", "")),
+        str(after.get("stage", "")),
+        ended_at if isinstance(ended_at, str) else None,
+    )
+    before = after.get("before", [])
+    named = [EarlierLife(*entry) for entry in before if _names_life(entry)] if isinstance(before, list) else []
+    return EarlierLives((*named, latest), complete="before" in after or latest.life == 0)
+
+
+def is_digest(text: Any) -> bool:
+    """Whether this is a digest as records have it: 64 hex digits in lower case."""
+    return isinstance(text, str) and len(text) == 2 * DIGEST and set(text) <= HEX_DIGITS
+
+
+def _names_life(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], int) and isinstance(entry[1], str)
 
 
 def _life(lines: Sequence[Line]) -> int:
@@ -255,6 +311,12 @@ def _differences(record: dict[str, Any]) -> list[tuple[str, str]]:
     if record["schema"] != SCHEMA:
         return [("schema", f"{record['schema']!r} is not {SCHEMA!r}; a later Milepost may have written it")]
     found: list[tuple[str, str]] = []
+    if not is_digest(record["input_digest"]):
+        found.append(("input_digest", "it is not a digest of 64 hex digits in lower case"))
+    for name in ("route", "key"):
+        # It separates the names that the chain's origin is made of.
+        if SEPARATOR in record[name]:
+            found.append((name, "it has a control character that no name has"))
     chain = record["chain"]
     bodies = [text.encode() for text in chain["lines"]]
     lines = [decode_line(body) for body in bodies]

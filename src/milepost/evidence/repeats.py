@@ -21,9 +21,17 @@ class SeenItems:
 
     def add(self, name: str, number: int) -> None:
         """Remember an item, by a name of its own, and the line that it stands in."""
-        digest = sha256(name.encode("utf-8", "surrogatepass")).digest()
-        self._digests[digest[0]].append(int.from_bytes(digest[:DIGEST], "big"))
-        self._numbers[digest[0]].append(number)
+        part, digest = _digest_of(name)
+        self._digests[part].append(digest)
+        self._numbers[part].append(number)
+
+    def line_of(self, name: str) -> int | None:
+        """The first line in which an item stood; None: it stood in none."""
+        part, digest = _digest_of(name)
+        try:
+            return self._numbers[part][self._digests[part].index(digest)]
+        except ValueError:
+            return None
 
     def repeated(self) -> Iterator[tuple[int, int]]:
         """Each line with an item that stood in an earlier line, and that line."""
@@ -35,3 +43,9 @@ class SeenItems:
                 earlier = first.setdefault(digest, number)
                 if earlier != number:
                     yield number, earlier
+
+
+def _digest_of(name: str) -> tuple[int, int]:
+    """The part in which an item is remembered, and the bytes of its digest."""
+    digest = sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return digest[0], int.from_bytes(digest[:DIGEST], "big")

@@ -16,9 +16,11 @@ from milepost.core.future import REDATED
 from milepost.core.history import Line, decode_line
 from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
+from milepost.evidence.completeness import FileLines, completeness
 from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, NAMED, RECORD_SIGNED, chosen, records_in
 from milepost.evidence.heads import Heads, proved_root
-from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, SEAL_SCHEMA, differences, life_of
+from milepost.evidence.named_lives import NamedLife, NamedLives
+from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, SEAL_SCHEMA, chain_links, differences, life_of
 from milepost.evidence.repeats import SeenItems
 from milepost.evidence.reported_files import reported_files, volumes_of
 from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
@@ -33,7 +35,7 @@ PER_RECORD_MS = 100
 _HEADER_FIELDS = frozenset(
     {"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media", "newest", "follow_up"}
 )
-_ENTRY_FIELDS = frozenset({"record", "digest", "proof", "signature"})
+_ENTRY_FIELDS = frozenset({"record", "digest", "proof", "covered", "signature"})
 _END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
 
 
@@ -113,6 +115,14 @@ class Verdict(Struct):
     """Number of unproved points; the first hundred are listed."""
     newer: int = 0
     """Records that no head covers and that are newer than the newest head given, if these are allowed."""
+    complete_to: str | None = None
+    """The day of the newest head given up to which no line of the route is missing in the file; None: that is not known."""
+    not_complete: str = ""
+    """Why it is not known; empty if it is, or if no heads were given."""
+    lines: int = 0
+    """Lines of the records that are under the given heads."""
+    later_lines: int = 0
+    """Lines of the route that the given heads count after that day."""
     redated: int = 0
     """Lines that date an item as of then, because the lines before were dated by a clock that was ahead."""
 
@@ -145,18 +155,20 @@ def verify(
     on_record: OnRecord | None = None,
     *,
     allow_newer: bool = False,
+    complete: bool = False,
 ) -> Verdict:
     """Verify an evidence file, or a view with the evidence beside it. `on_record` is called with each record. `allow_newer`: a record that is
-    newer than the newest head given need not be under one."""
+    newer than the newest head given need not be under one. `complete`: it must be known that no line of the route is missing up to the
+    newest head given."""
     try:
         with path.open("rb") as file:
             start = file.read(1)
         if start in (b"{", b""):
-            return _Checker(path, public, heads, on_record, allow_newer).run()
+            return _Checker(path, public, heads, on_record, allow_newer, complete).run()
         beside = path.with_name(path.name + BESIDE)
         if not beside.exists():
             raise UsageError(f"{path} is a view, and its evidence file {beside.name} is not beside it; both are needed")
-        return _view(path, beside, _Checker(beside, public, heads, on_record, allow_newer))
+        return _view(path, beside, _Checker(beside, public, heads, on_record, allow_newer, complete))
     except OSError as error:
         raise MilepostError(f"cannot read {error.filename or path}: {error.strerror}") from None
 
@@ -187,10 +199,21 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
 class _Checker:
     """Verifies one evidence file in one pass."""
 
-    def __init__(self, path: Path, public: bytes | None, heads: Heads | None, on_record: OnRecord | None, allow_newer: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        public: bytes | None,
+        heads: Heads | None,
+        on_record: OnRecord | None,
+        allow_newer: bool,
+        complete: bool,
+    ) -> None:
         self._path = path
         self._allow_newer = allow_newer
+        self._complete = complete
         self._seen = SeenItems()
+        self._earlier = NamedLives()
+        self._lines = FileLines()
         self._latest: tuple[int, str] = (0, "")
         """The latest time of a line, and the key of its item."""
         self._given = public
@@ -284,6 +307,9 @@ class _Checker:
         if isinstance(record, dict):
             self._belongs(number, record, key)
             self._times(number, record, key)
+            self._lines.all += _line_count(record)
+            if "covered" in value:
+                self._covered(number, value, record, key)
             if "proof" in value:
                 self._proof(number, value["proof"], record, key)
             elif self._heads is not None:
@@ -310,6 +336,27 @@ class _Checker:
             self.verdict.lack(number, f"its digest is under the head of {day}, but what it says does not follow from a digest", key)
         elif self._heads is not None:
             self.verdict.under_heads += 1
+            self._lines.count(day, _line_count(record))
+
+    def _covered(self, number: int, value: dict[str, Any], record: dict[str, Any], key: str | None) -> None:
+        """A record that goes on after the newest head says how many of its lines are under heads, and proves it for the last of these."""
+        try:
+            proof, lines = value["covered"]["proof"], value["covered"]["lines"]
+            fields = set(value["covered"]) == {"lines", "proof"}
+            root = proved_root(proof, chain_links(record)[lines - 1])
+            day = str(proof["day"])
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            self.verdict.differ(number, "covered", "it is not a number of lines with a proof", key)
+            return
+        if not fields or not 0 < lines < _line_count(record) or "proof" in value:
+            self.verdict.differ(number, "covered", "only a record that goes on after the newest head has it, with the lines before", key)
+        elif root != proof.get("root"):
+            self.verdict.differ(number, "covered", f"it does not lead from line {lines} to its root for {day}", key)
+        elif self._heads is not None and day in self._heads.by_day:
+            if self._heads.by_day[day].get("root") == root:
+                self._lines.count(day, lines)
+            else:
+                self.verdict.differ(number, "covered", f"the published head of {day} has another root", key)
 
     def _not_under(self, number: int, record: dict[str, Any], key: str | None, day: str | None) -> None:
         """A record that is not proved to be under a given head; `day` is that of the head in its proof, None: it has no proof."""
@@ -332,7 +379,8 @@ class _Checker:
         if record.get("route") != route:
             self.verdict.differ(number, "route", f"it is of the route {record.get('route')!r}; the file is of {route!r}", key)
         if key is not None:
-            self._seen.add(f"{record.get('route')}\x1f{key}\x1f{_life(record)}", number)
+            self._seen.add(_name_of(record.get("route"), key, _life(record)), number)
+            self._earlier.add(record, key, number)
 
     def _times(self, number: int, record: dict[str, Any], key: str | None) -> None:
         """The times of a record's lines do not run back by more than clocks do, except at a line that says so itself: the item was dated as of
@@ -357,6 +405,7 @@ class _Checker:
             self.verdict.differ(number, "record", f"it is the same item as in line {first}: a record stands in a file once")
         if not self.header:
             return
+        self._earlier_lives()
         made_at = _ms_of(self.header.get("made_at"))
         if made_at is None:
             self.verdict.differ(1, "made_at", "it is not a time")
@@ -370,12 +419,52 @@ class _Checker:
         if "newest" in self.header:
             self._newest(made_at)
 
+    def _earlier_lives(self) -> None:
+        """The earlier lives that records name are in the file, each with the lines that lead to the head that the later life names."""
+        with_record: dict[int, NamedLife] = {}
+        for named in self._earlier:
+            route = self.header.get("route")
+            line = self._seen.line_of(_name_of(route, named.key, str(named.life)))
+            if line is not None:
+                with_record[line] = named
+                continue
+            if self._seen.line_of(_name_of(route, named.key, named.head)) is None:
+                what = f"{named}: its record is missing; the file has every life of an item, or a line that says that the record is lost"
+                self.verdict.differ(named.line, "earlier life", what, named.key)
+            else:
+                self.verdict.lack(named.line, f"{named}: its record is missing, only its end is known", named.key)
+        if not with_record:
+            return
+        with self._path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if number in with_record:
+                    self._ends_as_named(number, text, with_record[number])
+
+    def _ends_as_named(self, number: int, text: bytes, named: NamedLife) -> None:
+        record = msgspec.json.decode(text)["record"]
+        head = record["chain"]["head"] if "chain" in record else record["head"]
+        if named.head and head != named.head:
+            what = f"{named}: the record does not end as line {named.line} says: lines were cut off or added, or it is another record"
+            self.verdict.differ(number, "chain.head", what, named.key)
+
+    def _completeness(self) -> None:
+        """Note whether any line of the route is missing that the given heads count."""
+        verdict = self.verdict
+        if self._heads is None:
+            return
+        self._lines.without = verdict.seals + verdict.forgotten
+        result = completeness(self._heads, self.header, self._lines)
+        verdict.complete_to, verdict.later_lines, verdict.not_complete = result.complete_to, result.later, result.unknown
+        verdict.lines = self._lines.proved
+        if result.missing:
+            verdict.differ(0, "lines", result.missing)
+
     def _newest(self, made_at: int) -> None:
         """The newest line that the export covers, as its header names it."""
         newest = self.header["newest"]
         place = newest.get("place") if isinstance(newest, dict) else None
         at = _ms_of(newest.get("at")) if isinstance(newest, dict) else None
-        if not isinstance(place, int) or (at is None and newest.get("at") is not None):
+        if not isinstance(place, int) or set(newest) != {"place", "at"} or (at is None and newest.get("at") is not None):
             self.verdict.differ(1, "newest", "it is not a place and a time")
         elif at is not None and at > made_at + CLOCKS_MS:
             self.verdict.differ(1, "newest", f"it was written at {newest['at']}, after the file was made")
@@ -414,10 +503,20 @@ class _Checker:
                 named = ", ".join(days[:NAMED]) + (f" and {len(days) - NAMED:,} more" if len(days) > NAMED else "")
                 verdict.lack(0, f"whose the heads are is not proved: not signed: {named}")
         self._whole_file()
+        if verdict.holds:
+            self._completeness()
         if not verdict.holds:
             return verdict
+        if self._complete and self._heads is None:
+            verdict.lack(0, "that no later line is missing is not known: no published head was given (--head)")
+        elif self._complete and verdict.not_complete:
+            verdict.lack(0, f"that no later line is missing is not known: {verdict.not_complete}")
+        elif self._complete and verdict.later_lines:
+            verdict.lack(0, f"it is not the present: {self._later()}")
         whole = verdict.records - verdict.seals - verdict.forgotten
         verdict.proved.insert(0, f"{whole:,} of {verdict.records:,} records: the chain is complete, and every field follows from its lines")
+        if not self.header:
+            verdict.not_proved += self._earlier.not_here()
         if verdict.choice:
             verdict.not_proved.append(f"anything of the route's other items: this is {verdict.chosen}")
         if verdict.seals:
@@ -441,13 +540,12 @@ class _Checker:
         if self._heads is None:
             verdict.not_proved.append("when it was written, except by the statement of the signer: no published head was given (--head)")
         else:
-            under = f"{verdict.under_heads:,} of {verdict.records:,} records end under a published head"
+            under = f"{verdict.under_heads:,} of {verdict.records:,} records: every line given is under a published head"
             (verdict.proved if verdict.under_heads else verdict.not_proved).append(under)
             if verdict.newer:
                 newer = f"{verdict.newer:,} of {verdict.records:,} records: they are newer than the newest head given, as was allowed"
                 verdict.not_proved.append(newer)
-            later = f"that nothing happened later: newest head given: {self._heads.newest_day}; later events are not excluded"
-            verdict.not_proved.append(later)
+            self._say_how_complete(self._heads)
         if "follow_up" in self.header:
             follow_up = self.header["follow_up"]
             verdict.not_proved.append(f"what happened to its items afterwards on the route {follow_up!r}: export that route too")
@@ -458,6 +556,35 @@ class _Checker:
             verdict.not_proved.append("how much of the ledger it covers: it names no newest line, because an earlier Milepost made it")
         verdict.not_proved.append("that the reported results are true: a stage's output is the statement of its worker or partner")
         return verdict
+
+    def _say_how_complete(self, heads: Heads) -> None:
+        """What is proved and not proved of lines that are not in the file."""
+        verdict = self.verdict
+        if verdict.complete_to is None:
+            what = f"that these are the last lines of their items: not known from these files: {verdict.not_complete}"
+            verdict.not_proved.append(what)
+        else:
+            verdict.proved.append(
+                f"no line of the route up to the head of {verdict.complete_to} is missing: that head and those before count "
+                f"{verdict.lines:,}, as many as are here"
+            )
+        if verdict.later_lines:
+            verdict.not_proved.append(f"what happened since: {self._later()}")
+        verdict.not_proved.append(f"that nothing happened later: newest head given: {heads.newest_day}; later events are not excluded")
+
+    def _later(self) -> str:
+        verdict, heads = self.verdict, self._heads
+        assert heads is not None
+        return f"the heads after {verdict.complete_to}, up to {heads.newest_day}, count {verdict.later_lines:,} more lines of the route"
+
+
+def _name_of(route: Any, key: str, life: str) -> str:
+    return f"{route}\x1f{key}\x1f{life}"
+
+
+def _line_count(record: dict[str, Any]) -> int:
+    chain = record.get("chain")
+    return len(_list(chain.get("lines"))) if isinstance(chain, dict) else 0
 
 
 def _summary(record: dict[str, Any], proof: Any, holds: bool, under_head: bool) -> VerifiedRecord:

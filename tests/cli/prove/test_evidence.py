@@ -136,7 +136,7 @@ def test_a_head_is_published_by_hand_and_proves_what_it_covers(shell: Shell) -> 
     assert shell.ok("status", "--json").json["routes"]["heads"]["total"] == 1
     shell.write("events.json", json.dumps({"data": {"note": head}}))
     shell.ok("export", "parcels", "A", "B", "--evidence", "-o", "h.jsonl")
-    assert "2 of 2 records end under a published head" in shell.ok("verify", "h.jsonl", "--head", "events.json").out
+    assert "2 of 2 records: every line given is under a published head" in shell.ok("verify", "h.jsonl", "--head", "events.json").out
 
 
 def refused(answer: Answer, code: int, said: str) -> None:

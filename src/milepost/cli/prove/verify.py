@@ -29,17 +29,22 @@ EXIT_CODES = {"proved": 0, "contradicted": 1, "unproved": 3}
 @click.option(
     "--allow-newer", is_flag=True, help="Accept records that are newer than the newest head given, although no head covers them yet."
 )
+@click.option(
+    "--complete", is_flag=True, help="Require that no line of the route is missing up to the newest head given (a whole route's export)."
+)
 @click.option("--all", "whole", is_flag=True, help="Print every record, not only the first 20.")
 @json_option
-def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newer: bool, whole: bool, as_json: bool) -> int:
+def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newer: bool, complete: bool, whole: bool, as_json: bool) -> int:
     """Check evidence offline.
 
     Checks each record of a file from 'milepost export --evidence': hash chain, values derived from it, digests, signatures. Prints what
     is proved and what is not, the filters of the export, and for each record which stages were confirmed when, on which volumes, and
     under which day's head.
 
-    Exit code 0: nothing differs, and with --head all records are under the given heads. 1: something differs. 3: nothing differs, but a
-    record is not, or not yet, under a given head, or the heads are not signed although --public-key was given; these are named.
+    Exit code 0: nothing differs, and with --head every line given is under the given heads. Whether later lines are missing is printed: the
+    heads show it for the export of a whole route, not for a selection; with --complete exit code 0 requires it. 1: something differs, or
+    lines are missing. 3: nothing differs, but a record is not, or not yet, under a given head, or is lost, or the heads are not signed
+    although --public-key was given, or --complete is not proved; these are named.
     """
     from milepost.evidence.heads import Heads, read_heads
     from milepost.evidence.signing import read_public
@@ -48,7 +53,7 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newe
     public = None if public_key is None else read_public(public_key)
     published = Heads(read_heads(map(Path, heads)), public) if heads else None
     if as_json:
-        return _print_json(lambda on_record: check(Path(file), public, published, on_record, allow_newer=allow_newer))
+        return _print_json(lambda on_record: check(Path(file), public, published, on_record, allow_newer=allow_newer, complete=complete))
     first: list[VerifiedRecord] = []
 
     def on_record(record: VerifiedRecord) -> None:
@@ -57,7 +62,7 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newe
         elif len(first) < SHOWN:
             first.append(record)
 
-    verdict = check(Path(file), public, published, on_record, allow_newer=allow_newer)
+    verdict = check(Path(file), public, published, on_record, allow_newer=allow_newer, complete=complete)
     _print_verdict(verdict)
     for record in first:
         _print_record(record)
@@ -111,7 +116,8 @@ def _print_verdict(verdict: Verdict) -> None:
         click.echo(f"{verdict.file} does NOT hold: {counted(verdict.found, 'difference')}. It proves nothing.")
     for difference in verdict.differences:
         of = "" if difference.key is None else f", {plain(difference.key)}"
-        click.echo(f"  line {difference.line}{of}, {plain(difference.field)}: {plain(difference.what)}")
+        where = f"line {difference.line}{of}" if difference.line else "the file"
+        click.echo(f"  {where}, {plain(difference.field)}: {plain(difference.what)}")
     if verdict.found > len(verdict.differences):
         click.echo(f"  … and {verdict.found - len(verdict.differences):,} more")
     for point in verdict.unproved:

@@ -129,7 +129,7 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     if not found.count:
         return HeadStep()
     previous = None if last is None else last["digest"]
-    head = {**head_of(found.day, root, found.count, found.after, found.up_to, previous, signer), "tree": found.tree}
+    head = {**head_of(found.day, root, found.count, found.after, found.up_to, previous, signer, found.lines), "tree": found.tree}
     if not ctx.ledger.write(HEAD, LAST, head, expect=_version(document)):
         return HeadStep()
     drop_replaced(ctx, so_far, found)

@@ -10,9 +10,10 @@ from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.evidence import FoundRecord
 from milepost.engine.heads.daily import prover
+from milepost.engine.heads.trees import Prover
 from milepost.engine.views.queries import key_fields
 from milepost.evidence.files import NewestLine, entry_of, header
-from milepost.evidence.record import without_secrets
+from milepost.evidence.record import chain_links, without_secrets
 from milepost.evidence.signing import Signer
 
 
@@ -49,13 +50,25 @@ def entries(
     """One entry per record, without outputs that hold secrets. Records that the ledger contradicts are added to `doubts` as (key, first reason)."""
     heads = prover(ctx)
     for found in evidence:
-        faults, proof = found.faults, None
+        faults, proof, covered = found.faults, None, None
         head = found.record["chain"]["head"] if "chain" in found.record else found.record["head"]
         try:
             proof = heads.proof(found.place, bytes.fromhex(head))
+            if proof is None and not faults:
+                covered = _covered(heads, found)
         except LedgerDamaged as error:
             # Without the proof the record still proves everything but its time.
             faults.append(str(error))
         if faults:
             doubts.append((found.record["key"], faults[0]))
-        yield entry_of(without_secrets(found.record), proof, signer)
+        yield entry_of(without_secrets(found.record), proof, signer, covered)
+
+
+def _covered(heads: Prover, found: FoundRecord) -> dict[str, Any] | None:
+    """How many lines of a record are under heads, though its last one is not, with the proof for the last of these; None: none, or their
+    places are not known."""
+    number = heads.covered(found.places)
+    if not number or "chain" not in found.record:
+        return None
+    proof = heads.proof(found.places[number - 1], chain_links(found.record)[number - 1])
+    return None if proof is None else {"lines": number, "proof": proof}

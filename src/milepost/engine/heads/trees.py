@@ -7,6 +7,7 @@ that two processes write the same blobs for the same lines, and one can continue
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -22,19 +23,22 @@ from milepost.engine.context import Context
 from milepost.engine.ledger_pages import line_pages
 from milepost.evidence.heads import Head, proof_of
 from milepost.evidence.merkle import leaf, levels, path, root
+from milepost.ports.feed import HistoryEntry
 
 PAGE = 1000
 PART = 1024
 """Lines per part: a power of two, so that the roots of the parts are nodes of the whole tree."""
 ENTRY = 40
 """Bytes per line or part: its position, and its digest or root."""
+CLOCKS_MS = 300_000
+"""Lines that are dated later than this from now were dated by a clock that was ahead."""
 HELD = 64
 """Parts cached in memory while proofs are made."""
 
 
 class Sum(Struct, frozen=True):
     """Progress of the head of `day`: `count` lines after position `after` and up to `up_to`. It ends before the first line written at
-    `before` or later. `tree` names the list of part roots."""
+    `before` or later, by a clock that was not ahead. `tree` names the list of part roots."""
 
     day: str
     before: int
@@ -42,6 +46,8 @@ class Sum(Struct, frozen=True):
     up_to: int
     count: int = 0
     tree: str = ""
+    lines: dict[str, int] = {}
+    """Number of lines by route. They add up to `count`, unless an earlier Milepost added some."""
 
 
 def add_lines(ctx: Context, so_far: Sum, parts: int) -> tuple[Sum, bytes | None]:
@@ -50,12 +56,21 @@ def add_lines(ctx: Context, so_far: Sum, parts: int) -> tuple[Sum, bytes | None]
     try:
         held = _entries(_body(ctx, so_far.tree)) if so_far.tree else []
     except FileNotFoundError:
-        held, so_far = [], replace(so_far, up_to=so_far.after, count=0, tree="")
+        held, so_far = [], replace(so_far, up_to=so_far.after, count=0, tree="", lines={})
     feed = chain.from_iterable(line_pages(ctx.ledger, so_far.up_to, PAGE))
-    lines = takewhile(lambda written: written.line.at < so_far.before, feed)
+    ahead = ctx.clock.now() + CLOCKS_MS
+
+    def in_time(written: HistoryEntry) -> bool:
+        # A line from a clock that was ahead would otherwise end all heads until then.
+        return not so_far.before <= written.line.at <= ahead
+
+    lines = takewhile(in_time, feed)
     count, up_to, done = so_far.count, so_far.up_to, False
+    of_routes = Counter(so_far.lines)
     for _ in range(parts):
-        part = [(written.seq, written.digest) for written in islice(lines, PART)]
+        entries = list(islice(lines, PART))
+        part = [(written.seq, written.digest) for written in entries]
+        of_routes.update(written.route for written in entries)
         if part:
             top = root([leaf(digest) for _, digest in part])
             ctx.blobs.write(_part_name(so_far.day, top), _packed(part))
@@ -70,7 +85,8 @@ def add_lines(ctx: Context, so_far: Sum, parts: int) -> tuple[Sum, bytes | None]
     # Different names, because the unfinished list is deleted later and the one of a head never is.
     tree = f"heads/{so_far.day}/{'roots' if done else 'so-far'}-{sha256(b''.join(packed)).hexdigest()}"
     ctx.blobs.write(tree, packed)
-    return replace(so_far, up_to=up_to, count=count, tree=tree), root([digest for _, digest in held]) if done else None
+    now = replace(so_far, up_to=up_to, count=count, tree=tree, lines=dict(of_routes))
+    return now, root([digest for _, digest in held]) if done else None
 
 
 def drop_replaced(ctx: Context, replaced: Sum, now: Sum) -> None:
@@ -131,6 +147,10 @@ class Prover:
         if at == len(part.places) or part.places[at] != place or part.digests[at] != head:
             return None
         return proof_of(covering, [*path(part.tree, at), *path(top.tree, number)])
+
+    def covered(self, places: Sequence[int]) -> int:
+        """How many of the lines at these places, in their order, are covered by the heads."""
+        return bisect_right(places, self._ends[-1]) if self._ends else 0
 
     def _read(self, name: str, hashed: bool) -> _Part:
         try:

@@ -222,16 +222,21 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
 
 def _copy_evidence(source: Context, target: Context, route: str, seal: KnownKey) -> int:
     """Copy the evidence of a removed row, if there is any."""
+    return _copy_kept(source, target, blob_name(route, seal.key, seal.life))
+
+
+def _copy_kept(source: Context, target: Context, name: str) -> int:
     try:
-        return copy_blob(source, target, blob_name(route, seal.key, seal.life))
+        return copy_blob(source, target, name)
     except FileNotFoundError:
         return 0
 
 
 def _copy_earlier_lives(source: Context, target: Context, route: str, key: str) -> int:
     """Copy the evidence of the lives of a key before the present one."""
-    lives = [life_before(found) for found in records_of(source, route, key)]
-    return sum(copy_blob(source, target, blob_name(route, key, life)) for life in lives[:-1] if life is not None)
+    earlier = [life_before(found) for found in records_of(source, route, key)]
+    lives = [life for life in earlier if life is not None]
+    return sum(_copy_kept(source, target, blob_name(route, key, life)) for life in lives)
 
 
 def _plan(target: Context, source: Context, route: str) -> Plan:
