@@ -206,6 +206,14 @@ def another_archive(store: Archive, *keys: str) -> Scene:
     return other
 
 
+def newer(store: Archive) -> Entry:
+    """An invented item that is dated after the newest head."""
+    other = Scene()
+    other.clock.advance_to(store.scene.clock.now())
+    other.through("invented")
+    return {"record": exported(other, store.signer)[1][0]["record"]}
+
+
 def sealed(store: Archive, key: str) -> Entry:
     record = store.entry(key)["record"]
     head = bytes.fromhex(record["chain"]["head"])
@@ -264,7 +272,8 @@ ROWS = [
     Row("a record replaced by one without content", of(lambda s: replaced(s.entries, emptied(s, "a05"))), 3, (", a05: its digest is under the head of",)),
     Row("an invented item", of(lambda s: [*s.entries, exported(another_archive(s, "invented"), s.signer)[1][0] | {"proof": s.entry("a05")["proof"]}]), 1, (", invented, proof: it does not lead",)),
     Row("an invented item without a proof", of(lambda s: [*s.entries, {"record": exported(another_archive(s, "invented"), s.signer)[1][0]["record"]}]), 3, (", invented: it has no proof that a head covers it",)),
-    Row("an invented item to hide a cut line", of(lambda s: [*replaced(s.entries, s.cut("a01")), {"record": exported(another_archive(s, "invented"), s.signer)[1][0]["record"]}]), 3, (", invented: it has no proof that a head covers it",), ("--allow-newer",)),
+    Row("an invented newer item to hide a cut line", of(lambda s: [*replaced(s.entries, s.cut("a01")), newer(s)]), 3, (", invented: it has no proof that a head covers it",)),
+    Row("the same, with newer ones allowed", of(lambda s: [*replaced(s.entries, s.cut("a01")), newer(s)]), 3, ("that no line is missing: the heads up to 2033-11-16 count", "are proved to be under them"), ("--allow-newer",)),
     # Files and heads
     Row("records of two exports mixed", lambda s: (s.first, [*without(s.entries, "a05"), s.entry("a05", s.second_evening[1]), s.entry("second", s.first_evening[1])]), 1, (", record: it is the same item as in line",)),
     Row("an earlier state from an earlier export", of(lambda s: replaced(s.entries, s.entry("second", s.first_evening[1]))), 1, ("1 missing; the last lines",)),

@@ -42,6 +42,14 @@ def test_daily_heads_are_as_recorded(copy: Path, golden: Recorder) -> None:
     golden.json("evidence/heads.json", masked(milepost("heads", "--json").json))
 
 
+def test_daily_heads_count_every_line_of_an_item_whatever_happened_to_it(copy: Path) -> None:
+    """The golden ledger has an item for each verb and each reason of a line."""
+    Path("heads.json").write_text(milepost("heads", "--json").out, encoding="utf-8")
+    milepost("export", "parcels", "--evidence", "--out", "evidence.jsonl")
+    answer = milepost("verify", "evidence.jsonl", "--head", "heads.json", "--allow-newer", "--complete", "--json")
+    assert (answer.code, answer.json["complete_to"], answer.json["later_lines"]) == (0, "2033-11-18", 0), answer.out
+
+
 def test_blobs_of_rows_that_have_left_are_as_recorded(copy: Path, golden: Recorder) -> None:
     folder = copy / f"{LEDGER.partition(':///')[2]}-blobs" / "evidence"
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in folder.rglob("*") if path.is_file()]

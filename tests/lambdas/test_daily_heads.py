@@ -139,10 +139,9 @@ def test_the_command_line_publishes_exports_and_verifies(
     assert heads.json == {"heads": [head]}
     command_line.write("heads.json", heads.out)
     command_line.ok("export", "parcels", "--evidence", "--out", "evidence.jsonl")
-    assert (
-        "1 of 1 records: every line given is under a published head"
-        in command_line.ok("verify", "evidence.jsonl", "--head", "heads.json").out
-    )
+    verified = command_line.ok("verify", "evidence.jsonl", "--head", "heads.json", "--complete").out
+    assert "1 of 1 records: every line given is under a published head" in verified
+    assert f"no line of the route up to the head of {head['day']} is missing" in verified
     assert command_line.ok("show", "heads", head["day"], "--json").json["status"] == "COMPLETED"
     assert not [
         finding for finding in command_line("doctor", "--json").json["findings"] if "heads" in str(finding) and finding["level"] != "ok"

@@ -39,6 +39,8 @@ class Completeness(Struct, frozen=True):
     """Lines of the route that the heads after that one count."""
     unknown: str = ""
     missing: str = ""
+    short: str = ""
+    """It is a whole route whose lines heads count, and other lines are proved than these; so `unknown` too."""
 
 
 def completeness(heads: Heads, header: dict[str, Any], lines: FileLines) -> Completeness:
@@ -59,7 +61,11 @@ def completeness(heads: Heads, header: dict[str, Any], lines: FileLines) -> Comp
     equal = [total for total in totals if total.lines == lines.proved and total.day >= lines.newest_proof]
     if equal and not lines.without:
         return Completeness(equal[-1].day, totals[-1].lines - lines.proved)
-    return Completeness(unknown=_other_number(within[-1] if within else totals[-1], lines))
+    if lines.without:
+        records = "1 record" if lines.without == 1 else f"{lines.without:,} records"
+        return Completeness(unknown=f"how many lines {records} had, of which only the seal or digests are left, is not known")
+    other = _other_number(within[-1] if within else totals[-1], lines)
+    return Completeness(unknown=other, short=other)
 
 
 def _newest_place(header: dict[str, Any]) -> int:
@@ -79,9 +85,6 @@ def _missing(total: RouteTotal, lines: FileLines) -> str:
 
 def _other_number(total: RouteTotal, lines: FileLines) -> str:
     """Why the numbers of lines differ, though no line is known to be missing."""
-    if lines.without:
-        records = "1 record" if lines.without == 1 else f"{lines.without:,} records"
-        return f"how many lines {records} had, of which only the seal or digests are left, is not known"
     return (
         f"the heads up to {total.day} count {total.lines:,} lines of the route, and of those of the records {lines.proved:,} are proved to be "
         "under them"

@@ -458,6 +458,8 @@ class _Checker:
         verdict.lines = self._lines.proved
         if result.missing:
             verdict.differ(0, "lines", result.missing)
+        elif result.short and not verdict.open:
+            verdict.lack(0, f"that no line is missing: {result.short}")
 
     def _newest(self, made_at: int) -> None:
         """The newest line that the export covers, as its header names it."""

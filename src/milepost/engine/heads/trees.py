@@ -149,8 +149,9 @@ class Prover:
         return proof_of(covering, [*path(part.tree, at), *path(top.tree, number)])
 
     def covered(self, places: Sequence[int]) -> int:
-        """How many of the lines at these places, in their order, are covered by the heads."""
-        return bisect_right(places, self._ends[-1]) if self._ends else 0
+        """How many of the lines at these places, oldest first, are covered by the heads. A line without a place is not in the feed yet."""
+        end = self._ends[-1] if self._ends else 0
+        return sum(1 for _ in takewhile(lambda place: 0 < place <= end, places))
 
     def _read(self, name: str, hashed: bool) -> _Part:
         try:
