@@ -20,6 +20,7 @@ from milepost.engine.intake import submit
 from milepost.evidence.files import entry_of, header, write_file
 from milepost.evidence.record import SCHEMA, SEAL_SCHEMA, blob_name, earlier_lives_of, life_of
 from milepost.evidence.verify import verify
+from milepost.evidence.views import VIEWS
 
 
 def live_again(scene: Scene, *, damaged: bool) -> None:
@@ -143,6 +144,30 @@ def test_an_altered_record_of_an_earlier_life_does_not_match_what_the_later_one_
     four.ctx.blobs.write(name, [json.dumps(kept).encode()])
     faults = [fault for _, fault in exported(four.ctx, tmp_path / "e.jsonl")]
     assert faults == ["life 2 of 4: its record is not the one that the later life names"]
+
+
+def test_the_record_of_another_key_does_not_stand_for_a_life(four: Scene) -> None:
+    """Also where no later record names the head of that life, because the latest is lost."""
+    four.bring("other", damaged=True)
+    four.prune()
+    next_day(four)
+    turn(four)
+    four.prune()
+    assert four.ledger.history(ROUTE, "a1") == [], "its lines have left"
+    blobs = four.ctx.blobs
+    blobs.remove(blob_name(ROUTE, "a1", lives_of(four)[-1]))
+    blobs.write(blob_name(ROUTE, "a1"), [b"".join(blobs.read(blob_name(ROUTE, "other")))])
+    _, first = records_of(four.ctx, ROUTE, "a1")
+    assert first.faults[0].endswith("its record is not the one that the later life names")
+
+
+def test_a_lost_life_is_in_views_too(four: Scene, tmp_path: Path) -> None:
+    four.ctx.blobs.remove(blob_name(ROUTE, "a1", lives_of(four)[1]))
+    records = [found.record for found in records_of(four.ctx, ROUTE, "a1")]
+    for view in VIEWS.values():
+        text = "".join(view(lambda: records, {"key_fields": ["id"]}))
+        assert text.count("REJECTED") >= 2
+        assert "<significantPropertiesValue></significantPropertiesValue>" not in text
 
 
 def test_forget_removes_the_records_of_all_lives_around_a_lost_one(four: Scene) -> None:

@@ -198,9 +198,14 @@ class _Lives:
 
     def _whole(self, found: FoundRecord, named: EarlierLife, number: int) -> FoundRecord:
         """A record that was read. Its head is the one that the later life names, so that lines that lead to another head are reported."""
-        if found.record["schema"] != SCHEMA or not is_digest(named.head) or found.record["chain"]["head"] == named.head:
+        record = found.record
+        if record["schema"] != SCHEMA:
             return found
-        found.record["chain"]["head"] = named.head
+        same = (record["route"], record["key"], life_of(record)) == (self._route, self._key, named.life)
+        if same and (not is_digest(named.head) or record["chain"]["head"] == named.head):
+            return found
+        if is_digest(named.head):
+            record["chain"]["head"] = named.head
         return replace(found, lost=f"{self._numbered(number)}: its record is not the one that the later life names")
 
     def _numbered(self, number: int) -> str:

@@ -55,7 +55,8 @@ def premis(records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, 
 def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]) -> Iterator[str]:
     files = reported_files(record.get("stages", ()))
     digest, status = record.get("input_digest"), record["status"]
-    facts = [("status", status)] if digest is None else [("input digest, sha256", digest), ("status", status)]
+    # Of a life whose record is lost neither may be known.
+    facts = [(name, value) for name, value in (("input digest, sha256", digest), ("status", status)) if value]
     if record["schema"] == FORGOTTEN_SCHEMA:
         facts.append(("content removed", record["forgotten_at"] or "yes"))
     properties = "".join(

@@ -70,5 +70,8 @@ def _covered(heads: Prover, found: FoundRecord) -> dict[str, Any] | None:
     number = heads.covered(found.places)
     if not number or "chain" not in found.record:
         return None
-    proof = heads.proof(found.places[number - 1], chain_links(found.record)[number - 1])
+    links = chain_links(found.record)
+    if number > len(links):
+        return None
+    proof = heads.proof(found.places[number - 1], links[number - 1])
     return None if proof is None else {"lines": number, "proof": proof}
