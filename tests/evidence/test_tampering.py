@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Answer, Shell
 from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 from tests.evidence.heads_scene import next_day, turn
-from tests.evidence.test_verify_with_heads import Entry, changed
+from tests.evidence.test_verify_with_heads import Entry, changed, on_another_volume
 
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.redate import redate_rows
@@ -197,9 +197,10 @@ def swapped_lines(store: Archive) -> Records:
     )
 
 
-def another_archive(store: Archive, *keys: str) -> Scene:
-    """A ledger with a route of the same name and its own head of the first day."""
+def another_archive(store: Archive, *keys: str, later: str = "0s") -> Scene:
+    """A ledger with a route of the same name and its own head of the first day, or of a later one."""
     other = Scene()
+    other.clock.advance(later)
     other.through(*keys)
     next_day(other)
     turn(other, store.signer)
@@ -283,6 +284,9 @@ ROWS = [
     Row("an old export that says it is new", lambda s: ({**s.second_evening[0], "newest": s.first["newest"], "made_at": s.first["made_at"]}, s.second_evening[1]), 1, ("the file, lines: the heads up to 2033-11-16 count",)),
     Row("a new export with old heads", lambda s: (s.first, s.entries), 3, (", bad: its proof names the head of 2033-11-16, which was not given",), (), lambda s: s.heads[:2]),
     Row("heads of another ledger", lambda s: (s.first, s.entries), 1, (", a05, proof: the published head of 2033-11-14 has another root",), (), lambda s: heads_of(another_archive(s, "other"))),
+    Row("heads of another ledger, of other days", lambda s: (s.first, s.entries), 3, (", a05: its proof names the head of 2033-11-14, which was not given",), (), lambda s: heads_of(another_archive(s, "other", later="10d"))),
+    Row("a record altered, no proof", of(lambda s: replaced(s.entries, {"record": on_another_volume(s.entry("a05")["record"])})), 3, (", a05: it has no proof that a head covers it: its proof was removed",)),
+    Row("a record altered, proof kept", of(lambda s: replaced(s.entries, {**s.entry("a05"), "record": on_another_volume(s.entry("a05")["record"])})), 1, (", a05, proof: it does not lead from the item's last line to its root",)),
     Row("the first head not given", lambda s: (s.first, s.entries), 3, ("its proof names the head of 2033-11-14, which was not given",), (), lambda s: s.heads[1:]),
     Row("a head between not given", lambda s: (s.first, s.entries), 1, ("one or more heads between 2033-11-14 and it are missing",), (), lambda s: [s.heads[0], s.heads[2]]),
     Row("a head that counts fewer lines", lambda s: (s.first, replaced(s.entries, s.cut("bad"))), 1, ("its numbers of lines by route do not add up",), (), lambda s: [*s.heads[:2], s.signed_head(s.heads[2], lines={**s.heads[2]["lines"], ROUTE: s.heads[2]["lines"][ROUTE] - 1})]),

@@ -17,7 +17,8 @@ from milepost.core.values.json import canonical_json
 from milepost.engine.acts.redate import redate_rows
 from milepost.evidence.files import BESIDE, entry_of, header, records_in, write_file
 from milepost.evidence.signing import Signer, fingerprint, make_key
-from milepost.evidence.verify import KEPT, verify
+from milepost.evidence.verdict import KEPT
+from milepost.evidence.verify import verify
 from milepost.evidence.views import VIEWS
 
 ALTERATIONS = 100

@@ -21,7 +21,8 @@ from milepost.evidence.files import NewestLine, entry_of, header, write_file
 from milepost.evidence.heads import Head, Heads, head_digest
 from milepost.evidence.record import evidence, seal_record
 from milepost.evidence.signing import Signer
-from milepost.evidence.verify import CLOCKS_MS, Verdict, verify
+from milepost.evidence.verdict import Verdict
+from milepost.evidence.verify import CLOCKS_MS, verify
 
 Record = dict[str, Any]
 Entry = dict[str, Any]

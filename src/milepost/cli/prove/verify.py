@@ -13,7 +13,7 @@ from milepost.cli.output import plain, print_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from milepost.evidence.verify import Verdict, VerifiedRecord
+    from milepost.evidence.verdict import Verdict, VerifiedRecord
 
 SHOWN = 20
 """Number of records printed without --all."""
