@@ -21,6 +21,7 @@ from milepost.core.values.redaction import redacted
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
+from milepost.engine.views.blocks import UNBLOCKED, Blocks, blocks_view, read_blocks
 from milepost.engine.views.overdue_counts import overdue_counts
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import HistoryEntry
@@ -153,7 +154,7 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
     row = item.row
     broken = chain_broken_at(ctx, item, lines)
     return {
-        **row_view(item),
+        **row_view(item, read_blocks(ctx, row)),
         "damaged": damaged,
         "input": item.input,
         "payload": item.payload,
@@ -181,8 +182,8 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
     }
 
 
-def row_view(item: Item) -> dict[str, Any]:
-    """One item for a table: its row without content."""
+def row_view(item: Item, blocks: Blocks) -> dict[str, Any]:
+    """One item for a table: its row without content. Its fields `blocked` … `breaker` say what keeps it from being started."""
     row = item.row
     return {
         "route": row.route,
@@ -192,6 +193,7 @@ def row_view(item: Item) -> dict[str, Any]:
         "attempts": row.attempts,
         "lane": row.lane,
         "due_at": iso(row.due_at),
+        **blocks_view(blocks),
         "not_before": iso(row.not_before),
         "error": error_view(row.error),
         "correlation_id": row.correlation_id,
@@ -225,6 +227,7 @@ def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
         "status": known.status.value,
         "attempts": 0,
         **dict.fromkeys(absent),
+        **blocks_view(UNBLOCKED),
         "list": known.list_id,
         "updated_at": iso(known.ended_at),
         "ended_at": iso(known.ended_at),
@@ -248,6 +251,7 @@ def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntr
         "status": (Status.PENDING if last is None else last.status).value,
         "attempts": 0,
         **dict.fromkeys(absent),
+        **blocks_view(UNBLOCKED),
         "updated_at": None if last is None else iso(last.at),
         "damaged": refused.reason,
         "sealed": False,
