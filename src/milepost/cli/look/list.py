@@ -9,7 +9,6 @@ import click
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
 from milepost.cli.output import ago, console, cut, print_json, print_next_page, safe, show_table, styled, table
-
 from milepost.core.status import Status
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from milepost.core.values.redaction import redacted
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
+from milepost.engine.left_counts import Once, left_counts
 from milepost.engine.views.blocks import UNBLOCKED, Blocks, blocks_view, read_blocks
 from milepost.engine.views.overdue_counts import overdue_counts
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
@@ -67,8 +68,17 @@ COUNTED_AFRESH = 1_000
 """Up to this many rows of a route are counted one by one if the counters may lag."""
 
 
-def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
-    """Number of items by route, stage and status. Includes every stage of every route; zero counts are left out. `unknown_stages`: stages
+def status(ctx: Context, route: str | None = None, *, afresh: bool = False, once: Once | None = None) -> dict[str, Any]:
+    """Number of items by route, stage and status (see `route_counts`). `left_failed`: failed items whose rows have left, by their seals; absent
+    if there are none. `once` caches the latter."""
+    found = route_counts(ctx, route, afresh=afresh)
+    for name, left in left_counts(ctx, found["routes"], once).items():
+        found["routes"][name]["left_failed"] = to_builtins(left)
+    return found
+
+
+def route_counts(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
+    """Number of rows by route, stage and status. Includes every stage of every route; zero counts are left out. `unknown_stages`: stages
     of items that the route does not have.
 
     If the counters may lag (the ledger lacks "exact counts"), `approximate` is true. With `afresh` a route of up to 1,000 rows is counted

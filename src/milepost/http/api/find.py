@@ -12,6 +12,7 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.evidence import OnVolume, files_on
+from milepost.engine.left_counts import LeftCount, left_counts
 from milepost.engine.left_items import LeftItems, failed_and_left, left_view
 from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.items import row_view, stage_names, status
@@ -223,8 +224,9 @@ class Routes(Struct, frozen=True):
 
 @endpoint("GET", "/api/v1/status", scope="read", summary="Counts of items by stage and status, in all routes")
 def all_status(state: ServerState, call: Call) -> Routes:
-    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
-    found = status(state.ctx)["routes"]
+    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out. `left_failed`, of a route that has any:
+    failed items whose rows have left the ledger, as of `as_of`; `GET …/items?status=failed` lists their seals."""
+    found = status(state.ctx, once=state.ttl_cache.once)["routes"]
     return Routes({name: counted for name, counted in found.items() if call.caller.sees(name)})
 
 
@@ -254,6 +256,8 @@ class Counts(Struct, frozen=True):
     cancelled: int
     stages: list[StageCounts]
     paused: bool
+    left_failed: LeftCount | None = None
+    """Failed items whose rows have left the ledger, as of a moment; null: there are none."""
 
 
 @endpoint("GET", "/api/v1/routes/{route}/counts", scope="read", summary="How many items are at each stage, and for how long")
@@ -277,7 +281,8 @@ def counts(state: ServerState, call: Call) -> Counts:
         )
         for stage in seen.stages
     ]
-    return Counts(seen.route, iso(seen.at), seen.total, seen.done, seen.failed, seen.cancelled, stages, seen.paused)
+    left = left_counts(state.ctx, [route], state.ttl_cache.once).get(route)
+    return Counts(seen.route, iso(seen.at), seen.total, seen.done, seen.failed, seen.cancelled, stages, seen.paused, left)
 
 
 def _seconds(ms: int | None) -> float | None:
