@@ -196,9 +196,10 @@ class Operations:
         cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
 
-    def redate(self, route: str, *, by: str, reason: str) -> ActReport:
-        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now."""
-        return redate_rows(self.context, route, by=by, reason=reason)
+    def redate(self, route: str, *, by: str, reason: str, dry_run: bool = False, act_id: str | None = None) -> ActReport:
+        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now. With `dry_run` nothing is changed.
+        `act_id`: as for `act`."""
+        return redate_rows(self.context, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id)
 
     def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
         report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
