@@ -63,4 +63,4 @@ def test_a_repeat_with_its_act_gets_the_first_answer(future) -> None:
     assert again.code == 0
     assert "nothing was changed now. Its result:\nredate: 3 of 3 items (act clock)\n" in again.out
     other = future.signed("cancel", "parcels", "A", "--act", "clock")
-    assert (other.code, "act 'clock' is on record with the" in other.err) == (1, True), other
+    assert (other.code, "act 'clock' is on record with the verb 'redate'" in other.err) == (2, True), other

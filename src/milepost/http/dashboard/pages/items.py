@@ -261,12 +261,13 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
     due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
     since = row.get("overdue_at") or row["entered_at"]
     error = row.get("error")
+    ahead = "dated in the future" if row["not_before"] is None else "scheduled"
     fault = f"{error['category']}: {error['message']}" if error else row.get("note")
     return {
         **row,
         "claimed": row["status"] == Status.PROCESSING,
         "since": since,
-        "age": "scheduled" if ms_since(since, now) < -1000 else age(since, now),
+        "age": age(since, now) if ms_since(since, now) >= -1000 else ahead,
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
         "says": str(row.get("why") or "; ".join(filter(None, (row["blocked_because"], fault)))),
     }
