@@ -28,6 +28,7 @@ from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
+from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.lanes import LaneView, PauseView, count_waiting, lane_views, pause_view, pauses
@@ -195,9 +196,10 @@ class Operations:
         cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
 
-    def redate(self, route: str, *, by: str, reason: str) -> ActReport:
-        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now."""
-        return redate_rows(self.context, route, by=by, reason=reason)
+    def redate(self, route: str, *, by: str, reason: str, dry_run: bool = False, act_id: str | None = None) -> ActReport:
+        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now. With `dry_run` nothing is changed.
+        `act_id`: as for `act`."""
+        return redate_rows(self.context, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id)
 
     def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
         report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
@@ -229,7 +231,8 @@ class Operations:
         Without `scan`, a search that would read more than 1,000 rows because no index serves it, as most do on AWS, raises CostlyQuery."""
         query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
         times = _created(self.context.clock.now(), created_from, created_before, zone)
-        return [row_view(item) for item in each(self.context, replace(query, **times), limit)]
+        lanes = BlockedLanes(self.context, route)
+        return [row_view(item, lanes.of(item.row)) for item in each(self.context, replace(query, **times), limit)]
 
     def item_page(
         self,
@@ -255,7 +258,8 @@ class Operations:
         search = (query, str(created_from), str(created_before))
         query = replace(query, **_created(self.context.clock.now(), created_from, created_before, zone))
         found = find_page(self.context, query, search, oldest_first=oldest_first, after=after, limit=limit)
-        return FoundItems([row_view(item) for item in found.items], found.next, found.ordered)
+        lanes = BlockedLanes(self.context, route)
+        return FoundItems([row_view(item, lanes.of(item.row)) for item in found.items], found.next, found.ordered)
 
     def _query(
         self,

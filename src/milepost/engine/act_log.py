@@ -351,7 +351,7 @@ def _go_on(act: Act) -> str:
     if act.verb == "forget":
         return f"milepost forget {act.route} THE SAME KEY {SIGNED}"
     if act.verb == "redate":
-        return f"milepost redate {act.route} {SIGNED}"
+        return f"milepost redate {act.route} --act {act.id} {SIGNED}"
     if act.verb == "adopt":
         return f"milepost adopt {act.route} {'--all' if act.filter['keys'] == 'all' else 'THE SAME KEYS'} {SIGNED}"
     if act.verb == "apply":

@@ -7,6 +7,7 @@ import inspect
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -73,7 +74,7 @@ class Outbox:
         return taken
 
 
-class BaseHandlerPool:
+class BaseHandlerPool(ABC):
     """Common part of both kinds of pool."""
 
     def __init__(self, stage: Stage, width: int, wake: Callable[[], None]) -> None:
@@ -107,9 +108,9 @@ class BaseHandlerPool:
         if self._jobs.learn(lane, sound=not (type(outcome) is Retry and outcome.breaker)):
             self._rouse()
 
+    @abstractmethod
     def _rouse(self) -> None:
         """Start threads or tasks for the waiting jobs."""
-        raise NotImplementedError
 
     def _learn(self, took: int, calls: int) -> None:
         self._mean_ms += (took / calls - self._mean_ms) * 0.2

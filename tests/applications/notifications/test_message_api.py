@@ -335,3 +335,19 @@ def test_a_list_that_no_index_serves_is_refused_unless_it_is_asked_for(at: Servi
     assert listed(at, sender="shop", scan="true") == ["m-1"]
     page = at.call("GET", "/notifications/messages?sender=shop")
     assert (page.status, b"No index of this ledger serves this list" in page.raw) == (200, True)
+
+
+def test_the_list_and_the_record_say_that_a_message_is_paused(at: Service) -> None:
+    """With the pause, and with the state of an open breaker; without the breaker's last failure, which may be about another sender's message."""
+    with Partner(answers(200)) as partner:
+        assert at.post(message(partner.url, messageId="a")).status == 200
+        key = at.call("GET", f"{API}/messages").body["messages"][0]["key"]
+        lane = at.milepost.show("notifications", key)["lane"]
+        at.app.pause("notifications", "deliver", lane, by="anna", reason="they move house")
+        [listed_message] = at.call("GET", f"{API}/messages").body["messages"]
+        record = at.call("GET", f"{API}/messages/{quote(key, safe='')}").body
+        for view in (listed_message, record):
+            assert (view["blocked"], view["breaker"]) == ("paused", None)
+            assert [(pause["by"], pause["reason"]) for pause in view["pauses"]] == [("anna", "they move house")]
+        page = at.call("GET", "/notifications/messages").raw.decode()
+        assert '<span class="tag warn" title="they move house">paused</span>' in page

@@ -8,7 +8,9 @@ import pytest
 from tests.applications.notifications.partners import Partner, answers, key_of, message, service
 
 from milepost.applications.notifications.operate.collector import figures_of
+from milepost.core.admission.breakers import BreakerRecord
 from milepost.engine.auth import make_key
+from milepost.ports.documents import BREAKER
 
 SIGNED = {"by": "ops", "reason": "a test"}
 TARGET = "https://crm.example/hook"
@@ -117,3 +119,26 @@ def test_no_page_and_no_answer_shows_a_sender_what_a_partner_said_about_another(
             assert b"of-billing" not in answer.raw, path
         assert b"jane" in at.call("GET", f"{api}/destinations/crm", key=person).raw
         assert b"of-billing" in at.call("GET", "/notifications/destinations/crm", key=person).raw
+
+
+def test_what_blocks_a_message_quotes_no_answer_to_another_senders() -> None:
+    """Neither the message's page, nor the list, nor the record: the breaker's last failure may be about another sender's message."""
+    settings = {"crm": {"url": TARGET}}
+    with service(destinations=settings) as at:
+        shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        person = make_key(at.ctx, "person", ["read"], **SIGNED)[1]
+        sent = message(TARGET)
+        assert at.post(sent, key=shop).status == 200
+        now = at.ctx.clock.now()
+        record = BreakerRecord(opened_at=now, retry_at=now + 60_000, trips=1, error="HTTP 503: the order of billing")
+        at.ctx.ledger.write(BREAKER, "notifications/deliver/crm", record)
+        key = quote(key_of(sent), safe="")
+        for path in (f"/notifications/messages/{key}", "/notifications/messages"):
+            assert "the order of billing" not in at.call("GET", path, key=shop).raw.decode()
+            assert "breaker" in at.call("GET", path, key=shop).raw.decode()
+            assert "the order of billing" in at.call("GET", path, key=person).raw.decode()
+        [listed] = at.call("GET", "/api/v1/notifications/messages", key=shop).body["messages"]
+        shown = at.call("GET", f"/api/v1/notifications/messages/{key}", key=shop).body
+        for view in (listed, shown):
+            assert (view["blocked"], view["breaker"]["state"]) == ("breaker open", "open")
+            assert "error" not in view["breaker"]

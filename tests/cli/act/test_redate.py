@@ -55,3 +55,12 @@ def test_work_completes_them_at_the_true_time(future) -> None:
     future.ok("work", "--until-idle", "0.2")
     counts = future.ok("status", "--json").json["routes"]["parcels"]["stages"]
     assert counts["delivered"] == {"QUEUED": 4}
+
+
+def test_a_repeat_with_its_act_gets_the_first_answer(future) -> None:
+    assert "redate: 3 of 3 items (act clock)" in future.signed("redate", "parcels", "--act", "clock").out
+    again = future.signed("redate", "parcels", "--act", "clock")
+    assert again.code == 0
+    assert "nothing was changed now. Its result:\nredate: 3 of 3 items (act clock)\n" in again.out
+    other = future.signed("cancel", "parcels", "A", "--act", "clock")
+    assert (other.code, "act 'clock' is on record with the verb 'redate'" in other.err) == (2, True), other

@@ -59,16 +59,20 @@ def test_the_pages_of_a_question_hold_every_item_once(filled: LiveServer, questi
 
 
 def test_an_item_looks_as_the_command_line_shows_it(filled: LiveServer) -> None:
+    from milepost.engine.views.blocks import UNBLOCKED
     from milepost.engine.views.items import row_view
 
     [item] = filled.ctx.ledger.get([("parcels", "p01")])
     assert item is not None
     assert filled.call("GET", f"{ITEMS}?prefix=p01").body == {
-        "items": [row_view(item)],
+        "items": [row_view(item, UNBLOCKED)],
         "next": None,
         "more": False,
         "refused": [],
         "ordered": True,
+        "left": [],
+        "more_left": False,
+        "all_left_known": True,
     }
 
 
@@ -177,6 +181,9 @@ def test_overdue_items_come_with_the_reason_and_in_one_page(live_server: LiveSer
         "more": False,
         "refused": [],
         "ordered": True,
+        "left": [],
+        "more_left": False,
+        "all_left_known": True,
     }
     assert live_server.call("GET", f"{ITEMS}?overdue=true&after=x").body["field"] == "after"
 

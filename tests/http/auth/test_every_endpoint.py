@@ -123,6 +123,7 @@ TABLE: dict[str, Entry] = {
     "GET /api/v1/acts": Entry("read", SHARED),
     "GET /api/v1/acts/{id}": Entry("read", SHARED, also=(404,)),
     f"POST {ROUTES}/prune": Entry("operate", ROUTE, {"older_than": "1d", "dry_run": True}),
+    f"POST {ROUTES}/redate": Entry("operate", ROUTE, {"dry_run": True}),
     f"GET {ROUTES}/holds": Entry("read", ROUTE),
     f"PUT {ROUTES}/holds": Entry("operate", ROUTE, WHY),
     f"PUT {ROUTES}/holds/{{stage}}": Entry("operate", ROUTE, WHY),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 import milepost as mp
 from milepost.composition import open_context
 from milepost.core.due import Lease
-from milepost.core.status import LIVE, Status
+from milepost.core.status import LIVE, TERMINAL, Status
 from milepost.engine import metrics
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
@@ -21,6 +22,7 @@ from milepost.engine.events.cursors import all_delivered
 from milepost.engine.health import doctor
 from milepost.engine.health.checks import late_since
 from milepost.engine.intake import submit
+from milepost.engine.left_counts import count_left
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
 from milepost.ledgers.sqlite.file.store import SqliteFile
@@ -144,6 +146,7 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "items failed": page(Query(route="parcels", statuses=frozenset({Status.REJECTED}))),
         "items by age": page(Query(route="parcels", statuses=LIVE, entered_before=0)),
         "items": page(Query(route="parcels")),
+        "failed and left": lambda: count_left(ctx, "parcels"),
     }
 
 
@@ -184,6 +187,22 @@ def test_a_backlog_makes_no_repeated_question_dearer(tmp_path: Path, watch: Watc
         ctx.ledger.close()
     grown = {name: (few, steps[3_000][name]) for name, few in steps[100].items() if steps[3_000][name] > few + 50}
     assert not grown
+
+
+def test_a_count_of_failed_items_that_left_reads_no_other_seals(tmp_path: Path, watch: Watch) -> None:
+    steps = []
+    for n in (10, 500):
+        ctx = filled(tmp_path / f"{n}.db", VirtualClock(), 0)
+        submit(ctx, "parcels", ({"id": f"done-{number}", "n": 3} for number in range(n)))
+        Station(ctx, runner=SimRunner(VirtualClock()), holder="first").run(until_idle_s=1)
+        for number in range(n):
+            confirm_outside(ctx, "parcels", f"done-{number}", "deliver", mp.Done(True), "van")
+        criteria = PruneCriteria("parcels", TERMINAL, ctx.clock.now() + 1, None, DeliveredLines(0), 1_000)
+        assert ctx.ledger.prune(criteria).statuses[Status.COMPLETED] >= n
+        steps.append(watch.counted(partial(count_left, ctx, "parcels")))
+        assert count_left(ctx, "parcels").count == 3
+        ctx.ledger.close()
+    assert steps[0] == steps[1]
 
 
 def test_each_live_row_is_in_one_of_the_two_indexes_of_its_time(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def list_command(
         click.echo(f"No message matches.{_hint(app, chosen)}")
         return
     columns = ("messageId", "senderId", "destination", "status", "createdAt")
-    rows = [(*(one[name] for name in columns), next_try(one), _error(one["error"])) for one in found.messages]
+    rows = [(*(one[name] for name in columns), one["blocked"] or next_try(one), _error(one["error"])) for one in found.messages]
     mp.print_table((*columns, "next try", "error"), rows)
     mp.print_next_page(found.next, found.ordered)
 

@@ -255,7 +255,7 @@ def message(app: App, call: mp.Call) -> mp.Page:
             "route": app.settings.route,
             "record": record,
             "removed": record.get("removed", False),
-            "held": _held(app, record),
+            "held": _held(app, call, record),
             "headers": sorted(record.get("headers", {}).items()),
             "body": None if body is None else body[:LARGEST_BODY],
             "cut": body is not None and len(body) > LARGEST_BODY,
@@ -328,8 +328,10 @@ def _affordable(app: App, wanted: MessageFilter) -> list[dict[str, Any]] | None:
 
 
 def _rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages for a table, with the time of the next try."""
-    return [{**one, "next_try": next_try(one)} for one in messages]
+    """Messages for a table, with the time of the next try, and why they are paused."""
+    return [
+        {**one, "next_try": next_try(one), "blocked_because": "; ".join(pause["reason"] for pause in one["pauses"])} for one in messages
+    ]
 
 
 def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:
@@ -360,12 +362,13 @@ def seconds(value: float | None) -> str:
     return "–" if value is None else f"≤\u00a0{value * 1000:g}\u00a0ms" if value < 1 else f"≤\u00a0{value:g}\u00a0s"
 
 
-def _held(app: App, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The reasons why the destination holds a message back: its pause, its breaker, or a secret that is missing."""
+def _held(app: App, call: mp.Call, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The reasons why the destination holds a message back, as the caller may see them: its pause, its breaker, or a secret that is missing."""
     lane = record.get("destination")
     if lane is None or record["status"] not in WAITING:
         return dict.fromkeys(REASONS)
-    views = destination_views(app, [lane, *lanes_of(app, record["senderId"], record["targetUrl"])[1:]])
+    lanes = [lane, *lanes_of(app, record["senderId"], record["targetUrl"])[1:]]
+    views = [shown_destination(call.caller, view) for view in destination_views(app, lanes)]
     return {name: next((view[name] for view in views if view[name]), None) for name in REASONS}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CSV_FIELDS = (
     "route", "key", "stage", "status", "attempts", "lane", "due_at", "error_category", "error_message",
-    "correlation_id", "list", "created_at", "entered_at", "updated_at", "input", "results",
+    "correlation_id", "list", "created_at", "entered_at", "updated_at", "input", "results", "blocked_because",
 )  # fmt: skip
 SHOWN = 20
 
@@ -92,6 +92,7 @@ def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, h
     import msgspec
 
     from milepost.core.history import line_to_public
+    from milepost.engine.views.blocks import BlockedLanes
     from milepost.engine.views.items import each, row_view, without_secrets
 
     def row(values: Any) -> str:
@@ -101,8 +102,9 @@ def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, h
 
     if form == "csv":
         yield row(CSV_FIELDS)
+    lanes = BlockedLanes(ctx, query.route)
     for item in _named(ctx, query.route, keys) if keys else each(ctx, query):
-        view = {**row_view(item), "input": item.input, "results": item.results}
+        view = {**row_view(item, lanes.of(item.row)), "input": item.input, "results": item.results}
         if history:
             lines = ctx.ledger.history(query.route, item.key)
             view["history"] = [line_to_public(written.line, item.correlation_id) for written in lines]

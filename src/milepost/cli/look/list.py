@@ -9,9 +9,12 @@ import click
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
 from milepost.cli.output import ago, console, cut, print_json, print_next_page, safe, show_table, styled, table
+from milepost.core.status import Status
 
 if TYPE_CHECKING:
+    from milepost.core.item import Row
     from milepost.engine.left_items import LeftItems
+    from milepost.engine.views.blocks import BlockedLanes, Blocks
     from milepost.engine.views.late_items import LateItem
     from milepost.engine.views.page_tokens import FoundPage
 
@@ -40,6 +43,7 @@ def list_items(
 ) -> None:
     """List items by status, stage, error and more, newest first."""
     from milepost.engine.left_items import LeftItems, failed_and_left
+    from milepost.engine.views.blocks import BlockedLanes
     from milepost.engine.views.late_items import nearest, overdue
     from milepost.engine.views.page_tokens import find_page
 
@@ -52,6 +56,7 @@ def list_items(
         query = query_of(ctx, route, **chosen)
         confirm_cost(ctx, query, yes, quiet=as_json)
         if not (late or coming):
+            lanes = BlockedLanes(ctx, route)
             page = find_page(ctx, query, (route, chosen), oldest_first=oldest_first, after=after, limit=limit)
             left = LeftItems() if page.next is not None else failed_and_left(ctx, query, limit)
         else:
@@ -59,22 +64,22 @@ def list_items(
     if late or coming:
         _print_late_or_next(found, more, late, now, as_json)
     else:
-        _print_page(page, left, route, now, as_json)
+        _print_page(page, left, route, lanes, now, as_json)
 
 
-def _print_page(found: FoundPage, left: LeftItems, route: str, now: int, as_json: bool) -> None:
+def _print_page(found: FoundPage, left: LeftItems, route: str, lanes: BlockedLanes, now: int, as_json: bool) -> None:
     from milepost.engine.left_items import left_view
     from milepost.engine.views.items import row_view
 
     if as_json:
-        items = [row_view(item) for item in found.items]
+        items = [row_view(item, lanes.of(item.row)) for item in found.items]
         # Failed items whose rows have left stand apart: only their seals are known.
         gone = {"left": [left_view(route, seal) for seal in left.seals], "more_left": left.more, "all_left_known": left.complete}
         page = {"items": items, "more": found.next is not None, "next": found.next, "ordered": found.ordered}
         print_json(page | gone if left.seals or not left.complete else page)
         return
     if found.items:
-        _print_rows(found, route, now)
+        _print_rows(found, route, lanes, now)
     elif not left.seals:
         click.echo("No item matches.")
     _print_left(left, route, now)
@@ -98,15 +103,30 @@ def _print_left(left: LeftItems, route: str, now: int) -> None:
     click.echo(f"'milepost retry {route} KEY' says how each is started again.")
 
 
-def _print_rows(found: FoundPage, route: str, now: int) -> None:
+def _print_rows(found: FoundPage, route: str, lanes: BlockedLanes, now: int) -> None:
+    shown = table("key", "stage", "status", "tries", "here for", "due, or error", right=["tries"])
+    reasons: dict[str, None] = {}
+    for row in (item.row for item in found.items):
+        blocks = lanes.of(row)
+        reasons |= dict.fromkeys(blocks.reasons)
+        note = safe(cut(_due_or_error(row, blocks, now), 120))
+        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), str(row.attempts), ago(row.entered_at, now), note)
+    show_table(shown)
+    for reason in reasons:
+        console().print(safe(reason), soft_wrap=True)
+    print_next_page(found.next, found.ordered, f"'milepost export {route}' has them all")
+
+
+def _due_or_error(row: Row, blocks: Blocks, now: int) -> str:
+    """What a row of the table says last. A blocked item is not due, unless a worker has claimed it already."""
     from milepost.engine.views.items import when
 
-    shown = table("key", "stage", "status", "tries", "here for", "due, or error", right=["tries"])
-    for row in (item.row for item in found.items):
-        note = f"{row.error.category}: {row.error.message}" if row.error else "" if row.look_at is None else when(row.look_at, now)
-        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), str(row.attempts), ago(row.entered_at, now), safe(cut(note, 120)))
-    show_table(shown)
-    print_next_page(found.next, found.ordered, f"'milepost export {route}' has them all")
+    note = "" if row.look_at is None else when(row.look_at, now)
+    if row.error is not None:
+        note = f"{row.error.category}: {row.error.message}"
+    elif blocks.word and row.status is not Status.PROCESSING:
+        note = ""
+    return "; ".join(filter(None, (blocks.word, note)))
 
 
 def _print_late_or_next(found: list[LateItem], more: bool, late: bool, now: int, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from milepost.core.status import LIVE, Status
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from milepost.engine.left_counts import LeftCount
     from milepost.engine.views.snapshot import StageView
 
 
@@ -39,6 +40,7 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
             raise click.UsageError("--part needs a route and cannot be combined with --ages")
         _part_status(given, route, parts, as_json)
         return
+    from milepost.engine.left_counts import LeftCount
     from milepost.engine.views.items import counted, own_route
     from milepost.engine.views.items import status as look
     from milepost.engine.views.overdue_counts import OverdueCount
@@ -58,7 +60,7 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
     if not answer["routes"]:
         to.print("The ledger has no routes yet; submit items with 'milepost submit'.")
     for name, found in answer["routes"].items():
-        if name in own and set(found["statuses"]) <= {Status.COMPLETED}:
+        if name in own and set(found["statuses"]) <= {Status.COMPLETED} and "left_failed" not in found:
             continue  # an internal route is shown only if it has a problem
         sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
         to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
@@ -70,12 +72,20 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
         for stage, late in found.get("overdue", {}).items():
             words = OverdueCount(late["least"], late["most"]).words
             to.print(f"{words} overdue at {safe(stage)}: milepost list {safe(name)} --overdue", soft_wrap=True)
+        left = found.get("left_failed")
+        if left is not None:
+            to.print(_left_words(LeftCount(**left), name), soft_wrap=True)
         for one in found.get("open_breakers", ()):
             until = f" until {one['retry_at']}" if one["retry_at"] else ""
             to.print(f"The breaker of {safe(one['scope'])} is {one['state']}{until}: {safe(one['error'])}", soft_wrap=True)
         for stage in found["unknown_stages"]:
             n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")
             to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route does not have: see 'milepost routes'", soft_wrap=True)
+
+
+def _left_words(left: LeftCount, route: str) -> str:
+    sentence = f"{left.text[0].upper()}{left.text[1:]}"
+    return f"{sentence}: milepost list {safe(route)} --status failed" if left.count else f"{sentence}."
 
 
 def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json: bool) -> None:

@@ -35,6 +35,8 @@ from milepost.engine.act_log import (
     selection_of,
     signed,
 )
+from milepost.engine.acts.redate import VERB as REDATE
+from milepost.engine.acts.redate import redate_rows
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
@@ -184,6 +186,8 @@ def go_on(
         raise UsageError(f"act {act_id!r} is paced: the resender continues it ('milepost up'; see 'milepost routes back-fill {route}')")
     if begun.finished_at is not None:
         return first_answer(begun)
+    if begun.verb == REDATE:
+        return redate_rows(ctx, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id)
     if "query" not in begun.filter:
         raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to continue it give the same keys again")
     chosen = selection_of(begun, select(route, (), None))

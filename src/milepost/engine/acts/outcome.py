@@ -24,6 +24,7 @@ DEEDS = {
     "cancel": "cancelled",
     "replace": "replaced",
     "reschedule": "rescheduled",
+    "redate": "dated as of now",
 }
 """What each verb has done to an item."""
 

@@ -50,12 +50,21 @@ def future_rows(run: CheckRun) -> Iterator[CheckResult]:
     for route in route_names(run.ctx):
         if not run.sees(route):
             continue
-        n, more = run.once(("future rows", route), partial(count_future, run.ctx, route, run.now))
+        n, more = run.once(future_rows_key(route), partial(count_future, run.ctx, route, run.now))
         if n:
-            many = f"{'at least ' if more else ''}{counted(n, 'item')} of {route} {'is' if n == 1 else 'are'} dated in the future"
+            many = future_text(route, n, more)
             what = f"{many}: a clock was ahead when they were written; live ones are due now, but bulk acts leave them all out"
             cure = f"milepost redate {route} {SIGNED} dates them as of now"
-            yield _warn("clock", what, cure, headline=f"{many[0].upper()}{many[1:]}.")
+            yield _warn("clock", what, cure, headline=f"{many[0].upper()}{many[1:]}.", page="/system#future")
+
+
+def future_rows_key(route: str) -> tuple[str, ...]:
+    """The name of the cached count of these rows."""
+    return ("future rows", route)
+
+
+def future_text(route: str, n: int, more: bool) -> str:
+    return f"{'at least ' if more else ''}{counted(n, 'item')} of {route} {'is' if n == 1 else 'are'} dated in the future"
 
 
 def count_future(ctx: Context, route: str, now: int) -> tuple[int, bool]:
@@ -70,5 +79,5 @@ def count_future(ctx: Context, route: str, now: int) -> tuple[int, bool]:
     return n, more
 
 
-def _warn(about: str, what: str, cure: str, *, headline: str = "") -> CheckResult:
-    return CheckResult(Finding(WARN, about, what, cure), headline=headline)
+def _warn(about: str, what: str, cure: str, *, headline: str = "", page: str = "/system") -> CheckResult:
+    return CheckResult(Finding(WARN, about, what, cure), headline=headline, page=page)

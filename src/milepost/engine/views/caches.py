@@ -33,6 +33,11 @@ class TtlCache:
                 kept = self._kept[about] = now, ask()
             return cast(T, kept[1])
 
+    def drop(self, about: tuple[str, ...]) -> None:
+        """Forget the cached answer, because an act has changed it."""
+        with self._lock:
+            self._kept.pop(about, None)
+
 
 def read_cached(ctx: Context) -> Context:
     """A context for one answer whose repeated reads are cached; drop it afterwards."""

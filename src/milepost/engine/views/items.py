@@ -21,6 +21,8 @@ from milepost.core.values.redaction import redacted
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
+from milepost.engine.left_counts import Once, left_counts
+from milepost.engine.views.blocks import UNBLOCKED, Blocks, blocks_view, read_blocks
 from milepost.engine.views.overdue_counts import overdue_counts
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
 from milepost.ports.feed import HistoryEntry
@@ -66,8 +68,17 @@ COUNTED_AFRESH = 1_000
 """Up to this many rows of a route are counted one by one if the counters may lag."""
 
 
-def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
-    """Number of items by route, stage and status. Includes every stage of every route; zero counts are left out. `unknown_stages`: stages
+def status(ctx: Context, route: str | None = None, *, afresh: bool = False, once: Once | None = None) -> dict[str, Any]:
+    """Number of items by route, stage and status (see `route_counts`). `left_failed`: failed items whose rows have left, by their seals; absent
+    if there are none. `once` caches the latter."""
+    found = route_counts(ctx, route, afresh=afresh)
+    for name, left in left_counts(ctx, found["routes"], once).items():
+        found["routes"][name]["left_failed"] = to_builtins(left)
+    return found
+
+
+def route_counts(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
+    """Number of rows by route, stage and status. Includes every stage of every route; zero counts are left out. `unknown_stages`: stages
     of items that the route does not have.
 
     If the counters may lag (the ledger lacks "exact counts"), `approximate` is true. With `afresh` a route of up to 1,000 rows is counted
@@ -153,7 +164,7 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
     row = item.row
     broken = chain_broken_at(ctx, item, lines)
     return {
-        **row_view(item),
+        **row_view(item, read_blocks(ctx, row)),
         "damaged": damaged,
         "input": item.input,
         "payload": item.payload,
@@ -181,8 +192,8 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
     }
 
 
-def row_view(item: Item) -> dict[str, Any]:
-    """One item for a table: its row without content."""
+def row_view(item: Item, blocks: Blocks) -> dict[str, Any]:
+    """One item for a table: its row without content. Its fields `blocked` … `breaker` say what keeps it from being started."""
     row = item.row
     return {
         "route": row.route,
@@ -192,6 +203,7 @@ def row_view(item: Item) -> dict[str, Any]:
         "attempts": row.attempts,
         "lane": row.lane,
         "due_at": iso(row.due_at),
+        **blocks_view(blocks),
         "not_before": iso(row.not_before),
         "error": error_view(row.error),
         "correlation_id": row.correlation_id,
@@ -225,6 +237,7 @@ def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
         "status": known.status.value,
         "attempts": 0,
         **dict.fromkeys(absent),
+        **blocks_view(UNBLOCKED),
         "list": known.list_id,
         "updated_at": iso(known.ended_at),
         "ended_at": iso(known.ended_at),
@@ -248,6 +261,7 @@ def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntr
         "status": (Status.PENDING if last is None else last.status).value,
         "attempts": 0,
         **dict.fromkeys(absent),
+        **blocks_view(UNBLOCKED),
         "updated_at": None if last is None else iso(last.at),
         "damaged": refused.reason,
         "sealed": False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from shlex import quote
 from typing import TypeVar
@@ -17,6 +17,7 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
+from milepost.engine.views.blocks import pauses_over
 from milepost.engine.views.items import SIGNED
 from milepost.ports.documents import HOLD, LIMIT, read_all
 from milepost.ports.items import Query, QueryPage
@@ -109,12 +110,6 @@ def pause_view(name: str, hold: Hold, waiting: WaitingCount | None = None) -> Pa
     """The pause of this scope."""
     view = PauseView(name, hold.by, hold.reason, iso(hold.at), iso(hold.until), hold.drain)
     return view if waiting is None else replace(view, waiting=waiting.n, near=waiting.near)
-
-
-def pauses_over(holds: Mapping[str, T], route: str, stage: str, lane: str) -> list[tuple[str, T]]:
-    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the wider lane within which it lies, its own."""
-    names = [scope(route), scope(route, stage), *(scope(route, stage, one) for one in reversed(lanes_above(lane)))]
-    return [(name, holds[name]) for name in names if name in holds]
 
 
 def resume_command(name: str) -> str:

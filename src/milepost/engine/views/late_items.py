@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.admission.breakers import BreakerRecord
-from milepost.core.admission.controls import Hold, scope
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
-from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
+from milepost.engine.views.blocks import BlockedLanes, Blocks
 from milepost.engine.views.items import each, row_view
-from milepost.engine.views.lanes import pauses_over
-from milepost.ports.documents import HOLD, read_all
 from milepost.ports.items import Query
 
 LOOK = 10_000
@@ -35,6 +31,7 @@ class LateItem(Struct, frozen=True):
 
     item: Item
     why: str
+    blocks: Blocks
     late_since: int | None = None
 
 
@@ -50,28 +47,33 @@ def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
 def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[LateItem]:
     """Overdue items one by one, stage by stage, in constant memory; at most `most` per stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
-    holds, breakers = read_all(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
+    lanes = BlockedLanes(ctx, query.route)
     for stage in _stages(plan, query):
         if stage.overdue_ms is None:
             continue
         before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
         for item in each(ctx, _at(query, stage, before), most):
-            yield LateItem(item, why(item.row, stage, holds, breakers), item.row.entered_at + stage.overdue_ms)
+            yield _late_item(item, stage, lanes, item.row.entered_at + stage.overdue_ms)
 
 
 def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
     """Items that will complete the route next, the nearest first, and whether there are more: from the last stage backwards until there are
     enough."""
     plan = _plan(ctx, query.route)
-    holds, breakers = read_all(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
+    lanes = BlockedLanes(ctx, query.route)
     found: list[LateItem] = []
     for stage in reversed(_stages(plan, query)):
         if len(found) > limit:
             break
         items = list(each(ctx, _at(query, stage, query.entered_before), LOOK))
         items.sort(key=lambda item: nearness(item.row, stage))
-        found += [LateItem(item, why(item.row, stage, holds, breakers)) for item in items]
+        found += [_late_item(item, stage, lanes) for item in items]
     return found[:limit], len(found) > limit
+
+
+def _late_item(item: Item, stage: Stage, lanes: BlockedLanes, late_since: int | None = None) -> LateItem:
+    blocks = lanes.of(item.row)
+    return LateItem(item, why(item.row, stage, blocks), blocks, late_since)
 
 
 def nearness(row: Row, stage: Stage) -> tuple[int, float, int, str]:
@@ -95,13 +97,10 @@ def share(note: str | None) -> float:
     return min(1.0, part / whole) if whole else 0.0
 
 
-def why(row: Row, stage: Stage, holds: Mapping[str, Hold], breakers: Mapping[str, BreakerRecord]) -> str:
+def why(row: Row, stage: Stage, blocks: Blocks) -> str:
     """Why a live item is still at its stage, in short: a pause or an open breaker first, then its error, then its note."""
-    for name, hold in pauses_over(holds, row.route, row.stage, row.lane):
-        return f"{name} is paused by {hold.by}: {hold.reason}"
-    breaker = breakers.get(scope(row.route, row.stage, row.lane))
-    if breaker is not None and row.status is not Status.PROCESSING:
-        return f"the breaker of its lane is open; the last failure: {breaker.error}"
+    if blocks.word:
+        return blocks.text
     if row.error is not None and row.status is Status.RETRY_SCHEDULED:
         return f"try {row.attempts} failed: {row.error.category}: {row.error.message}"
     if row.status is Status.PROCESSING:
@@ -123,7 +122,7 @@ def late_item_view(item: LateItem, now: int) -> dict[str, Any]:
     """One item as JSON."""
     row, late = item.item.row, item.late_since
     return {
-        **row_view(item.item),
+        **row_view(item.item, item.blocks),
         "why": item.why,
         "note": row.note,
         "looks": row.looks,

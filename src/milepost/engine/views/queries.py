@@ -19,8 +19,7 @@ from milepost.core.values.durations import span_ms
 from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import left_failures, matching_seals
-from milepost.engine.views.items import check_route, each, lists
-from milepost.engine.views.items import status as status_of
+from milepost.engine.views.items import check_route, each, lists, route_counts
 from milepost.ports.items import KnownKey, Query
 from milepost.ports.upkeep import ScanCost
 
@@ -50,7 +49,7 @@ def choose(
     """The filters as a query. An unknown stage, group or list raises UsageError instead of matching nothing."""
     check_route(ctx, route)
     stages = frozenset(stages)
-    there = status_of(ctx, route)["routes"][route]["stages"]
+    there = route_counts(ctx, route)["routes"][route]["stages"]
     for stage in sorted(stages - set(there)):
         raise UsageError(f"route {route!r} has no stage {stage!r}; its stages are {', '.join(there)}")
     before = None if older_than is None else ctx.clock.now() - span_ms(older_than, "the least age")

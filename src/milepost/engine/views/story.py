@@ -19,12 +19,12 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED, Reason, Status
 from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, short_span
-from milepost.engine.breakers import BreakerView, breaker_of
+from milepost.engine.breakers import BreakerView
 from milepost.engine.context import Context
+from milepost.engine.views.blocks import read_blocks
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
-from milepost.engine.views.lanes import pauses_over, resume_command
+from milepost.engine.views.lanes import resume_command
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import HOLD, read_all
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
 
@@ -119,13 +119,13 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     if lost:
         why.append("That worker has died.")
         following = ["Another process on this machine takes it back at once; no attempt is counted."]
-    holds = pauses_over(read_all(ctx.ledger, HOLD, Hold), row.route, row.stage, row.lane)
-    why += [_pause_sentence(name, hold, watch) for name, hold in holds]
-    breaker = breaker_of(ctx, row)
-    if holds and row.status is not Status.PROCESSING:
+    blocks = read_blocks(ctx, row)
+    breaker = blocks.breaker
+    why += [_pause_sentence(name, hold, watch) for name, hold in blocks.pauses]
+    if blocks.pauses and row.status is not Status.PROCESSING:
         why = [sentence for sentence in why if sentence not in (WAITS, WAITS_REMOTE)]
-        following = [_until_resumed(holds)]
-    elif breaker is not None and row.status is not Status.PROCESSING:
+        following = [_until_resumed(blocks.pauses)]
+    elif breaker is not None:
         why.append(f"{breaker.text[0].upper()}{breaker.text[1:]}.")
         following = [_let_through(breaker, row, watch)]
     if row.losses:
@@ -136,7 +136,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     why += _kept(row)
     if row.overdue_at is not None and row.overdue_at > watch.now:
         following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, it is reported as overdue.")
-    if not holds and breaker is None and (lost or _wants_worker(row, stage, watch.now)):
+    if not blocks.word and (lost or _wants_worker(row, stage, watch.now)):
         following += _missing_worker(ctx, row.route)
     return why, following
 
@@ -231,10 +231,10 @@ def _pause_sentence(name: str, hold: Hold, watch: Watch) -> str:
     return f"{name} is paused by {hold.by} since {watch.at(hold.at)}{until}: {hold.reason}"
 
 
-def _until_resumed(holds: list[tuple[str, Hold]]) -> str:
+def _until_resumed(pauses: Sequence[tuple[str, Hold]]) -> str:
     """What ends these pauses, the widest first."""
-    commands = ", ".join(resume_command(name) for name, _ in holds)
-    timed = " or the pause ends" if all(hold.until is not None for _, hold in holds) else ""
+    commands = ", ".join(resume_command(name) for name, _ in pauses)
+    timed = " or the pause ends" if all(hold.until is not None for _, hold in pauses) else ""
     return f"Nothing until it is resumed{timed}; a pause uses no attempts. To resume: {commands}"
 
 

@@ -12,6 +12,9 @@ from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.evidence import OnVolume, files_on
+from milepost.engine.left_counts import LeftCount, left_counts
+from milepost.engine.left_items import LeftItems, failed_and_left, left_view
+from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
 from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
@@ -95,7 +98,8 @@ class DamagedItem(Struct, frozen=True):
 
 
 class ItemPage(Struct, frozen=True):
-    """A page of items, each as `milepost list --json` shows it. Give `next` as `after` to continue; null: this was the last page.
+    """A page of items, each as `milepost list --json` shows it: `blocked` (`paused`, `breaker open`) and `blocked_because` say
+    what keeps it from being started. Give `next` as `after` to continue; null: this was the last page.
     A page may be short, or empty, even if there are more. `refused`: items of this page whose rows are damaged."""
 
     items: list[dict[str, Any]]
@@ -104,6 +108,11 @@ class ItemPage(Struct, frozen=True):
     refused: list[DamagedItem] = []
     ordered: bool = True
     """False: more items match than this ledger can put in order of time; they come in its own order."""
+    left: list[dict[str, Any]] = []
+    """On the last page: failed items that match and whose rows have left the ledger, from their seals."""
+    more_left: bool = False
+    all_left_known: bool = True
+    """False: the ledger has not read all its old seals yet, so that there may be more in `left`."""
 
 
 @endpoint(
@@ -143,8 +152,12 @@ def find(state: ServerState, call: Call) -> Answer:
     except UsageError as error:
         raise _wrong_cursor(str(error)) from None
     damaged = [DamagedItem(refused.key, refused.reason) for refused in found.refused]
-    items = [row_view(item) for item in found.items]
-    return Answer(ItemPage(items, found.next, found.next is not None, damaged, found.ordered), headers=headers)
+    lanes = BlockedLanes(state.ctx, plan.name)
+    items = [row_view(item, lanes.of(item.row)) for item in found.items]
+    left = LeftItems() if found.next is not None else failed_and_left(state.ctx, query, wanted.limit)
+    seals = [left_view(plan.name, seal) for seal in left.seals]
+    answer = ItemPage(items, found.next, found.next is not None, damaged, found.ordered, seals, left.more, left.complete)
+    return Answer(answer, headers=headers)
 
 
 def _wrong_cursor(text: str) -> ProblemError:
@@ -211,8 +224,9 @@ class Routes(Struct, frozen=True):
 
 @endpoint("GET", "/api/v1/status", scope="read", summary="Counts of items by stage and status, in all routes")
 def all_status(state: ServerState, call: Call) -> Routes:
-    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
-    found = status(state.ctx)["routes"]
+    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out. `left_failed`, of a route that has any:
+    failed items whose rows have left the ledger, as of `as_of`; `GET …/items?status=failed` lists their seals."""
+    found = status(state.ctx, once=state.ttl_cache.once)["routes"]
     return Routes({name: counted for name, counted in found.items() if call.caller.sees(name)})
 
 
@@ -242,6 +256,8 @@ class Counts(Struct, frozen=True):
     cancelled: int
     stages: list[StageCounts]
     paused: bool
+    left_failed: LeftCount | None = None
+    """Failed items whose rows have left the ledger, as of a moment; null: there are none."""
 
 
 @endpoint("GET", "/api/v1/routes/{route}/counts", scope="read", summary="How many items are at each stage, and for how long")
@@ -265,7 +281,8 @@ def counts(state: ServerState, call: Call) -> Counts:
         )
         for stage in seen.stages
     ]
-    return Counts(seen.route, iso(seen.at), seen.total, seen.done, seen.failed, seen.cancelled, stages, seen.paused)
+    left = left_counts(state.ctx, [route], state.ttl_cache.once).get(route)
+    return Counts(seen.route, iso(seen.at), seen.total, seen.done, seen.failed, seen.cancelled, stages, seen.paused, left)
 
 
 def _seconds(ms: int | None) -> float | None:

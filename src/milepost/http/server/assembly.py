@@ -25,7 +25,7 @@ from milepost.http.api import (
     metrics,
     subscribers,
 )
-from milepost.http.api.operators import acts, breakers, controls, forget, prune, quarantine
+from milepost.http.api.operators import acts, breakers, controls, forget, prune, quarantine, redate
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page
 from milepost.http.dashboard.pages import events as events_page
@@ -51,6 +51,7 @@ MODULES = (
     lists,
     confirmations,
     acts,
+    redate,
     prune,
     forget,
     controls,

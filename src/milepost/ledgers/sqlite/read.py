@@ -62,6 +62,8 @@ USUAL = (
 MANY = 50
 """Keys from which on it is worth looking for a usual row first."""
 SEAL = "s.key, s.status, s.input_digest, s.stage, s.list_id, s.ended_at, s.head, s.content_digest, s.life"
+FAILED_CODES = ",".join(str(CODES[status]) for status in sorted(FAILED))
+"""As the index `seal_failed` has them: it serves queries that name the same."""
 OFFERED = (
     "SELECT o.seq, coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same"
     " WHERE o.seq IN (SELECT value FROM json_each(?))"
@@ -171,10 +173,9 @@ def sealed(tx: Transaction, route: str, after: str | None, limit: int) -> tuple[
 
 
 def left_failures(tx: Transaction, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
-    """By the range of keys with this prefix; without a prefix, by all seals of the route."""
-    codes = ",".join(str(CODES[status]) for status in sorted(FAILED))
+    """By an index of failed seals alone, over the range of keys with this prefix."""
     failed = tx.execute(
-        f"SELECT {SEAL} FROM seal s WHERE route = ? AND key >= ? AND key < ? AND key > ? AND status IN ({codes})"
+        f"SELECT {SEAL} FROM seal s INDEXED BY seal_failed WHERE route = ? AND key >= ? AND key < ? AND key > ? AND status IN ({FAILED_CODES})"
         " AND NOT EXISTS (SELECT 1 FROM item i WHERE i.route = s.route AND i.key = s.key) ORDER BY key LIMIT ?",
         (tx.names.routes.get(route), prefix, prefix + LAST, after or "", limit),
     ).fetchall()

@@ -1,5 +1,5 @@
 PRAGMA application_id = 1297108819;
-PRAGMA user_version = 12;
+PRAGMA user_version = 13;
 PRAGMA page_size = 8192;
 CREATE VIEW items AS
 SELECT r.name AS route, i.key, s.name AS stage, p.lane, t.name AS status, i.attempts, i.version,
@@ -93,3 +93,4 @@ CREATE UNIQUE INDEX item_key ON item (route, key);
 CREATE INDEX item_list ON item (list_id) WHERE list_id IS NOT NULL;
 CREATE INDEX item_overdue ON item (place, overdue_at) WHERE overdue_at IS NOT NULL;
 CREATE INDEX item_second_part ON item (route, substr(key, instr(key, '#') + 1)) WHERE instr(key, '#') > 0;
+CREATE INDEX seal_failed ON seal (route, key) WHERE status IN (6, 7);

@@ -19,7 +19,7 @@ import pytest
 from milepost.core.decide import accept
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerForeign, LedgerFull, LedgerReadOnly, LedgerTooNew
 from milepost.core.item import digest_of
-from milepost.core.outcome import Done
+from milepost.core.outcome import Done, Reject
 from milepost.core.routes.one_field import KeyDigests
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
@@ -258,6 +258,26 @@ def test_rows_of_before_the_migration_are_found_by_its_indexes(tmp_path: Path) -
     assert len(ledger.find(Query(route="parcels", statuses=LIVE, limit=1)).items) == 1
     world = World(ledger)
     assert world.take("p2").key == "p2"
+    ledger.close()
+
+
+def test_a_file_of_before_the_index_of_failed_seals_gets_it(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    ledger = SqliteLedger.open(str(path))
+    world = World(ledger)
+    world.add("p1")
+    world.settle(world.take("p1"), Reject("no"))
+    world.clock.advance("1h")
+    ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(0), 10))
+    ledger.close()
+    new = shape(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("DROP INDEX seal_failed")
+    connection.execute("PRAGMA user_version = 12")
+    connection.close()
+    ledger = SqliteLedger.open(str(path))
+    assert shape(path) == new
+    assert [seal.key for seal in ledger.left_failures("parcels", "", None, 10).seals] == ["p1"]
     ledger.close()
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost.applications.notifications.destinations import SIGNED
-from milepost.applications.notifications.operate.record import identity_of, record_of
+from milepost.applications.notifications.operate.record import blocks_of, identity_of, record_of
 from milepost.applications.notifications.settings import App
 from milepost.client import KEY, Message, MessageRefused, check_message
 
@@ -111,6 +111,7 @@ def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
         "status": row["status"],
         "nextRetryAt": row["due_at"] if row["status"] == "RETRY_SCHEDULED" else None,
         "deliverAt": row["not_before"],
+        **blocks_of(row),
         "error": row["error"],
         "createdAt": row["created_at"],
         "lastUpdatedAt": row["updated_at"],

@@ -73,6 +73,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "lastDeliveryAttempt": tries[-1]["at"] if tries else None,
         "deliveredAt": shown["ended_at"] if shown["status"] == "COMPLETED" and _output(shown) is not None else None,
         "nextRetryAt": shown["due_at"] if shown["status"] == "RETRY_SCHEDULED" else None,
+        **blocks_of(shown),
         "retryHistory": [retry_entry(line) for line in failures],
         "maxRetriesExceeded": exceeded,
         "maxRetriesExceededAt": shown["ended_at"] if exceeded else None,
@@ -81,6 +82,14 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "finalFailureDetails": _final_failure(shown, failures, most_attempts) if ended_badly else None,
         "dlqBound": False,
     }
+
+
+def blocks_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that say what keeps a message from being sent: in a word, the pauses, and the breaker; without its last failure, which may
+    quote a partner's answer to another sender."""
+    breaker = row["breaker"]
+    held = None if breaker is None else {name: value for name, value in breaker.items() if name != "error"}
+    return {"blocked": row["blocked"], "pauses": row["pauses"], "breaker": held}
 
 
 def _content(shown: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from milepost.ports.items import Query
 ACTS = "/api/v1/routes/{route}/acts"
 OPTIONS = ("stage", "as_new", "outcome", "content", "here", "rerun", "not_before", "force")
 """Fields of a request that `act` takes as they are."""
+ActId = Annotated[str, Meta(min_length=1, max_length=64, pattern=rf"^[A-Za-z0-9._-]+{END}")]
 PROBLEMS = ("route-changed", "costly", "busy", "conflict")
 
 
@@ -55,7 +56,7 @@ class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=1000)] = ""
     for_: str | None = field(default=None, name="for")
     dry_run: bool = False
-    id: Annotated[str, Meta(min_length=1, max_length=64, pattern=rf"^[A-Za-z0-9._-]+{END}")] | None = None
+    id: ActId | None = None
     scan: bool = False
 
 
@@ -103,7 +104,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
     check_reason(wanted.reason, wanted.dry_run)
     by = named(call, wanted.for_)
     if wanted.id is not None:
-        _check_free(state, call, wanted.id)
+        check_free(state, call, wanted.id)
     if wanted.outcome is not None:
         check_outcome(wanted.outcome)
     report = act(
@@ -173,7 +174,7 @@ def one_act(state: ServerState, call: Call) -> dict[str, Any]:
     return {**act_view(found), "outcome": None if outcome is None else to_builtins(outcome)}
 
 
-def _check_free(state: ServerState, call: Call, wanted: str) -> None:
+def check_free(state: ServerState, call: Call, wanted: str) -> None:
     """Raise a problem if an act of a route that the caller does not see already has this id. The problem says nothing about that act."""
     found, _ = read_versioned(state.ctx.ledger, ACT, wanted, Act)
     if found is not None and not call.caller.sees(found.route):

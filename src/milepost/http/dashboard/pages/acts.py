@@ -12,7 +12,8 @@ from milepost.core.operators import VERBS
 from milepost.core.status import FAILED, LIVE
 from milepost.core.values.key_text import unescape_part
 from milepost.engine.act_log import act_view, all_acts, control_in_words
-from milepost.engine.acts.outcome import deed_words, outcome_of
+from milepost.engine.acts.outcome import DEEDS, deed_words, outcome_of
+from milepost.engine.acts.redate import VERB as REDATE
 from milepost.engine.views.items import counted, lists
 from milepost.engine.views.queries import key_fields
 from milepost.http.dashboard.render import page, seen_routes
@@ -28,6 +29,8 @@ MOVES_MS = 60_000
 """An act without progress for longer than this was cut off."""
 FILTER = ("key", "keys", "digest", "query")
 """Parts of an act that say which items it was for; the rest are its options."""
+WHOLE_ROUTE = {REDATE: "items dated in the future"}
+"""What an act without a selection was for."""
 
 
 class ActNames(Struct, frozen=True):
@@ -101,18 +104,25 @@ def _row(act: Act, names: ActNames, now: int) -> dict[str, Any]:
     expected = None if finished else view.get("expected")
     return {
         **view,
-        "to": in_words(view["about"], names),
+        "to": in_words(view["about"], names) or WHOLE_ROUTE.get(act.verb, ""),
         "done_to": _outcome(act),
         "finished": finished,
         "under_way": under_way,
         "expected": max(expected, act.done + act.refused) if expected else None,
-        "can_go_on": not finished and not under_way and act.verb in VERBS and "query" in act.filter and "pace" not in act.filter,
+        "can_go_on": not finished and not under_way and _by_id_alone(act),
     }
+
+
+def _by_id_alone(act: Act) -> bool:
+    """Whether an act can be continued by its id alone: it is on record for which items it was."""
+    if act.verb == REDATE:
+        return True
+    return act.verb in VERBS and "query" in act.filter and "pace" not in act.filter
 
 
 def _outcome(act: Act) -> str:
     """The result, in a few words."""
-    if act.verb not in VERBS and act.done <= 1 and not act.refused:
+    if act.verb not in DEEDS and act.done <= 1 and not act.refused:
         return "done" if act.finished_at is not None else ""
     return deed_words(act.verb, act.done) + (f", {act.refused:,} refused" if act.refused else "")
 

@@ -13,6 +13,7 @@ from milepost.core.status import FAILED, LIVE, Reason, Status
 from milepost.core.values.json import canonical_json
 from milepost.core.values.redaction import redacted
 from milepost.engine.context import Context
+from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.items import row_view, show, stage_names, without_secrets
 from milepost.engine.views.story import StoryLine, story
 from milepost.engine.views.timestamps import instant
@@ -125,7 +126,8 @@ def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]
         if not begins or ctx.ledger.cost_of(query) is not None:
             break
         if found := ctx.ledger.find(query).items:
-            return begins, [row_view(item) for item in found]
+            lanes = BlockedLanes(ctx, route)
+            return begins, [row_view(item, lanes.of(item.row)) for item in found]
         begins = begins[: len(begins) * 2 // 3]
     return "", []
 

@@ -21,6 +21,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
+from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.items import counted, each, lists, own_route, row_view, stage_names
 from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
 from milepost.engine.views.queries import count_of_matches, key_fields
@@ -117,6 +118,9 @@ def items(state: ServerState, call: Call) -> Answer:
         query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
         items=[_shown(row, now) for row in found.items],
         refused=found.refused,
+        left=found.left,
+        more_left=found.more_left,
+        all_left_known=found.all_left_known,
         more=None if found.next is None else _address({**chosen, "after": found.next}),
         some=found.more and found.next is None,
         first=_address(chosen) or "?" if asked.after else None,
@@ -252,16 +256,20 @@ def _lanes(ctx: Context, plan: Plan) -> list[str]:
 
 
 def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
-    """A row of the table: times with their distance from now. `since`: when the item reached its stage, or became overdue there."""
+    """A row of the table: times with their distance from now. `since`: when the item reached its stage, or became overdue there. A
+    `blocked` item is not due, unless a worker has `claimed` it already."""
     due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
     since = row.get("overdue_at") or row["entered_at"]
     error = row.get("error")
+    ahead = "dated in the future" if row["not_before"] is None else "scheduled"
+    fault = f"{error['category']}: {error['message']}" if error else row.get("note")
     return {
         **row,
+        "claimed": row["status"] == Status.PROCESSING,
         "since": since,
-        "age": "scheduled" if ms_since(since, now) < -1000 else age(since, now),
+        "age": age(since, now) if ms_since(since, now) >= -1000 else ahead,
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
-        "says": str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or "")),
+        "says": str(row.get("why") or "; ".join(filter(None, (row["blocked_because"], fault)))),
     }
 
 
@@ -287,16 +295,17 @@ def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, 
     elif wanted.nearest:
         yield from (late_item_view(asked, now) for asked in nearest(ctx, query, LOOK)[0])
     else:
-        yield from (row_view(item) for item in each(ctx, query))
+        lanes = BlockedLanes(ctx, query.route)
+        yield from (row_view(item, lanes.of(item.row)) for item in each(ctx, query))
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([*COLUMNS, "error", "why"])
+    writer.writerow([*COLUMNS, "error", "why", "blocked_because"])
     for row in rows:
         error = row["error"]
-        said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""))
+        said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""), row["blocked_because"] or "")
         writer.writerow([cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
         yield out.getvalue()
         out.seek(0)

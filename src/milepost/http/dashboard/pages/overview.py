@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from functools import cache
 from typing import Any
@@ -18,6 +18,7 @@ from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.health.checks import run_checks
 from milepost.engine.health.findings import OK, OVERVIEW, CheckResult, CheckRun
+from milepost.engine.left_counts import LeftCount, left_counts
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.forecast import route_forecast, sentence_views
 from milepost.engine.views.items import own_route
@@ -88,6 +89,8 @@ class RouteView(Struct, frozen=True):
     forecast: list[dict[str, Any]]
     """Its sentences, each with the time that ends it, if any."""
     paused: PauseView | None
+    left: LeftCount | None
+    """Failed items whose rows have left; None: there are none."""
 
 
 class HealthPanel(Struct, frozen=True):
@@ -104,19 +107,33 @@ def overview(state: ServerState, call: Call) -> Answer:
     # Milepost's own routes take no submits, and are hidden while they are healthy.
     seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
-    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples, viewer_zone(call)), health=well, live=LIVE)
+    left = left_counts(state.ctx, [one.route for one in seen], state.ttl_cache.once)
+    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples, viewer_zone(call), left), health=well, live=LIVE)
 
 
-def home(ctx: Context, found: Iterable[Snapshot], samples: Samples, zone: tzinfo = UTC) -> list[RouteView]:
-    """These routes as funnels; Milepost's own are last. `zone`: that of the viewer."""
+def home(
+    ctx: Context, found: Iterable[Snapshot], samples: Samples, zone: tzinfo = UTC, left: Mapping[str, LeftCount] | None = None
+) -> list[RouteView]:
+    """These routes as funnels; Milepost's own are last. `zone`: that of the viewer. `left`: failed items that have left, by route."""
     counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
     pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
-    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples, zone) for seen in routes]
+    gone = left or {}
+    return [
+        _route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples, zone, gone.get(seen.route))
+        for seen in routes
+    ]
 
 
 def _route(
-    ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], pauses: dict[str, PauseView], samples: Samples, zone: tzinfo
+    ctx: Context,
+    seen: Snapshot,
+    counts: list[Count],
+    groups: list[Group],
+    pauses: dict[str, PauseView],
+    samples: Samples,
+    zone: tzinfo,
+    left: LeftCount | None,
 ) -> RouteView:
     now, plan = seen.at, ctx.plans.get(seen.route)
     hours = by_hour(counts, now)
@@ -138,6 +155,7 @@ def _route(
         minutes_chart(*by_minute(watched, now), watched[0].at, now, zone),
         sentence_views(route_forecast(ctx, seen.route, counts=counts)),
         paused,
+        left,
     )
 
 

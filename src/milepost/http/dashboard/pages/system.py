@@ -13,6 +13,8 @@ from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.auth import all_keys, key_view, last_uses
 from milepost.engine.breakers import breaker_views
+from milepost.engine.context import Context
+from milepost.engine.health.clock_checks import count_future, future_text
 from milepost.engine.health.doctor import Health, doctor
 from milepost.engine.presence import ProcessView, processes_view
 from milepost.engine.routes.versions import route_view
@@ -37,6 +39,8 @@ class SystemFacts(Struct, frozen=True):
     """The parts that are not updated live. Parts that concern the whole ledger are empty for callers who see only some routes."""
 
     routes: list[dict[str, Any]] = []
+    future: list[tuple[str, str]] = []
+    """Routes with items that are dated in the future, each with a sentence."""
     report: Health | None = None
     """The doctor's findings, if they were requested."""
     facts: list[tuple[str, str]] = []
@@ -80,8 +84,9 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Syste
     # A route's version does not record which stages are remote: only its file does.
     remote = {name: [stage.name for stage in plan.stages if stage.remote] for name, plan in ctx.plans.items()}
     views = [{**route_view(ctx, name), "remote": remote.get(name, [])} for name in routes]
+    future = _future(ctx, routes, now)
     if call.caller.routes is not None:
-        return SystemFacts(views)
+        return SystemFacts(views, future)
     report = doctor(ctx, instant) if call.query.doctor else None
     keys = None
     if call.caller.may("admin"):
@@ -89,6 +94,7 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Syste
         keys = [key_view(key, now, used.get(key.id)) for key in all_keys(ctx)]
     return SystemFacts(
         views,
+        future,
         report,
         [] if report is None else _facts(report.ledger),
         quarantine_view(ctx, ASIDE),
@@ -96,6 +102,13 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Syste
         ctx.ledger.last_seq(),
         [MISSING_CAPABILITIES[name] for name in sorted(ctx.ledger.missing_capabilities)],
     )
+
+
+def _future(ctx: Context, routes: list[str], now: int) -> list[tuple[str, str]]:
+    """Counted when the page is opened: an act on them reloads it. None on a ledger without an index by date, where `doctor` names none either."""
+    counts = [(route, *count_future(ctx, route, now)) for route in routes]
+    sentences = [(route, future_text(route, n, more)) for route, n, more in counts if n]
+    return [(route, f"{text[0].upper()}{text[1:]}.") for route, text in sentences]
 
 
 def _process(one: ProcessView) -> dict[str, Any]:

@@ -13,6 +13,7 @@ const DEEDS = {
   cancel: "cancelled",
   replace: "replaced",
   reschedule: "rescheduled",
+  redate: "dated as of now",
 };
 
 // A report as a sentence.
@@ -30,6 +31,9 @@ export function summed(report, done) {
   return [told, ...(done ? [] : (report.difference ?? []).map(({ text }) => text))].join("\n");
 }
 
+// A name for an act, by which its progress is read. Not randomUUID: browsers offer it only to pages that came over HTTPS.
+export const newId = () => `page-${crypto.getRandomValues(new Uint32Array(3)).join("-")}`;
+
 // Shows the progress of an act on many items, from the ledger, while `work` runs.
 export async function watched(id, progress, work) {
   const timer = setInterval(async () => {
@@ -46,13 +50,12 @@ export async function watched(id, progress, work) {
 async function deed(route, body, progress) {
   const path = `/routes/${segment(route)}/acts`;
   if (!body.filter && body.keys.length < 2) return call("POST", path, { body });
-  // Not randomUUID: browsers offer it only to pages that came over HTTPS.
-  const id = `page-${crypto.getRandomValues(new Uint32Array(3)).join("-")}`;
+  const id = newId();
   return { ...(await watched(id, progress, () => call("POST", path, { body: { ...body, id } }))), id };
 }
 
 // What a verb does, from the text that every page contains.
-const does = (verb) => document.querySelector(`template[data-does="${verb}"]`).content.textContent;
+export const does = (verb) => document.querySelector(`template[data-does="${verb}"]`).content.textContent;
 
 // The dialog for one verb on these items: `which` is {keys} or {filter}. An act on a `whole` route needs a second confirmation. `words`: the
 // verb whose description is shown, if that is another one. `done` is called after the act.

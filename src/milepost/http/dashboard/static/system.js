@@ -1,5 +1,6 @@
-// The system page: limits of stages, breakers, and the quarantine.
-import { call } from "./api.js";
+// The system page: items that are dated in the future, limits of stages, breakers, and the quarantine.
+import { base, call, segment } from "./api.js";
+import { does, newId, summed, watched } from "./bulk.js";
 import { ask } from "./dialog.js";
 
 function limit(scope, path, { rate, concurrency }) {
@@ -42,6 +43,23 @@ function closeBreaker(title, path) {
   });
 }
 
+function redate(title, route) {
+  const path = `/routes/${segment(route)}/redate`;
+  ask({
+    title,
+    about: does("redate"),
+    preview: async () => {
+      const report = await call("POST", path, { body: { dry_run: true } });
+      return { told: summed(report, false), none: report.done === 0 };
+    },
+    act: async ({ reason }, progress) => {
+      const id = newId();
+      const report = await watched(id, progress, () => call("POST", path, { body: { reason, id } }));
+      return { told: summed(report, true), link: { href: `${base}/acts/${segment(id)}`, text: "See the act" } };
+    },
+  });
+}
+
 function aside(act, id) {
   const what = id ? { ids: [id] } : { all: true };
   const replay = act === "replay";
@@ -68,5 +86,6 @@ document.addEventListener("click", (event) => {
   if (place && "limit" in button.dataset) limit(place.dataset.scope, place.dataset.limits, button.dataset);
   if (place && "clear" in button.dataset) clear(place.dataset.scope, place.dataset.limits);
   if (button.dataset.breaker) closeBreaker(button.getAttribute("aria-label"), button.dataset.breaker);
+  if (button.dataset.redate) redate(button.getAttribute("aria-label"), button.dataset.redate);
   if (button.dataset.aside) aside(button.dataset.aside, button.dataset.id);
 });
