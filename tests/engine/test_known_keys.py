@@ -39,7 +39,7 @@ def own_key(url: str) -> str:
     return f"a#2026#shop#{url}"
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("aws", marks=pytest.mark.wire)])
+@pytest.fixture(params=["memory", "sqlite", "aws"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens one ledger, by an earlier version (False) or by this one (True)."""
     if request.param == "aws":

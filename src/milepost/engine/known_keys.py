@@ -23,12 +23,12 @@ def keys_of_new(ctx: Context, plan: Plan, keys: Sequence[str]) -> Sequence[str]:
     """The keys of submitted items, given with the fields' own texts: each in its form, unless the ledger has the item under the given key."""
     if not plan.route.key_forms:
         return keys
-    formed = [plan.route.formed(key) for key in keys]
-    own = [key for key, form in zip(keys, formed, strict=True) if key != form]
-    if not own:
+    formed = {key: plan.route.formed(key) for key in keys}
+    differing = [key for key, form in formed.items() if key != form]
+    if not differing:
         return keys
-    kept = _known(ctx, plan.name, own)
-    return [key if key in kept else form for key, form in zip(keys, formed, strict=True)]
+    known = _known(ctx, plan.name, [*differing, *(formed[key] for key in differing)])
+    return [key if key in known and formed[key] not in known else formed[key] for key in keys]
 
 
 def known_keys(ctx: Context, route: str, keys: Sequence[str]) -> Sequence[str]:
@@ -49,10 +49,10 @@ def known_key(ctx: Context, route: str, key: str) -> str:
 
 
 def _named(ctx: Context, plan: Plan, key: str, formed: str, known: set[str]) -> str:
-    if key in known:
-        return key
     if formed in known:
         return formed
+    if key in known:
+        return key
     return _with_own_texts(ctx, plan, formed) or key
 
 
