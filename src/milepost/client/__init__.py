@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from milepost.client.message import INLINE_BODY, KEY, KEY_FORMS, Message, MessageRefused, check_message
+from milepost.client.message import INLINE_BODY, KEY, Message, MessageRefused, check_message
 
 if TYPE_CHECKING:
     from milepost.client.clients import AsyncMessageClient, MessageClient
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "INLINE_BODY",
     "KEY",
-    "KEY_FORMS",
     "AsyncMessageClient",
     "Message",
     "MessageClient",

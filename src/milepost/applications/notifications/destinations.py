@@ -29,6 +29,8 @@ PAUSED_BY = "notifications"
 """The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
 SIGNED = "--by YOU --reason '…'"
 """Options of every act, as a message names them."""
+HIDDEN = "…"
+"""What stands for a hidden part of a URL."""
 STALE_S = 10.0
 """Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
@@ -198,7 +200,7 @@ class Destinations:
 
     def lane_of_key(self, url: str, sender: str) -> str | None:
         """The lane of a sender's messages to the URL that is in their keys; None: it is hidden in the key where destinations differ."""
-        if mp.HIDDEN not in url:
+        if HIDDEN not in url:
             return self.lane_of(url, sender)
         target = net.parse_url(_masked(url.rpartition("~")[0]))
         for destination in self._by_origin.get(target.origin, ()):
@@ -206,7 +208,7 @@ class Destinations:
                 continue
             hidden = mp.hidden_url(destination.prefix.text)
             if _within(target, net.parse_url(_masked(hidden))):
-                return destination.name if mp.HIDDEN not in hidden else None
+                return destination.name if HIDDEN not in hidden else None
         return sender_lane(sender, origin_lane(target))
 
     def limits_of(self, lane: str) -> mp.Limits:
@@ -416,7 +418,7 @@ def _path(one: Destination) -> str:
 
 def _masked(url: str) -> str:
     """A URL with hidden parts as a URL that can be parsed."""
-    return url.replace(mp.HIDDEN, "~")
+    return url.replace(HIDDEN, "~")
 
 
 def _within(url: net.HttpUrl, prefix: net.HttpUrl) -> bool:

@@ -9,7 +9,8 @@ from milepost.applications.notifications.deliver import Deliverer
 from milepost.applications.notifications.destinations import STAGE, Destinations, LaneLimits
 from milepost.applications.notifications.operate.figures import parties_of
 from milepost.applications.notifications.settings import NotificationsSettings
-from milepost.client import KEY, KEY_FORMS
+from milepost.client import KEY
+from milepost.client.message import KEY_FORMS
 
 SHORTEST_S = 60.0
 """Least time limit of a try: a destination that is added at run time may take longer than those of the settings, but not longer than this."""

@@ -368,7 +368,7 @@ def replaced(
 ) -> Change | Refusal:
     """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
     if item.key not in (new.key, plan.route.formed(new.key)):
-        return impossible(f"the new content has the key {new.key!r}; submit it as a new item")
+        return impossible(f"the new content has the key {plan.route.formed(new.key)!r}; submit it as a new item")
     # What was hidden from a person who has edited the old content stays as it is.
     content = restored(new.content, item.input)
     digest = new.digest if content == new.content else content_digest(content)
