@@ -83,6 +83,15 @@ def test_an_item_is_known_and_found_by_both_forms_of_its_key(opened: Open) -> No
         assert desk.show("calls", own_key(OTHER))["status"] != "CANCELLED"
 
 
+def test_the_record_of_an_act_on_an_unknown_item_holds_no_secret_of_its_key(opened: Open) -> None:
+    with opened(True) as desk:
+        desk.submit("calls", content(OTHER))
+        report = desk.act("cancel", "calls", keys=[own_key(SECRET), own_key(OTHER)], by="ops", reason="a test")
+        assert (report.done, report.refused_count) == (1, 1)
+        [act] = all_acts(desk.context, verb="cancel")
+        assert "abcdef123456" not in str((act, report))
+
+
 def test_an_item_of_an_earlier_version_keeps_its_key_and_is_accepted_once(opened: Open) -> None:
     with opened(False) as desk:
         assert desk.submit("calls", content(SECRET))[0].key == own_key(SECRET)

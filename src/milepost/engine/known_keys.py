@@ -32,8 +32,8 @@ def keys_of_new(ctx: Context, plan: Plan, keys: Sequence[str]) -> Sequence[str]:
 
 
 def known_keys(ctx: Context, route: str, keys: Sequence[str]) -> Sequence[str]:
-    """The keys under which the ledger has the items that are named so, each in its form or with the fields' own texts. A key of an unknown
-    item stays as it is."""
+    """The keys under which the ledger has the items that are named so, each in its form or with the fields' own texts. That of an
+    unknown item is in its form: it may come into answers and records."""
     plan = ctx.plans.get(route)
     if plan is None or not plan.route.key_forms:
         return keys
@@ -53,7 +53,7 @@ def _named(ctx: Context, plan: Plan, key: str, formed: str, known: set[str]) -> 
         return formed
     if key in known:
         return key
-    return _with_own_texts(ctx, plan, formed) or key
+    return _with_own_texts(ctx, plan, formed) or formed
 
 
 def _with_own_texts(ctx: Context, plan: Plan, formed: str) -> str | None:
