@@ -74,9 +74,12 @@ if TYPE_CHECKING:
     from milepost.core.values.histogram import Histogram as Histogram
     from milepost.core.values.json import name_given_twice as name_given_twice
     from milepost.core.values.key_text import key_parts as key_parts
+    from milepost.core.values.redaction import hidden_url as hidden_url
     from milepost.core.values.redaction import hidden_urls as hidden_urls
     from milepost.core.values.redaction import hide_fields as hide_fields
     from milepost.core.values.redaction import redacted as redacted
+    from milepost.core.values.redaction import secrets_of_url as secrets_of_url
+    from milepost.core.values.redaction import url_in_key as url_in_key
     from milepost.engine.alerts.rule import AlertPointer as AlertPointer
     from milepost.engine.alerts.rule import AlertRule as AlertRule
     from milepost.engine.alerts.rule import AlertSubject as AlertSubject
@@ -108,7 +111,7 @@ _HOMES = {
     "core.values.durations": ("full_time", "iso", "local_zone", "moment_ms", "span_ms", "zone_of"),
     "core.values.histogram": ("Histogram",),
     "core.values.json": ("name_given_twice",),
-    "core.values.redaction": ("hidden_urls", "hide_fields", "redacted"),
+    "core.values.redaction": ("hidden_url", "hidden_urls", "hide_fields", "redacted", "secrets_of_url", "url_in_key"),
     "core.admission.rates": ("CallRate",),
     "core.errors": (
         "ActRefused",

@@ -25,6 +25,7 @@ from milepost.engine.context import Context
 from milepost.engine.forget import ForgetReport, forget
 from milepost.engine.health.doctor import unready
 from milepost.engine.intake import Receipt, submit
+from milepost.engine.known_keys import known_key
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
@@ -142,7 +143,7 @@ class Operations:
         confirms the stage although the value would be refused, and must give the `reason`. With `awaited` a failure counts only while the
         stage awaits an answer (it was handed over, or a worker has it); otherwise it is only noted, so that a failure that is reported
         twice counts once."""
-        said = outcome or Done(value)
+        key, said = known_key(self.context, route, key), outcome or Done(value)
         if force:
             report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=said, force=True)
             for _, why in report.refused:
@@ -202,6 +203,7 @@ class Operations:
         return redate_rows(self.context, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id)
 
     def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
+        key = known_key(self.context, route, key)
         report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
         [item] = self.context.ledger.get([(route, key)])
         if report.refused or not isinstance(item, Item):
@@ -314,7 +316,7 @@ class Operations:
             return act(self.context, verb, route, keys=keys, **options)
         statuses, stages, parts = list(statuses), list(stages), list(parts)
         query = self._query(True, route, statuses, stages, lane, prefix, parts, group)
-        asked = filter_as_given(statuses=statuses, stages=stages, lane=lane, prefix=prefix, parts=parts, group=group)
+        asked = filter_as_given(self.context, route, statuses=statuses, stages=stages, lane=lane, prefix=prefix, parts=parts, group=group)
         return act(self.context, verb, route, query=query, asked=asked, **options)
 
     def pause(

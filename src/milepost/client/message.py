@@ -14,11 +14,14 @@ from typing import Any
 
 from milepost import net
 from milepost.core.errors import MilepostError
-from milepost.core.values.key_text import joined_key
+from milepost.core.values.key_text import formed_key, joined_key
+from milepost.core.values.redaction import url_in_key
 
 REQUIRED = ("messageId", "timestamp", "senderId", "targetUrl")
 KEY = ("messageId", "senderId", "timestamp", "targetUrl")
 """The fields of a message's key, in the order of the table's keys on AWS: pk = messageId#senderId, sk = timestamp#targetUrl."""
+KEY_FORMS = {"targetUrl": url_in_key}
+"""The forms of these fields in the key: a target URL may hold a secret, and a key is shown everywhere."""
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD"})
 INLINE_BODY = 262_144
@@ -74,7 +77,7 @@ class Message:
     @property
     def key(self) -> str:
         """Its key: one message has it, however often it is sent."""
-        return joined_key(str(self.content[field]) for field in KEY)
+        return formed_key(joined_key(str(self.content[field]) for field in KEY), KEY, KEY_FORMS)
 
 
 def plain_json(value: Any) -> bytes:

@@ -22,6 +22,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.forgotten_names import name_of
+from milepost.engine.known_keys import known_key
 from milepost.engine.ledger_pages import matching_seals, seal_pages
 from milepost.engine.views.items import each
 from milepost.evidence.record import (
@@ -121,6 +122,7 @@ def _faults_of_lives(ctx: Context, route: str, known: KnownKey) -> list[str]:
 
 def records_of(ctx: Context, route: str, key: str) -> list[FoundRecord]:
     """The evidence of one key: that of its item, then the kept records of its earlier lives, latest first; none if it was never seen."""
+    key = known_key(ctx, route, key)
     found = evidence_of(ctx, route, key)
     return [] if found is None else [found, *earlier_lives(ctx, route, key, found)]
 

@@ -21,6 +21,7 @@ from milepost.engine.events.parked_events import note_change
 from milepost.engine.evidence import FoundRecord, evidence_of, life_before, read_record, records_of
 from milepost.engine.forgotten_names import make_secret, name_of
 from milepost.engine.heads.route import ROUTE as HEADS
+from milepost.engine.known_keys import known_key
 from milepost.engine.lists.keys import unpack
 from milepost.engine.views.items import lists
 from milepost.evidence.record import blob_name, chain_links, forgotten_record
@@ -76,6 +77,7 @@ def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run:
     ctx.plan(route)
     if route == HEADS:
         raise UsageError("the daily heads cannot be forgotten: evidence depends on them")
+    key = known_key(ctx, route, key)
     known = _ended(ctx, route, key)
     lines = [] if known.forgotten else ctx.ledger.history(route, key)
     report = ForgetReport(route, readable_name(name_of(ctx, route, key) or ""), known.status.value, dry_run, known.forgotten)

@@ -24,6 +24,7 @@ from milepost.core.values.json import SHALLOW, canonical_json, check_depth
 from milepost.engine.act_log import signed
 from milepost.engine.context import Context
 from milepost.engine.evidence import earlier_names
+from milepost.engine.known_keys import keys_of_new
 from milepost.ports.items import KnownKey, NewItem, Refused, Same
 
 BATCH = 1_000
@@ -177,6 +178,7 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
         signed(by if isinstance(by, str) else "", failed_again)
     if batch.refused:
         return _take_in_sound(ctx, plan, batch, options)
+    batch = replace(batch, parsed=batch.parsed._replace(keys=keys_of_new(ctx, plan, batch.parsed.keys)))
     keys, digests = batch.parsed.keys, batch.digests
     answers, doubtful = _recognised(ctx, plan, batch)
     known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}

@@ -14,7 +14,7 @@ from milepost.core.status import FAILED, Status
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 from milepost.core.values.key_text import key_parts
-from milepost.core.values.redaction import redacted
+from milepost.core.values.redaction import HIDDEN, redacted
 from milepost.engine.context import Context
 from milepost.engine.evidence import kept_input
 from milepost.engine.ledger_pages import left_failures
@@ -66,6 +66,8 @@ def _submitted(plan: Plan, key: str, content: Any) -> dict[str, Any]:
     """The item as it was submitted; `…` stands for content that is not known (UNSET)."""
     fields = key_fields(plan.route.key)
     key_values = dict(zip(fields, key_parts(key) if len(fields) > 1 else [key], strict=False))
+    # Of a text that is hidden in the key, the rest is not known.
+    key_values |= {name: HIDDEN for name in plan.route.key_forms if HIDDEN in key_values.get(name, "")}
     if plan.route.carries is not None:
         return {**key_values, plan.route.carries: "…" if content is UNSET else content}
     if isinstance(content, dict):

@@ -203,14 +203,15 @@ def test_a_row_that_another_program_puts_is_delivered(at: Service, table: Any) -
 
 def test_a_long_url_is_a_digest_in_its_row_and_whole_on_the_wire(at: Service, table: Any) -> None:
     with Partner(answers(200)) as partner:
-        url = f"{partner.url}?text={'x' * (1024 - len(partner.url) - 6)}"
+        path = "long/" * ((1024 - len(partner.url)) // 5)
+        url = f"{partner.url}{path}"
         sent = message(url)
         assert at.post(sent).status == 200
         assert at.post(sent).body["duplicateDetected"] is True
         [row] = table.scan()["Items"]
         assert (row["sk"].startswith("2026-01-31T08:00:00.000Z#sha256:"), row["targetUrl"]) == (True, url)
         at.milepost.run(until_idle=1)
-        assert partner.requests[0].target == f"/?text={'x' * (1024 - len(partner.url) - 6)}"
+        assert partner.requests[0].target == f"/{path}"
 
 
 def test_a_destination_is_operated_on_aws(place: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.core.item_lives import START, make_plan, new_item
 
 import milepost as mp
 from milepost.core.decide import late
 from milepost.core.failures import MESSAGE_LIMIT
-from milepost.core.values.redaction import hidden_urls, is_secret, redacted, redacted_text, restored
+from milepost.core.values.redaction import hidden_url, hidden_urls, is_secret, redacted, redacted_text, restored, secrets_of_url, url_in_key
 from milepost.engine.events.parked_events import error_text
 
 
@@ -169,3 +173,64 @@ def test_what_may_be_secret_in_a_url_is_hidden(url: str, shown: str) -> None:
     assert hidden_urls(url) == shown
     assert hidden_urls(f"failed: {url}") == f"failed: {shown}"
     assert hidden_urls(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "hidden", "secrets"),
+    [
+        ("https://ops:hunter2@crm.example/", "https://…@crm.example/", ["ops:hunter2"]),
+        ("https://crm.example/people#access_token=abc", "https://crm.example/people#…", ["access_token=abc"]),
+        ("https://hooks.zapier.com/hooks/catch/1234567/bdfkqz", "https://hooks.zapier.com/hooks/catch/1234567/…", ["bdfkqz"]),
+        ("https://crm.example/hooks/orders", "https://crm.example/hooks/orders", []),
+        ("https://crm.example/a;token=hunter/b", "https://crm.example/a;token=…/b", ["hunter"]),
+        ("https://crm.example/a'b/x1y2z3'<\">", "https://crm.example/a'b/…", ["x1y2z3'<\">"]),
+        ("HTTPS://crm.example?kind=invoice&api_key=k&q=a1b2c3", "HTTPS://crm.example?kind=…&api_key=…&q=…", ["k", "a1b2c3"]),
+        ("mailto:ops@crm.example", "mailto:ops@crm.example", []),
+    ],
+)
+def test_parts_of_a_url_that_are_hidden(url: str, hidden: str, secrets: list[str]) -> None:
+    assert (hidden_url(url), secrets_of_url(url)) == (hidden, secrets)
+
+
+NAMES = st.text("abcdefgh", min_size=1, max_size=5)
+TOKENS = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~%!$'()*+,:@<>\"", min_size=20, max_size=40)
+
+
+@st.composite
+def urls_with_a_secret(draw: st.DrawFn) -> tuple[str, str]:
+    """A URL, and the secret in it."""
+    token, names = draw(TOKENS), draw(st.lists(NAMES, max_size=4))
+    place = draw(st.sampled_from(["path", "value", "bare", "fragment"]))
+    if place == "path":
+        names.insert(draw(st.integers(0, len(names))), token)
+    path = "/".join(names)
+    end = {"path": "", "value": f"?{draw(NAMES)}={token}&x=1", "bare": f"?{token}", "fragment": f"#{token}"}[place]
+    return f"https://{draw(NAMES)}.example:8443/{path}{end}", token
+
+
+@given(urls_with_a_secret())
+def test_no_form_of_a_url_holds_a_secret_of_it(given_url: tuple[str, str]) -> None:
+    url, token = given_url
+    in_key = url_in_key(url)
+    assert token not in hidden_url(url)
+    assert token not in in_key
+    assert token in secrets_of_url(url)
+    assert re.fullmatch(r".*…[^~]*~[0-9a-f]{16}", in_key)
+    assert (url_in_key(in_key), hidden_url(in_key), hidden_urls(in_key)) == (in_key, in_key, in_key)
+    assert hidden_url(hidden_url(url)) == hidden_url(url)
+
+
+@given(urls_with_a_secret(), urls_with_a_secret())
+def test_two_urls_are_two_parts_of_keys(one: tuple[str, str], other: tuple[str, str]) -> None:
+    assert (url_in_key(one[0]) == url_in_key(other[0])) == (one[0] == other[0])
+
+
+@given(st.lists(NAMES, max_size=5))
+def test_a_url_with_nothing_to_hide_is_its_part_of_the_key(names: list[str]) -> None:
+    url = f"https://crm.example/{'/'.join(names)}"
+    assert (url_in_key(url), hidden_url(url), secrets_of_url(url)) == (url, url, [])
+
+
+def test_a_text_that_only_looks_like_a_hidden_url_hides_nothing_from_the_rule() -> None:
+    made_up = f"https://crm.example/{'x' * 24}/…~{'0' * 16}"
+    assert "xxx" not in url_in_key(made_up)

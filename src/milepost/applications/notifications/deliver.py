@@ -27,7 +27,7 @@ from milepost.applications.notifications.destinations import (
     url_pause,
 )
 from milepost.applications.notifications.operate.registry import keep_fresh, read_url_pauses
-from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values
+from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values, url_secrets
 from milepost.applications.notifications.settings import App, NotificationsSettings
 from milepost.client import KEY, MessageRefused, check_message
 from milepost.client.message import METHODS, RESERVED
@@ -140,8 +140,8 @@ class Deliverer:
         return verdict.outcome
 
     def _secrets(self, destination: Destination, message: Mapping[str, Any]) -> list[str]:
-        """Texts that are not recorded if the partner repeats them: secrets of the destination, and of the sender's headers."""
-        return [*self._credentials.known(destination), *secret_values(message["headers"])]
+        """Texts that are not recorded if the partner repeats them: secrets of the destination, of the sender's headers, and of the URL."""
+        return [*self._credentials.known(destination), *secret_values(message["headers"]), *url_secrets(message["targetUrl"])]
 
     def _request(
         self, item: mp.Item, message: Mapping[str, Any], destination: Destination, secret: Mapping[str, str]
@@ -189,7 +189,7 @@ class Deliverer:
         """Pause this URL of this sender: no other URL, and no other sender."""
         pause = url_pause(name, sender, url)
         if len(self._destinations.paused_urls) >= MOST_PAUSED_URLS:
-            log.error("%s answered 410 Gone; it is not paused, since %d URLs are paused already", mp.hidden_urls(url), MOST_PAUSED_URLS)
+            log.error("%s answered 410 Gone; it is not paused, since %d URLs are paused already", mp.url_in_key(url), MOST_PAUSED_URLS)
             return
         await self._pause(pause, gone_reason(pause, self._settings.route, sender, url))
         self._destinations.paused_urls.setdefault(pause, round(self.clock() * 1000))

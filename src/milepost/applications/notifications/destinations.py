@@ -29,6 +29,8 @@ PAUSED_BY = "notifications"
 """The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
 SIGNED = "--by YOU --reason '…'"
 """Options of every act, as a message names them."""
+HIDDEN = "…"
+"""What stands for a hidden part of a URL."""
 STALE_S = 10.0
 """Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
 
@@ -196,6 +198,19 @@ class Destinations:
             return found.name
         return sender_lane(sender, origin_lane(net.parse_url(target)) if found is None else found.name)
 
+    def lane_of_key(self, url: str, sender: str) -> str | None:
+        """The lane of a sender's messages to the URL that is in their keys; None: it is hidden in the key where destinations differ."""
+        if HIDDEN not in url:
+            return self.lane_of(url, sender)
+        target = net.parse_url(_masked(url.rpartition("~")[0]))
+        for destination in self._by_origin.get(target.origin, ()):
+            if destination.prefix is None:
+                continue
+            hidden = mp.hidden_url(destination.prefix.text)
+            if _within(target, net.parse_url(_masked(hidden))):
+                return destination.name if HIDDEN not in hidden else None
+        return sender_lane(sender, origin_lane(target))
+
     def limits_of(self, lane: str) -> mp.Limits:
         """The limits of a lane; one that is no destination has those of unregistered targets."""
         return self._limits.get(lane, self._others)
@@ -340,8 +355,9 @@ def _removed(lane: str) -> str:
 
 
 def url_pause(name: str, sender: str, url: str) -> str:
-    """Name of the pause of one URL of one sender at a destination, or at the HOST:PORT of an unregistered target."""
-    return f"{name}+{sha256(f'{sender} {url}'.encode(errors='replace')).hexdigest()[:10]}"
+    """Name of the pause of one URL of one sender at a destination, or at the HOST:PORT of an unregistered target. The URL is that of a message,
+    or the one in its key."""
+    return f"{name}+{sha256(f'{sender} {mp.url_in_key(url)}'.encode(errors='replace')).hexdigest()[:10]}"
 
 
 def paused_at(pause: str) -> str | None:
@@ -352,8 +368,8 @@ def paused_at(pause: str) -> str | None:
 
 def gone_reason(pause: str, route: str, sender: str, url: str) -> str:
     """Why a URL of a sender is paused that has answered 410, and what to do."""
-    shown = mp.hidden_urls(url)
-    target = quote(f"targetUrl={url}") if shown == url else "targetUrl=URL"
+    shown = mp.url_in_key(url)
+    target = quote(f"targetUrl={shown}")
     give_up = f"milepost cancel {quote(route)} --part {quote(f'senderId={sender}')} --part {target} --status live {SIGNED}"
     return (
         f"{shown} answered 410 Gone to {sender}, so it wants no more requests, and the messages of {sender} to it wait:"
@@ -398,6 +414,11 @@ def origin_lane(url: net.HttpUrl) -> str:
 
 def _path(one: Destination) -> str:
     return "" if one.prefix is None else one.prefix.target
+
+
+def _masked(url: str) -> str:
+    """A URL with hidden parts as a URL that can be parsed."""
+    return url.replace(HIDDEN, "~")
 
 
 def _within(url: net.HttpUrl, prefix: net.HttpUrl) -> bool:

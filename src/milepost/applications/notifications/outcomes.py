@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http.client import responses
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_plus, unquote_to_bytes
 
 from msgspec import Struct
 
@@ -39,7 +39,7 @@ LOOKUP_WAIT_S = 5
 HEADER_BYTES = 8_192
 """Bytes of an answer's headers that are recorded, with each try."""
 SHORTEST_SECRET = 6
-"""Characters of the shortest header of a sender that is taken for a secret: shorter ones are part of many answers."""
+"""Characters of the shortest text of a sender that is taken for a secret: shorter ones are part of many answers."""
 HeaderPairs = tuple[tuple[str, str], ...]
 """Names and values of headers."""
 _ESCAPE = re.compile(rb'\\(?:u(00[0-7][0-9A-Fa-f])|([/"\\]))')
@@ -243,6 +243,16 @@ def without(data: bytes, secrets: Collection[str]) -> bytes:
 def secret_values(headers: Mapping[str, str]) -> Sequence[str]:
     """The values of a sender's headers that look like secrets."""
     return _secret_values(tuple(headers.items()))
+
+
+@lru_cache(256)
+def url_secrets(url: str) -> tuple[str, ...]:
+    """The texts of a target URL that look like secrets, also as a partner reads them, the longest first: one may be a part of another."""
+    texts = mp.secrets_of_url(url)
+    forms = dict.fromkeys(
+        [*texts, *(unquote(text, errors="replace") for text in texts), *(unquote_plus(text, errors="replace") for text in texts)]
+    )
+    return tuple(sorted((text for text in forms if len(text) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
 @lru_cache(256)

@@ -10,6 +10,7 @@ from milepost.applications.notifications.destinations import STAGE, Destinations
 from milepost.applications.notifications.operate.figures import parties_of
 from milepost.applications.notifications.settings import NotificationsSettings
 from milepost.client import KEY
+from milepost.client.message import KEY_FORMS
 
 SHORTEST_S = 60.0
 """Least time limit of a try: a destination that is added at run time may take longer than those of the settings, but not longer than this."""
@@ -20,7 +21,7 @@ COLUMNS = (
 
 
 def party(key: str) -> str:
-    """Whom a message concerns: its sender and its target URL."""
+    """Whom a message concerns: its sender and its target URL, as they are in its key."""
     return " ".join(parties_of(key))
 
 
@@ -31,7 +32,7 @@ def longest_try_s(destinations: Destinations) -> float:
 
 def notifications_route(settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer) -> mp.Route:
     keep = dict.fromkeys(("completed", "failed", "cancelled"), settings.retention)  # dead letters leave, too
-    route = mp.Route(settings.route, key=KEY, keep=keep, remember=settings.remember, columns=COLUMNS)
+    route = mp.Route(settings.route, key=KEY, key_forms=KEY_FORMS, keep=keep, remember=settings.remember, columns=COLUMNS)
 
     def lane(content: Any) -> str:
         """Also a process that runs no services, such as a command, must know the destinations that were added to the ledger."""

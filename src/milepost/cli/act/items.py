@@ -81,7 +81,7 @@ def act_on_items(
             query = None if keys else query_of(ctx, route, **chosen)
             if query is not None:
                 confirm_cost(ctx, query, yes, quiet=as_json)
-            asked = None if keys else filter_as_given(**chosen)
+            asked = None if keys else filter_as_given(ctx, route, **chosen)
             report = act(ctx, verb, route, keys=keys or None, query=query, asked=asked, act_id=act_id, **how, **signed_by)
         repeated = report.finished_at is not None and report.finished_at < (iso(began) or "")
     if as_json:

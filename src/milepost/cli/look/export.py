@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -72,7 +72,10 @@ def export(
     if as_json and not (evidence and output):
         raise click.UsageError("--json prints a summary of the evidence file: give --evidence and --out FILE")
     signer = given.signer(sign) if evidence else None
+    from milepost.engine.known_keys import known_keys
+
     with given.context() as ctx:
+        keys = tuple(known_keys(ctx, route, keys))
         query = query_of(ctx, route, with_content=True, **chosen)
         if not keys:
             confirm_cost(ctx, query, yes, quiet=as_json)
@@ -103,6 +106,7 @@ def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, h
     if form == "csv":
         yield row(CSV_FIELDS)
     lanes = BlockedLanes(ctx, query.route)
+    plan = ctx.plans.get(query.route)
     for item in _named(ctx, query.route, keys) if keys else each(ctx, query):
         view = {**row_view(item, lanes.of(item.row)), "input": item.input, "results": item.results}
         if history:
@@ -110,13 +114,14 @@ def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, h
             view["history"] = [line_to_public(written.line, item.correlation_id) for written in lines]
         if not secrets:
             view = without_secrets(view)
+            view["input"] = view["input"] if plan is None else plan.route.with_forms(view["input"])
         if form == "csv":
             yield row([_cell(view, field) for field in CSV_FIELDS])
             continue
         yield msgspec.json.encode(view).decode() + "\n"
 
 
-def _named(ctx: Context, route: str, keys: tuple[str, ...]) -> Iterator[Item]:
+def _named(ctx: Context, route: str, keys: Sequence[str]) -> Iterator[Item]:
     from milepost.ports.items import Refused
 
     for key, item in zip(keys, ctx.ledger.get([(route, key) for key in keys]), strict=True):
@@ -170,6 +175,7 @@ def _export_evidence(
     from milepost import __version__
     from milepost.engine.heads.evidence_lines import first_line
     from milepost.engine.views.items import counted
+    from milepost.engine.views.queries import filter_as_given
     from milepost.evidence.files import BESIDE, records_in, write_file
     from milepost.evidence.files import chosen as told_choice
     from milepost.evidence.signing import fingerprint
@@ -179,6 +185,7 @@ def _export_evidence(
     target = output if view is None else f"{output}{BESIDE}"
     doubts: list[tuple[str, str]] = []
     with progress("exporting", quiet=as_json) as on_progress:
+        chosen |= filter_as_given(ctx, query.route, parts=chosen["parts"])
         choice = {"keys": list(keys)} if keys else {name.rstrip("_"): value for name, value in chosen.items() if value}
         first = first_line(ctx, query.route, __version__, choice, view, signer)
         entries = _entries(ctx, _chosen(ctx, query, keys), signer, on_progress, doubts)

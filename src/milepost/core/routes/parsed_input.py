@@ -95,7 +95,7 @@ class ParsedBatch(NamedTuple):
     """Submitted items, parsed: key, content and, where the route takes them, correlation id of each. Contents that are `OneField` hold the
     keys and nothing else."""
 
-    keys: list[str]
+    keys: Sequence[str]
     contents: Sequence[Any]
     correlation_ids: list[str | None] | None = None
 

@@ -20,6 +20,7 @@ from milepost.core.routes.keep import keep_by_status
 from milepost.core.routes.one_field import OneField
 from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedBatch, ParsedInput
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
+from milepost.core.values.key_text import formed_key
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -165,6 +166,9 @@ class Route:
     example); if it is absent or empty, the item starts at once. `columns`: attributes that each row has where a ledger has a table of
     its own for the route (on AWS), for people and programs that read it: fields of the input, and attributes of Milepost that are
     otherwise left out while there is nothing to say (attempts, nextRetryAt, retryHistory, maxRetriesExceeded, maxRetriesExceededAt).
+    `key_forms`: for a field of the key whose text may hold a secret, such as a URL, the function that makes the text's part of the key. It
+    must make different parts of different texts, and leave its own result as it is. Keys are shown everywhere; an item can still be named
+    by the field's own text, and items that were accepted under that keep their keys.
     `parse`: makes the recorded input from a submitted one, so that different
     ways to write one key make one item; it raises MalformedInput with the reason. `parse_keys`: for a
     route whose `parse` returns the key and nothing else, the keys that it makes of many texts of the key's field at once, where that is
@@ -186,6 +190,7 @@ class Route:
         not_before: str | None = None,
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
         columns: Sequence[str] = (),
+        key_forms: Mapping[str, Callable[[str], str]] | None = None,
         parse: Callable[[Any], Any] | None = None,
         parse_keys: Callable[[list[str]], list[str] | None] | None = None,
         key_column: Callable[[list[str]], KeyColumn | None] | None = None,
@@ -221,6 +226,14 @@ class Route:
         if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
             raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
         self.columns = tuple(columns)
+        self.key_forms = {} if key_forms is None else dict(key_forms)
+        fields = parsed_input.key_fields(self.key)
+        if self.key_forms and (len(fields) < 2 or not self.key_forms.keys() <= set(fields)):
+            raise RouteMistake(
+                f"route {name!r}: key_forms is for {', '.join(self.key_forms)}; name fields of a key that has several fields"
+            )
+        for field, key_form in self.key_forms.items():
+            mistakes.check_shape(key_form, f"route {name!r}: key_forms[{field!r}]", "text")
         mistakes.check_functions(
             f"route {name!r}", parse=(parse, "input"), parse_keys=(parse_keys, "texts"), key_column=(key_column, "lines")
         )
@@ -386,8 +399,19 @@ class Route:
             )
         self.follow_up = FollowUp(route, make_input)
 
+    def formed(self, key: str) -> str:
+        """The key in the form in which a new item has it, of one with the fields' own texts (see `key_forms`); else the key itself."""
+        return formed_key(key, parsed_input.key_fields(self.key), self.key_forms) if self.key_forms else key
+
+    def with_forms(self, content: Any) -> Any:
+        """The content with the texts of the key's fields as they are in the key (see `key_forms`)."""
+        if not isinstance(content, dict):
+            return content
+        formed = {name: form(content[name]) for name, form in self.key_forms.items() if isinstance(content.get(name), str)}
+        return {**content, **formed}
+
     def key_of(self, content: Any) -> str:
-        """The item's key; raises MalformedInput with the field that is missing or empty."""
+        """The item's key, with the fields' own texts; raises MalformedInput with the field that is missing or empty."""
         return parsed_input.key_in(content if self.parse is None else parsed_input.parsed(content, self.parse), self.key)
 
     def read(self, content: Any) -> ParsedInput:

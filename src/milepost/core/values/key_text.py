@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 SEPARATOR = "#"
 
@@ -16,6 +16,14 @@ def key_parts(key: str) -> list[str]:
     """The parts of a key of several fields, unescaped."""
     parts = key.split(SEPARATOR)
     return [unescape_part(part) for part in parts] if "%" in key else parts
+
+
+def formed_key(key: str, fields: Sequence[str], forms: Mapping[str, Callable[[str], str]]) -> str:
+    """The key of these fields, with the parts of those that have a form in that form. A key that has other fields stays as it is."""
+    parts = key_parts(key)
+    if len(parts) != len(fields):
+        return key
+    return joined_key(forms[field](part) if field in forms else part for field, part in zip(fields, parts, strict=True))
 
 
 def escape_part(text: str) -> str:

@@ -42,6 +42,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.intake import content_digest
+from milepost.engine.known_keys import known_key, known_keys
 from milepost.engine.left_items import STARTED_AGAIN, way_back
 from milepost.engine.routes.backfill import begin_rerun
 from milepost.ports.documents import ACT, Act, read_versioned
@@ -106,7 +107,7 @@ def act(
     plan = _checked_plan(ctx, verb, route, stage, as_new, outcome, force)
     if verb in _DEFAULT_STATUSES and query is not None and query.statuses is None:
         query = replace(query, statuses=_DEFAULT_STATUSES[verb])
-    chosen = select(route, keys, query, asked)
+    chosen = select(route, None if keys is None else known_keys(ctx, route, keys), query, asked)
     new = _checked_options(plan, verb, chosen, content, here, rerun, not_before, pace)
     if not dry_run:
         signed(by, reason)
@@ -370,20 +371,20 @@ def replaced(
     ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **author: Any
 ) -> Change | Refusal:
     """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
-    if new.key != item.key:
-        return impossible(f"the new content has the key {new.key!r}; submit it as a new item")
+    if item.key not in (new.key, plan.route.formed(new.key)):
+        return impossible(f"the new content has the key {plan.route.formed(new.key)!r}; submit it as a new item")
     # What was hidden from a person who has edited the old content stays as it is.
     content = restored(new.content, item.input)
     digest = new.digest if content == new.content else content_digest(content)
-    old = {} if digest == item.row.current_digest else _old_content(ctx, item, dry_run)
+    old = {} if digest == item.row.current_digest else _old_content(ctx, item, plan, dry_run)
     return operators.replace(item, plan, ctx.clock.now(), content=content, digest=digest, old=old, here=here, rerun=rerun, **author)
 
 
-def _old_content(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
+def _old_content(ctx: Context, item: Item, plan: Plan, dry_run: bool) -> dict[str, Any]:
     """The part of the history line about the old content: a copy, or the name of its blob. Lines go to subscribers and into evidence, and
     are never changed: content with an apparent secret is always kept apart."""
     text = canonical_json(item.input)
-    if len(text) <= COPY_LIMIT and redacted(item.input) == item.input:
+    if len(text) <= COPY_LIMIT and redacted(item.input) == item.input and plan.route.with_forms(item.input) == item.input:
         return {"content": item.input}
     digest = item.row.current_digest.hex()
     name = f"replaced/{digest[:2]}/{digest}"
@@ -445,6 +446,7 @@ def note(
     if size > LARGEST_NOTE:
         raise UsageError(f"the note has {size:,} bytes; at most {LARGEST_NOTE:,} are kept")
     ctx.plan(route)
+    key = known_key(ctx, route, key)
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         return absent(ctx, route, key)

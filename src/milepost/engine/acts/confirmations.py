@@ -13,6 +13,7 @@ from milepost.core.status import Reason, Status
 from milepost.core.values.refusal import RefusalKind
 from milepost.engine.acts.bulk import take_confirmations
 from milepost.engine.context import Context
+from milepost.engine.known_keys import known_key
 from milepost.ports.items import KnownKey, Refused
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class ConfirmationResult(Struct, frozen=True):
 
 def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> ConfirmationResult:
     """Apply a partner's confirmation as `confirm_outside` does, and classify the result. Logs a warning for an item that has ended."""
+    key = known_key(ctx, route, key)
     answer, reason = take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key]
     if isinstance(answer, Row):
         if reason is Reason.NOTED:

@@ -20,6 +20,7 @@ from milepost.core.values.durations import iso, short_span
 from milepost.core.values.redaction import redacted
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
+from milepost.engine.known_keys import known_key
 from milepost.engine.ledger_pages import query_pages
 from milepost.engine.left_counts import Once, left_counts
 from milepost.engine.views.blocks import UNBLOCKED, Blocks, blocks_view, read_blocks
@@ -151,6 +152,7 @@ def without_secrets(view: dict[str, Any]) -> dict[str, Any]:
 
 def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
     """Everything about one item, or its seal; None if the key was never seen. With its secrets: see `without_secrets`."""
+    key = known_key(ctx, route, key)
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         [known] = ctx.ledger.peek(route, [key])

@@ -72,9 +72,11 @@ def choose(
     )
 
 
-def filter_as_given(**conditions: Any) -> dict[str, Any]:
+def filter_as_given(ctx: Context, route: str, **conditions: Any) -> dict[str, Any]:
     """The conditions of a filter by the names of `choose`, as they were given, in one form for every door: only those that are set, and
-    what may be given several times in order and once."""
+    what may be given several times in order and once. Parts of keys are as in keys: the text of a field may be a secret."""
+    if conditions.get("parts"):
+        conditions["parts"] = [f"{field}={text}" for field, text in _parts_given(ctx, route, conditions["parts"])]
     return {
         name: value if isinstance(value, str) else sorted(set(value))
         for name, value in conditions.items()
@@ -177,6 +179,12 @@ def read_parts(ctx: Context, route: str, parts: Iterable[str]) -> tuple[KeyPart,
     if not given:
         return ()
     fields = key_fields(ctx, route)
+    return tuple(KeyPart(fields.index(field), escape_part(text)) for field, text in _parts_given(ctx, route, given))
+
+
+def _parts_given(ctx: Context, route: str, given: Iterable[str]) -> list[tuple[str, str]]:
+    """Fields of the route's key and their texts, each as in a key (see `Route.key_forms`)."""
+    fields, forms = key_fields(ctx, route), ctx.plan(route).route.key_forms
     if len(fields) < 2:
         raise UsageError(f"the key of route {route!r} has a single field; filter by the key itself, or by its prefix")
     found = []
@@ -184,8 +192,9 @@ def read_parts(ctx: Context, route: str, parts: Iterable[str]) -> tuple[KeyPart,
         field, _, value = part.partition("=")
         if field.strip() not in fields or not value.strip():
             raise UsageError(f"invalid key part {part!r}; write FIELD=VALUE, with a key field of {route!r}: {', '.join(fields)}")
-        found.append(KeyPart(fields.index(field.strip()), escape_part(value.strip())))
-    return tuple(found)
+        name, text = field.strip(), value.strip()
+        found.append((name, forms[name](text) if name in forms else text))
+    return found
 
 
 def keys_with_first_part(ctx: Context, route: str, text: str, limit: int) -> list[str]:

@@ -21,6 +21,7 @@ from milepost.core.status import FAILED, Reason, Status
 from milepost.core.values.durations import UNSCHEDULED, moment_ms, retry_time, short_span
 from milepost.engine.breakers import BreakerView
 from milepost.engine.context import Context
+from milepost.engine.known_keys import known_key
 from milepost.engine.views.blocks import read_blocks
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
 from milepost.engine.views.lanes import resume_command
@@ -57,7 +58,7 @@ class Story(Struct, frozen=True):
 
 def story(ctx: Context, route: str, key: str, form: Callable[[int, int], str] = clock_time) -> Story | None:
     """The story of one item, or of its seal; None if the key was never seen. `form` formats a time."""
-    watch = Watch(ctx.clock.now(), form)
+    watch, key = Watch(ctx.clock.now(), form), known_key(ctx, route, key)
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         [known] = ctx.ledger.peek(route, [key])

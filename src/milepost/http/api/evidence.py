@@ -10,6 +10,7 @@ from starlette.responses import Response
 from milepost.core.errors import LedgerDamaged
 from milepost.engine.evidence import records_of
 from milepost.engine.heads.evidence_lines import entries, first_line
+from milepost.engine.known_keys import known_key
 from milepost.evidence.files import write_file
 from milepost.http.protocol.endpoint import Answer, Call, attachment, endpoint
 from milepost.http.protocol.problems import problem_error
@@ -32,7 +33,8 @@ def evidence(state: ServerState, call: Call) -> Answer:
     call fails. For a key that sees all routes, the file names the newest line of the ledger."""
     from milepost import __version__
 
-    plan, key = state.plan(call), call.path["key"]
+    plan = state.plan(call)
+    key = known_key(state.ctx, plan.name, call.path["key"])
     records = records_of(state.ctx, plan.name, key)
     if not records:
         raise problem_error("unknown-item", f"{plan.name} has no item {key!r}", field="key")

@@ -100,8 +100,9 @@ class FigureCollector:
             entries = app.feed(figures.seq, PAGE)
             if not entries:
                 break
-            parties = {parties_of(entry.key) for entry in entries if entry.route == app.settings.route}
-            figures = count(figures, entries, app.settings.route, {one: _lane(app, *one) for one in parties}, starts)
+            keys = {parties_of(entry.key): entry.key for entry in entries if entry.route == app.settings.route}
+            lanes = {parties: _lane(app, key) for parties, key in keys.items()}
+            figures = count(figures, entries, app.settings.route, lanes, starts)
             total += len(entries)
             if len(entries) < PAGE:
                 break
@@ -143,8 +144,12 @@ def _tallied(app: App, malformed: Counter[str]) -> bool:
     return app.tallies.put(MALFORMED, tally, expect=0 if held is None else held.version)
 
 
-def _lane(app: App, sender: str, url: str) -> str:
+def _lane(app: App, key: str) -> str:
+    sender, url = parties_of(key)
     try:
-        return str(app.state.destinations.lane_of(url, sender))
+        lane = app.state.destinations.lane_of_key(url, sender)
+        if lane is None:
+            lane = (app.show(app.settings.route, key) or {}).get("lane")
     except mp.MilepostError:
         return "(invalid)"
+    return OTHER if lane is None else str(lane)

@@ -106,7 +106,7 @@ def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
     identity = identity_of(row["key"])
     return {
         **identity,
-        "targetUrl": mp.hidden_urls(identity["targetUrl"]),
+        "targetUrl": mp.url_in_key(identity["targetUrl"]),
         "destination": row["lane"],
         "status": row["status"],
         "nextRetryAt": row["due_at"] if row["status"] == "RETRY_SCHEDULED" else None,
@@ -138,8 +138,9 @@ def read_record(app: App, key: str) -> dict[str, Any] | None:
 
 def find_key(app: App, key_or_id: str, sender: str | None = None) -> str:
     """The key of the one message that has this key, or this messageId. Raises UsageError if there is none, or more than one."""
-    if app.show(app.settings.route, key_or_id) is not None:
-        return key_or_id
+    shown = app.show(app.settings.route, key_or_id)
+    if shown is not None:
+        return str(shown["key"])
     found = find_messages(app, MessageFilter(message_id=key_or_id, sender=sender), 3)
     if not found:
         raise mp.NotFound(f"there is no message {key_or_id!r}; 'milepost notifications list' shows those there are")
@@ -160,10 +161,21 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
         why = f"its first try has begun ({shown['status']}), and the partner may have it"
         raise mp.ActRefused(f"{key}: {why}; it can no longer be taken back. To give up its further tries: {command(app, 'cancel', key)}")
     # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
-    parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
-    report = app.act("cancel", route, statuses=CANCELLABLE, prefix=key, parts=parts, by=by, reason=reason)
+    key = shown["key"]
+    report = app.act("cancel", route, statuses=CANCELLABLE, prefix=key, parts=_parts_of(app, key), by=by, reason=reason)
     if report.done != 1:
         raise mp.ActRefused(f"{key}: its first try has begun meanwhile; it can no longer be cancelled")
+
+
+def _parts_of(app: App, key: str) -> list[str]:
+    """The parts of a message's key as conditions of a filter that begins with the key: other keys may begin so too. One that was accepted
+    before URLs were hidden in keys has another last part than a filter; then no other key may begin so."""
+    parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
+    if mp.url_in_key(mp.key_parts(key)[-1]) == mp.key_parts(key)[-1]:
+        return parts
+    if len(app.items(app.settings.route, prefix=key, limit=2)) > 1:
+        raise mp.ActRefused(f"{key}: the key of another message begins so; to give up this one: {command(app, 'cancel', key)}")
+    return parts[:-1]
 
 
 def replay_message(app: App, key: str, *, by: str, reason: str, changes: Mapping[str, Any] | None = None) -> None:

@@ -442,12 +442,19 @@ def resume_returned(app: App) -> None:
         app.documents.remove(RELEASED + name)
 
 
+def _target_of(app: App, key: str) -> str:
+    """The whole target URL of a message: some of it may be hidden in its key."""
+    shown = app.show(app.settings.route, key)
+    content = None if shown is None else shown["input"]
+    return str(content.get("targetUrl", "")) if isinstance(content, dict) else parties_of(key)[1]
+
+
 def _taken_over(app: App, lane: str) -> bool:
     """Does the target of a message that waits in this lane belong to another destination now? Not looked for where that would read the whole
     table: an operator resumes it then."""
     try:
         waiting = app.items(app.settings.route, statuses=["live"], stages=[STAGE], lane=lane, limit=1, scan=False)
-        found = [app.state.destinations.of(parties_of(one["key"])[1]) for one in waiting]
+        found = [app.state.destinations.of(_target_of(app, one["key"])) for one in waiting]
     except (mp.CostlyQuery, net.InvalidRequest):
         return False
     return any(one is not None and one.registered for one in found)

@@ -51,9 +51,13 @@ def seen_sender(caller: mp.Caller) -> str | None:
 
 
 def shown_record(caller: mp.Caller, record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The record of a message after an act on it: without the scope `read` its identity and its status alone."""
+    """The record of a message after an act on it: without the scope `read` its identity and its status alone, without what may be secret in
+    its URL."""
     known = {} if record is None else record
-    return dict(known) if caller.may("read") else {name: known[name] for name in WITHOUT_READING if name in known}
+    if caller.may("read"):
+        return dict(known)
+    bare = {name: known[name] for name in WITHOUT_READING if name in known}
+    return bare | ({"targetUrl": mp.url_in_key(bare["targetUrl"])} if "targetUrl" in bare else {})
 
 
 def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         plan.name,
         keys=wanted.keys,
         query=_query(state, plan.name, wanted.filter, wanted.scan),
-        asked=None if wanted.filter is None else filter_as_given(**wanted.filter.conditions()),
+        asked=None if wanted.filter is None else filter_as_given(state.ctx, plan.name, **wanted.filter.conditions()),
         by=by,
         reason=wanted.reason,
         dry_run=wanted.dry_run,

@@ -46,7 +46,7 @@ def item(state: ServerState, call: Call) -> Answer:
         call,
         "item.html",
         route=plan.name,
-        key=key,
+        key=view["key"],
         view=view,
         story=found_story,
         stages=_path(stages, view),

@@ -21,6 +21,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
+from milepost.engine.known_keys import known_key
 from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.items import counted, each, lists, own_route, row_view, stage_names
 from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
@@ -62,8 +63,9 @@ def seek(state: ServerState, call: Call) -> Answer:
     if not text:
         return _to(state, "/items")
     for route in seen_routes(state, call):
-        if state.ctx.ledger.peek(route, [text])[0] is not None:
-            return _to(state, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
+        key = known_key(state.ctx, route, text)
+        if state.ctx.ledger.peek(route, [key])[0] is not None:
+            return _to(state, f"/items/{quote(route, safe='')}/{quote(key, safe='')}")
     known, unread = _routes(state, call), {}
     for route in known:
         found, wrong, _ = _look(state, call, route, ItemsQuery(prefix=text, limit=1))

@@ -47,7 +47,7 @@ def adopt(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, o
     """Handle a row without a version. Returns "restored", "known" or "set aside", or its adoption, for `carry_out` to do many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
-    fault = plan.route.closed or _fault_of(layout, image)
+    fault = plan.route.closed or _fault_of(layout, image) or _known_in_form(store, plan, key)
     if fault is not None:
         return _set_aside(store, layout, image, fault, now)
     content = store.values.decode(image["input"]) if "input" in image else None
@@ -64,6 +64,14 @@ def adopt(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, o
     if written and not _forgotten(plan, written[-1].line, now):
         return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: another program removed it", now)
     return _adoption(store, layout, plan, key, image, content, now)
+
+
+def _known_in_form(store: AwsStore, plan: Plan, key: str) -> str | None:
+    """Why the row is of an item that the ledger has already, with its key in the route's form (see `Route.key_forms`)."""
+    formed = plan.route.formed(key)
+    if formed == key or not (store.images(plan.name, [formed]) or store.seals(plan.name, [formed])):
+        return None
+    return f"the item was accepted before, as {formed}; Milepost does not process it again"
 
 
 def _forgotten(plan: Plan, last: Line, now: int) -> bool:
