@@ -25,7 +25,7 @@ from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
 from milepost.engine.views.items import SIGNED
 from milepost.engine.views.queries import count_of_matches
-from milepost.ports.documents import ACT, Act, read_all, read_versioned
+from milepost.ports.documents import ACT, ACT_OF_ROUTE, Act, read_all, read_versioned
 from milepost.ports.items import Query, Refused
 
 log = logging.getLogger(__name__)
@@ -261,9 +261,13 @@ def has_line(ctx: Context, row: Row, act_id: str) -> bool:
     return any(written.line.act == act_id for written in reversed(ctx.ledger.history(row.route, row.key)))
 
 
-def record(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], done: int = 1) -> None:
-    """Record an act that is done at once and changes no item (a pause, a limit, a release)."""
-    finish(ctx, enter(ctx, verb, route, by, reason, about), done)
+def record(
+    ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], done: int = 1, *, by_program: bool = False
+) -> None:
+    """Record an act that is done at once and changes no item (a pause, a limit, a release). `by_program`: the id begins with the route, so that
+    on AWS a worker's role can write such records of its own route alone (see `ports.documents.ACT_OF_ROUTE`)."""
+    act_id = f"{route}{ACT_OF_ROUTE}{ctx.chance.token()}" if by_program else None
+    finish(ctx, enter(ctx, verb, route, by, reason, about, act_id), done)
 
 
 def enter(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], act_id: str | None = None) -> Act:

@@ -71,7 +71,17 @@ class Heartbeat:
         """Write the process document."""
         clock = self.ctx.check_clock()
         now = self.ctx.clock.now()
-        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped, clock=clock)
+        process = Process(
+            self.holder,
+            platform.node(),
+            os.getpid(),
+            self.started_at,
+            now,
+            **self.facts(),
+            stopped=stopped,
+            clock=clock,
+            known_format=self.ctx.ledger.known_format,
+        )
         self.ctx.ledger.write(PROCESS, self.holder, process)
 
     def turn(self) -> float:

@@ -25,6 +25,10 @@ PARKED_CHANGE = "parked-change"
 """By subscriber: its version is a number that rises when parked items of the subscriber change."""
 
 
+ACT_OF_ROUTE = ":"
+"""In the id of an act of a program: what stands between its route and the rest."""
+
+
 class Document(Struct, frozen=True):
     value: Any
     version: int
@@ -126,6 +130,8 @@ class Process(Struct, frozen=True):
     """When each of its roles is to run next, as the last turn of its service has said."""
     clock: ClockState | None = None
     """What it knows about its clock."""
+    known_format: int = 1
+    """The newest format of tables that it knows. Versions before the formats do not write it; on ledgers without formats it says nothing."""
 
 
 MOVER = "the move"

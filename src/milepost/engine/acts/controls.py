@@ -107,7 +107,7 @@ def pause(
         if present is not None and drain is None:
             hold = replace(hold, drain=present.drain)  # an operator who resumes it expects the pace that was set
         if ctx.ledger.write(HOLD, name, hold, expect=version):
-            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": hold.drain})
+            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": hold.drain}, by_program=own)
             return hold
 
 
@@ -137,7 +137,7 @@ def resume(
             # Before the pause ends: a worker that claims right after it must find the pace.
             begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
         if ctx.ledger.write(HOLD, name, None, expect=version):
-            record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
+            record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain}, by_program=own)
             return True
 
 

@@ -14,7 +14,7 @@ from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteCh
 from milepost.core.item import Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.claim.paused_lanes import HOLDING, HeldLanes, held_partition
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes, held_partition
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
 from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.relay import StreamRelay
@@ -24,6 +24,7 @@ from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
+from milepost.ledgers.aws.tables.documents import HOLDING
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ledgers.aws.tables.seals import seal_of
@@ -148,7 +149,7 @@ def _is_over(at: int, now: int) -> bool:
 
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     """Read both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
-    holds = set(store.control.read(HOLD))
+    holds = set(store.read(HOLD))
     breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.read(BREAKER).items()}
     controls = Controls(holds, {}, breakers)
     times: list[int] = []
@@ -259,7 +260,7 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
             _rename_seal(store, seal, old, new)
     store.counters.rename(route, old, new)
     for kind in (HOLD, LIMIT, BREAKER):
-        for name, document in store.control.read(kind).items():
+        for name, document in store.control.read(kind, [route]).items():
             if (name + "/").startswith(f"{route}/{old}/"):
                 store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
                 store.control.write(kind, name, None)
@@ -313,7 +314,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
 
 def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
     """Record the paused partitions under the stage's new name, before the old record is removed."""
-    for name, document in store.control.read(HOLDING).items():
+    for name, document in store.control.read(HOLDING, [route]).items():
         if document.value["route"] == route and document.value["stage"] == old:
             renamed = {**document.value, "stage": new}
             store.control.write(HOLDING, scope(route, new, renamed["lane"]), renamed)

@@ -37,6 +37,7 @@ class MemoryLedger:
 
     missing_capabilities = frozenset({"backup", "take over"})
     work_queues, row_expiry = False, False
+    known_format = 0
     foreign_rows = None
 
     def __init__(self) -> None:
@@ -340,6 +341,12 @@ class MemoryLedger:
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""
         return []
+
+    def format(self) -> None:
+        """None: there is nothing that an operator raises."""
+
+    def raise_format(self) -> int:
+        return 0
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
         raise LedgerError("a memory ledger cannot be backed up: it ends with its process; use sqlite:///FILE")

@@ -24,13 +24,12 @@ from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.documents import HOLDING
 from milepost.ledgers.aws.tables.keys import Layout, due_query
 from milepost.ports.documents import Document
 from milepost.ports.items import Refused
 from milepost.ports.runner import Clock
 
-HOLDING = "holding"
-"""Kind of control documents: lanes that have, or had, held rows."""
 PORTION = 100
 """Rows of one lane that are offered together."""
 RATED_MS = 60_000
@@ -120,7 +119,7 @@ class HeldLanes:
 
     def oldest(self, now: int) -> int:
         """Milliseconds since the first row was held, of the lane whose rows have waited longest; 0: no rows are held."""
-        records = [record.value for record in self._store.control.read(HOLDING).values()]
+        records = [record.value for record in self._store.read(HOLDING).values()]
         return max((now - record["since"] for record in records if "since" in record and "emptyAt" not in record), default=0)
 
     def resume(self, clock: Clock, in_time: Callable[[], bool] = lambda: True) -> Resumed:
@@ -147,7 +146,7 @@ class HeldLanes:
         store, lanes = self._store, []
         controls = Controls(store.holds(now), store.limits(now), {})
         self._closed = set()
-        for name, record in store.control.read(HOLDING).items():
+        for name, record in store.read(HOLDING).items():
             route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
             layout, stage = store.layout(route), store.stage(route, stage_name)
             if layout is None or stage is None:
