@@ -22,7 +22,7 @@ from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.views.items import each, row_view
 from milepost.engine.views.lanes import pauses_over
-from milepost.ports.documents import HOLD, read_all
+from milepost.ports.documents import HOLD, read_each
 from milepost.ports.items import Query
 
 LOOK = 10_000
@@ -50,7 +50,7 @@ def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
 def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[LateItem]:
     """Overdue items one by one, stage by stage, in constant memory; at most `most` per stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
-    holds, breakers = read_all(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
+    holds, breakers = read_each(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
     for stage in _stages(plan, query):
         if stage.overdue_ms is None:
             continue
@@ -63,7 +63,7 @@ def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
     """Items that will complete the route next, the nearest first, and whether there are more: from the last stage backwards until there are
     enough."""
     plan = _plan(ctx, query.route)
-    holds, breakers = read_all(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
+    holds, breakers = read_each(ctx.ledger, HOLD, Hold), open_breakers(ctx, query.route)
     found: list[LateItem] = []
     for stage in reversed(_stages(plan, query)):
         if len(found) > limit:

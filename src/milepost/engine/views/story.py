@@ -24,7 +24,7 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
 from milepost.engine.views.lanes import pauses_over, resume_command
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import HOLD, read_all
+from milepost.ports.documents import HOLD, read_each
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
 
@@ -119,7 +119,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     if lost:
         why.append("That worker has died.")
         following = ["Another process on this machine takes it back at once; no attempt is counted."]
-    holds = pauses_over(read_all(ctx.ledger, HOLD, Hold), row.route, row.stage, row.lane)
+    holds = pauses_over(read_each(ctx.ledger, HOLD, Hold), row.route, row.stage, row.lane)
     why += [_pause_sentence(name, hold, watch) for name, hold in holds]
     breaker = breaker_of(ctx, row)
     if holds and row.status is not Status.PROCESSING:

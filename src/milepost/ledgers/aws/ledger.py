@@ -26,6 +26,7 @@ from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
 from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
+from milepost.ledgers.aws.repair.repair import counted_future
 from milepost.ledgers.aws.requests.answer_clock import AnswerClock
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
@@ -42,7 +43,7 @@ from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
-from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TablesFormat, TransferResult
+from milepost.ports.upkeep import BackupReport, FutureCount, Progress, ScanCost, TablesFormat, TransferResult
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,9 @@ PITR = (
 class AwsLedger:
     """One deployment (a region and a prefix) as used by one process."""
 
-    missing_capabilities = frozenset({"backup", "change counter", "proof of death", "fair lanes", "lane counts", "exact counts", "one step"})
+    missing_capabilities = frozenset(
+        {"backup", "change counter", "proof of death", "fair lanes", "lane counts", "exact counts", "one step"}
+    )
     work_queues, row_expiry = True, True
     known_format = KNOWN_FORMAT
 
@@ -272,6 +275,9 @@ class AwsLedger:
             self.prepare(plan)
         reader = StreamReader(self.store, plans, clock, chance.jitter, holder)
         return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter))]
+
+    def counted_future(self, route: str) -> FutureCount | None:
+        return counted_future(self.store, route)
 
     def format(self) -> TablesFormat:
         control = self.store.control

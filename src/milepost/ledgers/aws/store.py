@@ -28,7 +28,7 @@ from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, Document, read_as
+from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, DamagedValue, Document, sort_out
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import LeftFailures
@@ -171,6 +171,8 @@ class AwsStore:
 
     def outdated(self, route: str, version: int, now: int) -> bool:
         held = self.documents(ROUTE, now).get(route)
+        if held is not None and isinstance(held.value, DamagedValue):
+            return True
         return held is not None and held.value["version"] != version
 
     def check_current(self, plan: Plan, now: int) -> None:
@@ -182,16 +184,19 @@ class AwsStore:
         """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has
         read it by then. (The first version of a route replaces none and takes effect at once.)"""
         held = self.documents(ROUTE, now).get(route)
-        if held is None or held.value["version"] == 1:
+        if held is None or isinstance(held.value, DamagedValue) or held.value["version"] == 1:
             return None
         starts_at = int(held.value["at"]) + self.settings.notice_ms
         return starts_at if 0 <= starts_at - now <= self.settings.notice_ms and starts_at != now else None
 
     def holds(self, now: int) -> set[str]:
-        return set(self.documents(HOLD, now))
+        """Scopes that are paused. A scope whose limit is damaged counts as paused: how much is allowed there is not known."""
+        _, damaged = sort_out(self.documents(LIMIT, now), LIMIT, Limit)
+        return {*self.documents(HOLD, now), *damaged}
 
     def limits(self, now: int) -> dict[str, Limit]:
-        return {name: read_as(Limit, document.value) for name, document in self.documents(LIMIT, now).items()}
+        sound, _ = sort_out(self.documents(LIMIT, now), LIMIT, Limit)
+        return {name: limit for name, (limit, _) in sound.items()}
 
     def forget(self, kind: str) -> None:
         """This process has written a document of this kind: read them again when they are asked for."""

@@ -29,7 +29,7 @@ from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ports.clock import check
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, DamagedValue, sort_out
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock
 
@@ -150,7 +150,8 @@ def _is_over(at: int, now: int) -> bool:
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     """Read both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
     holds = set(store.read(HOLD))
-    breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.read(BREAKER).items()}
+    sound, _ = sort_out(store.read(BREAKER), BREAKER, BreakerRecord)
+    breakers = {name: record for name, (record, _) in sound.items()}
     controls = Controls(holds, {}, breakers)
     times: list[int] = []
     for plan in plans:
@@ -261,6 +262,8 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
     store.counters.rename(route, old, new)
     for kind in (HOLD, LIMIT, BREAKER):
         for name, document in store.control.read(kind, [route]).items():
+            if isinstance(document.value, DamagedValue):
+                continue  # doctor names it
             if (name + "/").startswith(f"{route}/{old}/"):
                 store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
                 store.control.write(kind, name, None)
@@ -315,7 +318,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
 def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
     """Record the paused partitions under the stage's new name, before the old record is removed."""
     for name, document in store.control.read(HOLDING, [route]).items():
-        if document.value["route"] == route and document.value["stage"] == old:
+        if not isinstance(document.value, DamagedValue) and document.value["route"] == route and document.value["stage"] == old:
             renamed = {**document.value, "stage": new}
             store.control.write(HOLDING, scope(route, new, renamed["lane"]), renamed)
             store.control.write(HOLDING, name, None)

@@ -338,6 +338,9 @@ class SqliteLedger:
         """None: all consequences are part of the write."""
         return []
 
+    def counted_future(self, route: str) -> None:
+        """None: a search finds them."""
+
     def format(self) -> None:
         """None: there is nothing that an operator raises."""
 

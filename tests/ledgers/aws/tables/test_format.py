@@ -22,7 +22,9 @@ class EarlierVersion:
         self._process, self._table = scene.process(), scene.names.control
 
     def read(self, kind: str) -> dict[str, str]:
-        return {image["name"]["S"]: image["value"]["S"] for image in self._process.query(self._table, **kind_query(kind)) if "version" in image}
+        return {
+            image["name"]["S"]: image["value"]["S"] for image in self._process.query(self._table, **kind_query(kind)) if "version" in image
+        }
 
     def write(self, kind: str, name: str, value: str, version: int = 7) -> None:
         image = {
@@ -202,7 +204,9 @@ def test_a_role_that_may_not_write_the_shared_key_says_what_to_do(
 ) -> None:
     worker, process = open_control()
     process.faults.plan(("UpdateItem", 1), "denied")
-    with pytest.raises(LedgerReadOnly, match="the tables have format 1: run 'milepost upgrade', or deploy the stack with --tables-format 1"):
+    with pytest.raises(
+        LedgerReadOnly, match="the tables have format 1: run 'milepost upgrade', or deploy the stack with --tables-format 1"
+    ):
         worker.write(HOLD, LANE, "p", expect=0)
     control.raise_format()
     process.faults.plan(("UpdateItem", 2), "denied")

@@ -28,7 +28,7 @@ from milepost.http.dashboard.render import page, seen_routes, viewer_zone
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.pace import Sample, Samples, by_hour, by_minute
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, read_all
+from milepost.ports.documents import HOLD, read_each
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 
@@ -110,7 +110,7 @@ def overview(state: ServerState, call: Call) -> Answer:
 def home(ctx: Context, found: Iterable[Snapshot], samples: Samples, zone: tzinfo = UTC) -> list[RouteView]:
     """These routes as funnels; Milepost's own are last. `zone`: that of the viewer."""
     counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
-    pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
+    pauses = {name: pause_view(name, hold) for name, hold in read_each(ctx.ledger, HOLD, Hold).items()}
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
     return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples, zone) for seen in routes]
 

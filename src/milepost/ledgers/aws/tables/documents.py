@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from milepost.core.errors import LedgerReadOnly, LedgerTooNew
+from milepost.core.errors import RESTORE, LedgerReadOnly, LedgerTooNew
 from milepost.ledgers.aws.names import ResourceNames, fitted_key
 from milepost.ledgers.aws.requests.client import Requests, TransactionRefused, expressions, key_condition
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ports.documents import ACT, ACT_OF_ROUTE, BREAKER, HOLD, Document
+from milepost.ports.documents import ACT, ACT_OF_ROUTE, BREAKER, HOLD, DamagedValue, Document
 
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""
@@ -354,4 +354,9 @@ def _name_in(image: Image) -> str:
 
 
 def _document(image: Image) -> Document:
-    return Document(msgspec.json.decode(image["value"]["S"]), int(image["version"]["N"]))
+    version = int(image["version"]["N"])
+    try:
+        return Document(msgspec.json.decode(image["value"]["S"]), version)
+    except (KeyError, TypeError, msgspec.DecodeError) as error:
+        row = f"the row kind={image['kind']['S']!r}, name={image['name']['S']!r} of the control table"
+        return Document(DamagedValue(f"{row} is damaged: {error!r}; {RESTORE}"), version)
