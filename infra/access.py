@@ -122,7 +122,11 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        *_control(parts, (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, kinds.LIST, *aside, *_kept(parts)), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
+        *_control(
+            parts,
+            (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, kinds.LIST, *aside, *_kept(parts)),
+            (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside),
+        ),
         _retention(parts, routes),
         _quarantine(parts),
         _statement("Lists", "s3", ("GetObject",), [parts.objects("lists")]),

@@ -26,7 +26,7 @@ from milepost.engine.lists.keys import unpack
 from milepost.engine.views.items import lists
 from milepost.evidence.record import blob_name, chain_links, forgotten_record
 from milepost.ports import documents as kinds
-from milepost.ports.documents import Act
+from milepost.ports.documents import Act, DamagedValue
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
 from milepost.ports.retention import ForgetRequest, not_ended
@@ -255,7 +255,9 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey, lines: list[Hist
     ]
     for kind in NAMED:
         for name, document in ctx.ledger.read(kind).items():
-            if key in name or key in canonical_json(document.value).decode(errors="replace"):
+            if isinstance(document.value, DamagedValue):
+                stays.append(f"the document {kind}/{name}, which is damaged: it cannot be searched")
+            elif key in name or key in canonical_json(document.value).decode(errors="replace"):
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
     if not lines and not known.forgotten and any(group.sample not in ("", REMOVED_TEXT) for group in ctx.ledger.groups(route)):
         stays.append(f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {route}')")

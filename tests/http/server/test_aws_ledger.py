@@ -103,7 +103,10 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/api/v1/quarantine": {"/api/v1/quarantine": ["what is this?", '"kind":"message"']},
     "/api/v1/processes": {"/api/v1/processes": ['"stopped":true', "relay-office"]},
     "/api/v1/doctor": {
-        "/api/v1/doctor": ['"lacks":["backup","change counter","exact counts","fair lanes","lane counts","one step","proof of death"]', "in quarantine"]
+        "/api/v1/doctor": [
+            '"lacks":["backup","change counter","exact counts","fair lanes","lane counts","one step","proof of death"]',
+            "in quarantine",
+        ]
     },
 }
 """By endpoint: addresses, and what their answers must hold."""

@@ -192,6 +192,8 @@ class Control:
         return None if image is None or "version" not in image else _document(image)
 
     def _image_with_route(self, kind: str, name: str) -> Image | None:
+        if (kind, _route_in(kind, name)) in self._unreadable and not self._has_route(kind):
+            return None
         try:
             return self._image(_key_with_route(kind, name))
         except LedgerReadOnly as error:
