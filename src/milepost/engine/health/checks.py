@@ -606,7 +606,7 @@ CHECKS: tuple[Check, ...] = (
     Check("ledger", _ledger, (DOCTOR,)),
     Check("routes", _routes, (DOCTOR,)),
     Check("tables", tables_format, (DOCTOR,)),
-    Check("documents", damaged_documents, (DOCTOR, OVERVIEW)),
+    Check("documents", damaged_documents, (DOCTOR,)),
     Check("versions", _versions, (READY,)),
     Check("back-fills", _back_fills, (DOCTOR,)),
     Check("processes", _processes, (DOCTOR,)),

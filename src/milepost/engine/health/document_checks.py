@@ -78,8 +78,8 @@ def damaged_documents(run: CheckRun) -> Iterator[CheckResult]:
         shown = "; ".join(list(damaged.values())[:NAMED])
         count = counted(len(damaged), "document")
         what = f"{count} of the kind {kind!r} {'is' if len(damaged) == 1 else 'are'} damaged ({EFFECTS.get(kind, 'left out')}): {shown}"
-        yield _result(BAD, "documents", what, "correct what is named, or remove it; everything else goes on", headline=f"{count} damaged.")
+        yield _result(BAD, "documents", what, "correct what is named, or remove it; everything else goes on")
 
 
-def _result(level: str, about: str, what: str, next: str = "", headline: str = "") -> CheckResult:
-    return CheckResult(Finding(level, about, what, next), headline=headline)
+def _result(level: str, about: str, what: str, next: str = "") -> CheckResult:
+    return CheckResult(Finding(level, about, what, next))
