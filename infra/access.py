@@ -15,14 +15,12 @@ from aws_cdk import aws_logs as logs
 
 from infra.parts import Parts, Place
 from infra.settings import object_place, queue_arn
-from milepost.ledgers.aws.claim.admission import BUCKET
-from milepost.ledgers.aws.claim.paused_lanes import HOLDING
 from milepost.ledgers.aws.left_failures import LEFT, NOTED
 from milepost.ledgers.aws.refused_rows import QUARANTINED
 from milepost.ledgers.aws.repair.repair import REPAIR
 from milepost.ledgers.aws.stream import GAP, POLLER, SHARD
 from milepost.ledgers.aws.tables.counters import COUNT, COUNTED, GROUP
-from milepost.ledgers.aws.tables.documents import LAYOUT
+from milepost.ledgers.aws.tables.documents import BUCKET, BY_ROUTE, FORMAT, HOLDING, LAYOUT
 from milepost.ledgers.aws.tables.journal import JOURNAL
 from milepost.ports import documents as kinds
 
@@ -33,17 +31,19 @@ WRITE = ("PutItem", "BatchWriteItem")
 CHANGE = ("PutItem", "UpdateItem", "DeleteItem")
 USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo")
 
-EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
+EVERYONE_READS = (kinds.ROUTE, LAYOUT, FORMAT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
 """Documents that decide whether an item may be worked on now, and by which version of its route; and the places of history lines."""
 SEALED = (kinds.FORGET,)
 """The secret by which forgotten keys stay known: for all that look up seals."""
-FIRST = (kinds.ROUTE, LAYOUT, NOTED)
-"""A route's first version, its table's layout, and that it has no old seals, written by the first function or process that opens the ledger."""
+FIRST = (kinds.ROUTE, LAYOUT, FORMAT, NOTED)
+"""A route's first version, its table's layout, the format of a new ledger's tables, and that a route has no old seals, written by the first
+function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
-WORKER_WRITES = (BUCKET, HOLDING)
-BREAKERS = f"{kinds.BREAKER}#"
-"""Beginning of the kind of a route's breakers."""
+RATES = (BUCKET, HOLDING)
+"""Rates, and lanes with held rows."""
+ADMITTING = (kinds.BREAKER, *RATES)
+"""What every worker writes to admit items, each for its own route."""
 PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED, kinds.PARKED_CHANGE)
@@ -66,13 +66,14 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     """Claims and settles rows of its own route, called by its own queue."""
     route = place[0]
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
-    own = (*(PAUSING if pauses else ()), *_of_routes((QUARANTINED, BREAKERS), [route]))
+    own = (*_admitting(parts, [route], pauses=pauses), *_of_routes(QUARANTINED, [route]))
+    heads = [one.name for one in parts.settings.heads]
     looks = any(hasattr(stage.handler, "attach") for of, stage in parts.stages() if (of.name, stage.name) == place)
     return [
         *_working(parts, [place]),
         *(_looking(parts, route) if looks else []),
         _history_of(parts, [route]),
-        *_control(parts, (*EVERYONE_READS, *own, *_kept(parts)), (*EVERYONE_WRITES, *WORKER_WRITES, *own)),
+        *_control(parts, (*EVERYONE_READS, *_by_route([route, *heads]), *own, *_kept(parts)), (*EVERYONE_WRITES, *own)),
         _retention(parts, [route]),
         _quarantine(parts),
         *_blobs(parts, "GetObject", under=[route, f"history/{route}", "confirmed"]),
@@ -105,7 +106,11 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
         *_telling(parts),
         *_follow_ups(parts),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=[REPAIR], sid="RepairRuns"),
-        *_control(parts, (*_relay_reads(parts), *REPAIRS, *_kept(parts)), (*_relay_writes(parts), *REPAIRS)),
+        *_control(
+            parts,
+            (*_relay_reads(parts), *REPAIRS, *_kept(parts)),
+            (*_relay_writes(parts), *REPAIRS, *_by_route(parts.rows, PAUSING)),
+        ),
     ]
 
 
@@ -117,7 +122,11 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        *_control(parts, (*EVERYONE_READS, *SEALED, kinds.LIST, *aside, *_kept(parts)), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
+        *_control(
+            parts,
+            (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, kinds.LIST, *aside, *_kept(parts)),
+            (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside),
+        ),
         _retention(parts, routes),
         _quarantine(parts),
         _statement("Lists", "s3", ("GetObject",), [parts.objects("lists")]),
@@ -131,7 +140,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
     """Runs the services of applications: looks up items, adds new ones, applies answers, stores the applications' documents; checks
     alerts; ends pauses that a handler has made; and uses the resources that the applications declare."""
     routes = [route.name for route in parts.settings.routes]
-    resuming = PAUSING if any(stage.pauses for _, stage in parts.stages()) else ()
+    resuming = (*PAUSING, *_by_route(routes, PAUSING)) if any(stage.pauses for _, stage in parts.stages()) else ()
     return [
         _rows(parts, "Rows", (*READ, "PutItem", "UpdateItem"), routes),
         _due(parts),
@@ -139,7 +148,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, *SEALED, COUNTED, *_of_routes((COUNT, GROUP, BREAKERS), routes)),
+            (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, COUNTED, *_of_routes((COUNT, GROUP), routes)),
             (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT, *resuming),
         ),
         _retention(parts, routes),
@@ -192,7 +201,7 @@ def accept(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, *SEALED, *SECRETS, kinds.APPLICATION, kinds.TALLY),
+            (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, *SECRETS, kinds.APPLICATION, kinds.TALLY),
             (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE, kinds.TALLY),
         ),
         _retention(parts, routes),
@@ -214,7 +223,7 @@ def process(parts: Parts) -> list[iam.PolicyStatement]:
         *([_own_queues(parts, places)] if places else []),
         *_telling(parts),
         _statement("SeenScan", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn]),
-        *_control(parts, every, (*_relay_writes(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)),
+        *_control(parts, every, (*_relay_writes(parts), *REPAIRS, *_by_route(parts.rows, PAUSING), *STREAM_READERS, *SECRETS, *ACTS)),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=["heads", "lists", REPAIR], sid="Records"),
         *_blobs(parts, "DeleteObject", under=["heads", REPAIR], sid="Replaced"),
         _retention(parts, routes),
@@ -225,7 +234,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
     """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
     act is a write of the item's row, and the relay derives the rest."""
     routes = [route.name for route in parts.settings.routes]
-    aside = _of_routes((QUARANTINED, LEFT, BREAKERS), parts.rows)
+    aside = (*_of_routes((QUARANTINED, LEFT), parts.rows), *_by_route(parts.rows))
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
         _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
@@ -234,7 +243,7 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
         _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
-        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *SEALED, *ACTS, GAP, kinds.PROGRESS, *aside)),
+        *_control(parts, reads, (*EVERYONE_WRITES, *BY_ROUTE, *SECRETS, *SEALED, *ACTS, GAP, kinds.PROGRESS, *aside)),
         # `milepost forget` takes a key out of the journal's blocks, and the example of its error out of a group.
         _statement(
             "Forget",
@@ -371,20 +380,34 @@ def _kept(parts: Parts) -> tuple[str, ...]:
 
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
-    of_routes = _of_routes((COUNT, GROUP, QUARANTINED, LEFT, BREAKERS), parts.rows)
-    return (*EVERYONE_READS, *SEALED, *TELLING, kinds.PROCESS, COUNTED, GAP, *of_routes)
+    of_routes = _of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows)
+    return (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, *TELLING, kinds.PROCESS, COUNTED, GAP, *of_routes)
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:
     return (
         *EVERYONE_WRITES,
-        *WORKER_WRITES,
+        *RATES,
+        *_by_route(parts.rows, ADMITTING),
         *FIRST,
         *TELLING,
         JOURNAL,
         COUNTED,
-        *_of_routes((COUNT, GROUP, QUARANTINED, LEFT, BREAKERS), parts.rows),
+        *_of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows),
     )
+
+
+def _admitting(parts: Parts, routes: Sequence[str], *, pauses: bool) -> tuple[str, ...]:
+    """What the workers of these routes write to admit items: breakers, rates, lanes with held rows, and pauses if they make any. In tables of the
+    first format all routes share these kinds."""
+    pausing = PAUSING if pauses else ()
+    shared = (*RATES, *pausing) if parts.settings.tables_format == 1 else ()
+    return (*_by_route(routes, (*ADMITTING, *pausing)), *shared)
+
+
+def _by_route(routes: Iterable[str], of: Iterable[str] = tuple(BY_ROUTE)) -> tuple[str, ...]:
+    """The kinds with the route in their key, for these routes."""
+    return _of_routes([f"{kind}#" for kind in of], routes)
 
 
 def _of_routes(beginnings: str | Iterable[str], routes: Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from infra.settings import RELAY_AT_ONCE, Settings
 from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import MilepostError
 from milepost.core.values.durations import span_ms
+from milepost.ledgers.aws.tables.documents import KNOWN_FORMAT
 from milepost.route_files import load_application, load_routes
 
 DEFAULT_CODE = "build/code"
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             relay_at_once=asked.relay_at_once,
             stream_window_s=asked.stream_window,
             warm_units=asked.warm_throughput,
+            tables_format=asked.tables_format,
             repair_within_ms=None if asked.repair_within is None else span_ms(asked.repair_within, "--repair-within"),
         )
         print(synth(settings, Path(asked.out)))
@@ -139,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="UNITS",
         help="write units a second for which the tables of rows and their indexes are prepared; charged once",
+    )
+    parser.add_argument(
+        "--tables-format",
+        type=int,
+        default=KNOWN_FORMAT,
+        metavar="N",
+        help=f"1: until 'milepost upgrade' is run on a deployment of an earlier version, workers may write what its tables need [{KNOWN_FORMAT}]",
     )
     parser.add_argument("--repair-within", metavar="SPAN", help="time in which the daily repair scan should end, such as 12h [6h]")
     parser.add_argument("--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses")

@@ -13,6 +13,7 @@ from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.heads.route import heads_for
 from milepost.ledgers.aws.names import ResourceNames
+from milepost.ledgers.aws.tables.documents import KNOWN_FORMAT
 
 PYTHON = "3.13"
 """The functions' runtime."""
@@ -77,6 +78,8 @@ class Settings:
     """How long the stream waits until a call of the relay is full."""
     warm_units: int | None = None
     """Write units a second for which each table of rows and its index are prepared; None: what a new table has."""
+    tables_format: int = KNOWN_FORMAT
+    """The format of the deployment's tables: 1 before `milepost upgrade` is run on one that an earlier version made. Roles follow it."""
     repair_within_ms: int | None = None
     """Time in which the daily repair scan should end; None: the ledger's own."""
 
@@ -126,6 +129,8 @@ class Settings:
             raise ConfigMistake(f"--stream-window is {self.stream_window_s}; give 0 to {LONGEST_WINDOW_S} seconds")
         if self.warm_units is not None and self.warm_units < WARM_FROM:
             raise ConfigMistake(f"--warm-throughput is {self.warm_units}; a new table has {WARM_FROM:,} write units a second: give more")
+        if not 1 <= self.tables_format <= KNOWN_FORMAT:
+            raise ConfigMistake(f"--tables-format is {self.tables_format}; this version knows 1 to {KNOWN_FORMAT}")
         if not self.code.is_dir():
             raise ConfigMistake(
                 f"there is no folder {self.code} with the functions' code; make it with python -m infra.bundle, or give --code"

@@ -237,3 +237,30 @@ def test_what_an_index_serves_costs_nothing_worth_a_word(crowded: AwsCommandLine
     answer = crowded.ok("list", "parcels", "--status", "failed")
     assert "index" not in answer.err
     assert crowded.ok("retry", "parcels", "--status", "failed", *SIGNED, "--json").json["done"] == 2
+
+
+def test_upgrade_raises_the_format_once(command_line: AwsCommandLine, endpoint: str, prefix: str, client: Callable[[str], Any]) -> None:
+    command_line.submit({"id": "A"})
+    command_line.signed("pause", "parcels", "weigh")
+    table, key = ResourceNames(prefix).control, {"kind": {"S": "format"}, "name": {"S": "tables"}}
+    assert command_line.signed("upgrade").flat == "Format 2, as before; 0 documents brought into its form."
+    db = client("dynamodb")
+    db.delete_item(TableName=table, Key=key)
+    for row in db.query(
+        TableName=table,
+        KeyConditionExpression="kind = :kind",
+        ExpressionAttributeValues={":kind": {"S": "hold#parcels"}},
+    )["Items"]:
+        # As an earlier version keeps it.
+        db.delete_item(TableName=table, Key={"kind": row["kind"], "name": row["name"]})
+        db.put_item(TableName=table, Item={**row, "kind": {"S": "hold"}})
+    assert "the tables have format 1" in command_line("doctor").flat
+    preview = command_line.ok("upgrade", "--dry-run")
+    assert "Format 1 → 2; 1 document would be brought into its form. Nothing was changed." in preview.flat
+    assert command_line.signed("upgrade", "--json").json["documents"] == 1
+    assert next(act["verb"] for act in command_line.ok("acts", "--json").json["acts"]) == "upgrade"
+    assert "the tables have format 2" in command_line("doctor").flat
+    assert command_line.signed("resume", "parcels", "weigh").code == 0
+    db.put_item(TableName=table, Item={**key, "value": {"S": '{"number":3}'}, "version": {"N": "9"}})
+    refused = command_line("submit", "parcels", "--item", '{"id":"B"}')
+    assert (refused.code, "the tables of this ledger have format 3, and this Milepost knows formats up to 2" in refused.flat) == (1, True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -225,6 +227,17 @@ def test_a_dry_run_changes_nothing_and_says_what_stays(scene: Scene) -> None:
     assert after is not None
     assert before is not None
     assert (after.row, after.content.input) == (before.row, before.content.input)  # type: ignore[union-attr]
+
+
+def test_a_damaged_document_is_named_among_what_stays(tmp_path: Path) -> None:
+    scene = Scene(f"sqlite:///{tmp_path}/ledger.db")
+    scene.through(KEY)
+    record(scene.ctx, "limit", ROUTE, "ops", "test", {})
+    with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE document SET value = '{' WHERE kind = 'act'")
+    report = forgotten(scene)
+    assert [what for what in report.stays if what.startswith("the document act/") and what.endswith("it cannot be searched")]
+    scene.ledger.close()
 
 
 # Subscribers ------------------------------------------------------------------------------------------------------------

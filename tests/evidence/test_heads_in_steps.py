@@ -17,6 +17,7 @@ from milepost.engine.heads.daily import HeadKeeper, all_heads, prover
 from milepost.engine.intake import submit
 from milepost.evidence.heads import Heads
 from milepost.evidence.merkle import leaf, root
+from milepost.ports.documents import HEAD
 
 
 @pytest.fixture
@@ -65,6 +66,19 @@ def test_any_process_goes_on_with_a_sum_that_another_has_begun(archive: Scene) -
     assert (head["count"], head["up_to"]) == (len(lines), lines[-1].seq)
     check_proved(archive, *keys)
     assert so_far(archive) == []
+
+
+@pytest.mark.usefixtures("small")
+def test_a_sum_whose_record_is_damaged_is_begun_anew(archive: Scene) -> None:
+    archive.through(*(f"a{number}" for number in range(8)))
+    next_day(archive)
+    assert step(archive)
+    archive.ledger.write(HEAD, heads_module.BEGUN, {"day": 1})
+    while step(archive):
+        assert all_heads(archive.ctx) == []
+    [head] = all_heads(archive.ctx)
+    assert head["count"] == head["up_to"]
+    check_proved(archive, "a0", "a7")
 
 
 @pytest.mark.usefixtures("small")

@@ -244,6 +244,9 @@ class SentRequests:
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
 
+    def clock(self) -> float:
+        return 0.0
+
     def call(self, service: str, operation: str, /, **params: Any) -> dict[str, Any]:
         if operation == "get_queue_url":
             return {"QueueUrl": f"https://sqs.example/{params['QueueName']}"}

@@ -110,6 +110,7 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "remote": ({"assets.py": ASSETS.replace("# another", REMOTE)}, ["--alarm-email", EMAIL]),
     "check": ({"assets.py": ASSETS.replace("# another", CHECK)}, ["--alarm-email", EMAIL]),
     "both": ({"assets.py": ASSETS, "deposits.py": DEPOSITS}, ["--alarm-email", EMAIL]),
+    "older": ({"assets.py": ASSETS, "deposits.py": DEPOSITS}, ["--alarm-email", EMAIL, "--tables-format", "1"]),
     "evidence": ({"assets.py": ASSETS.replace('"batchId"]', '"batchId"], evidence=True')}, ["--alarm-email", EMAIL]),
     "key": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", "new", "--no-reserve"]),
     "given": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", KEY]),

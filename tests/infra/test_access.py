@@ -10,6 +10,7 @@ from typing import Any
 from tests.infra.conftest import BIN, ROOT
 from tests.infra.templates import KEY, Template, listed, plain, write_case
 
+NOTHING = {"Condition": {"Null": {"dynamodb:LeadingKeys": "false"}, "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": []}}}
 SECRETS = {"key", "session"}
 PEOPLE = {"process", "operator", "viewer"}
 
@@ -52,17 +53,51 @@ def test_no_function_writes_api_keys_and_sessions_and_only_accept_reads_them(tem
         assert not SECRETS & leading(may["ControlWrite"]), who
 
 
-def test_a_worker_writes_heartbeats_rates_and_pauses_of_lanes_alone(both: Template) -> None:
+ADMITS = {"breaker#deposits", "bucket#deposits", "holding#deposits"}
+"""What the worker of a route writes to admit items."""
+
+
+def test_a_worker_writes_heartbeats_rates_and_held_lanes_of_its_own_route_alone(both: Template) -> None:
     may = both.statements("test-deposits-metadata")
-    assert leading(may["ControlWrite"]) == {"aside#deposits", "breaker#deposits", "bucket", "holding", "process"}
+    assert leading(may["ControlWrite"]) == {"aside#deposits", "process", *ADMITS}
     assert not {kind for kind in leading(may["ControlRead"]) if kind.endswith("#assets")}
     assert leading(may["History"]) == {"deposits/*"}
     assert not {action for one in may.values() for action in one["Action"]} & {"dynamodb:BatchWriteItem", "s3:DeleteObject"}
 
 
-def test_a_worker_whose_handler_pauses_its_lane_writes_pauses_and_their_record_too(both: Template) -> None:
+def test_a_worker_whose_handler_pauses_its_lane_writes_no_pause_of_another_route(both: Template) -> None:
     may = both.statements("test-deposits-content")
-    assert leading(may["ControlWrite"]) == {"act", "aside#deposits", "breaker#deposits", "bucket", "hold", "holding", "process"}
+    assert leading(may["ControlWrite"]) == {"act#deposits", "aside#deposits", "hold#deposits", "process", *ADMITS}
+
+
+def test_before_the_upgrade_of_an_older_deployment_its_workers_write_what_its_tables_need(templates: dict[str, Template]) -> None:
+    may = templates["older"].statements("test-deposits-content")
+    assert leading(may["ControlWrite"]) == {
+        *("act#deposits", "aside#deposits", "hold#deposits", "process", *ADMITS),
+        *("act", "bucket", "hold", "holding"),
+    }
+
+
+def test_every_function_and_person_reads_the_pauses_and_rates_of_its_routes_and_the_format_of_the_tables(template: Template) -> None:
+    routes = {name.removeprefix("test-") for name in template.named("DynamoDB::Table", "TableName")} - {"control", "history", "seen"}
+    for who, may in {**functions(template), **people(template)}.items():
+        reads = leading(may["ControlRead"])
+        assert {"format", "hold", "bucket", "holding"} <= reads, who
+        own = {kind.partition("#")[2] for kind in reads if kind.startswith("hold#")}
+        assert own, who
+        assert own <= routes, who
+        assert own == {kind.partition("#")[2] for kind in reads if kind.startswith("bucket#")}, who
+
+
+def test_the_relay_writes_no_pauses_and_no_record_of_acts(both: Template) -> None:
+    written = leading(both.statements("test-relay")["ControlWrite"])
+    assert not {kind for kind in written if kind.partition("#")[0] in ("hold", "act")}
+
+
+def test_only_the_roles_that_open_a_new_ledger_and_people_write_the_format_of_the_tables(both: Template) -> None:
+    writing = {who for who, may in {**functions(both), **people(both)}.items() if "format" in leading(may.get("ControlWrite", NOTHING))}
+    assert writing >= {"operator", "process"}
+    assert not [who for who in writing if who.startswith(("test-deposits-", "test-assets-"))]
 
 
 def test_a_worker_writes_blobs_of_its_own_route_alone(both: Template) -> None:

@@ -24,7 +24,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.views.items import check_route
-from milepost.ports.documents import KEY, KEY_USE, SESSION, Key, KeyUse, Session, read_all, read_versioned
+from milepost.ports.documents import KEY, KEY_USE, SESSION, Key, KeyUse, Session, read_each, read_versioned
 
 SCOPES = ("read", "submit", "work", "operate", "admin")
 """Scopes of a key. Each endpoint needs one of them; "admin" includes all."""
@@ -48,7 +48,7 @@ def any_keys(ctx: Context) -> bool:
 
 def all_keys(ctx: Context) -> list[Key]:
     """All keys by name."""
-    return [key for _, key in sorted(read_all(ctx.ledger, KEY, Key).items())]
+    return [key for _, key in sorted(read_each(ctx.ledger, KEY, Key).items())]
 
 
 def make_key(
@@ -142,7 +142,7 @@ def note_use(ctx: Context, key: Key, now: int) -> None:
 
 def last_uses(ctx: Context) -> dict[str, int]:
     """When each key was last used, by the key's id."""
-    return {use.id: use.at for use in read_all(ctx.ledger, KEY_USE, KeyUse).values()}
+    return {use.id: use.at for use in read_each(ctx.ledger, KEY_USE, KeyUse).values()}
 
 
 def is_news(used_at: int | None, now: int) -> bool:
@@ -232,7 +232,7 @@ def is_csrf_token(given: str, token: str) -> bool:
 
 def _clear(ctx: Context, key: Key, now: int) -> None:
     """Delete expired sessions, and the oldest of this key's if there would be too many."""
-    sessions = read_all(ctx.ledger, SESSION, Session)
+    sessions = read_each(ctx.ledger, SESSION, Session)
     over = [name for name, session in sessions.items() if now >= session.until]
     own = [
         name for name, session in sorted(sessions.items(), key=lambda entry: entry[1].at) if session.key_id == key.id and name not in over

@@ -9,7 +9,7 @@ from milepost.core.admission.controls import scope
 from milepost.core.item import Row
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.ports.documents import BREAKER, read_all, read_versioned
+from milepost.ports.documents import BREAKER, read_each, read_versioned
 
 
 class BreakerView(Struct, frozen=True):
@@ -41,7 +41,7 @@ def open_breakers(ctx: Context, route: str | None = None) -> dict[str, BreakerRe
     """The records of breakers that are open or half-open, by scope; of one route, if it is given."""
     return {
         name: one
-        for name, one in sorted(read_all(ctx.ledger, BREAKER, BreakerRecord).items())
+        for name, one in sorted(read_each(ctx.ledger, BREAKER, BreakerRecord).items())
         if not one.closed and (route is None or name.startswith(f"{route}/")) and _declared(ctx, name)
     }
 

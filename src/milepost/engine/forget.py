@@ -18,6 +18,7 @@ from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors
 from milepost.engine.events.parked_events import note_change
+from milepost.engine.events.records import parked_items, parked_records
 from milepost.engine.evidence import FoundRecord, evidence_of, life_before, read_record, records_of
 from milepost.engine.forgotten_names import make_secret, name_of
 from milepost.engine.heads.route import ROUTE as HEADS
@@ -26,7 +27,7 @@ from milepost.engine.lists.keys import unpack
 from milepost.engine.views.items import lists
 from milepost.evidence.record import blob_name, chain_links, forgotten_record
 from milepost.ports import documents as kinds
-from milepost.ports.documents import Act, Parked, read_all
+from milepost.ports.documents import Act, DamagedValue
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
 from milepost.ports.retention import ForgetRequest, not_ended
@@ -143,7 +144,7 @@ def _begun(ctx: Context, route: str, name: str) -> Act | None:
 
 def _undelivered(ctx: Context, route: str, key: str, lines: list[HistoryEntry]) -> dict[str, int]:
     """By subscriber, how many of these lines it has not received."""
-    parked = [one for one in read_all(ctx.ledger, kinds.PARKED, Parked).values() if (one.route, one.key) == (route, key)]
+    parked = [one for one in parked_items(ctx) if (one.route, one.key) == (route, key)]
     from_version = {one.subscriber: one.version for one in parked}
     waiting = {}
     for name, cursor in live_cursors(ctx).items():
@@ -218,9 +219,7 @@ def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: froz
 
 def _drop_parked(ctx: Context, route: str, key: str) -> int:
     """Remove what is parked for the item; returns how many documents that were."""
-    found = {
-        name: parked for name, parked in read_all(ctx.ledger, kinds.PARKED, Parked).items() if (parked.route, parked.key) == (route, key)
-    }
+    found = {name: parked for name, (parked, _) in parked_records(ctx).items() if (parked.route, parked.key) == (route, key)}
     for name in found:
         ctx.ledger.write(kinds.PARKED, name, None)
     for subscriber in {parked.subscriber for parked in found.values()}:
@@ -258,7 +257,9 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey, lines: list[Hist
     ]
     for kind in NAMED:
         for name, document in ctx.ledger.read(kind).items():
-            if key in name or key in canonical_json(document.value).decode(errors="replace"):
+            if isinstance(document.value, DamagedValue):
+                stays.append(f"the document {kind}/{name}, which is damaged: it cannot be searched")
+            elif key in name or key in canonical_json(document.value).decode(errors="replace"):
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
     if not lines and not known.forgotten and any(group.sample not in ("", REMOVED_TEXT) for group in ctx.ledger.groups(route)):
         stays.append(f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {route}')")

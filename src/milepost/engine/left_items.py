@@ -19,7 +19,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence import kept_input
 from milepost.engine.ledger_pages import left_failures
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import ACT, Act, read_all
+from milepost.ports.documents import ACT, Act, read_each
 from milepost.ports.items import KnownKey, Query
 
 PAGE = 500
@@ -81,7 +81,7 @@ def unexplained(ctx: Context, plan: Plan) -> tuple[int, bool]:
     wanted = FAILED - plan.route.keep.keys()
     if not wanted:
         return 0, True
-    prunes = [act for act in read_all(ctx.ledger, ACT, Act).values() if act.verb == "prune" and act.route == plan.name]
+    prunes = [act for act in read_each(ctx.ledger, ACT, Act).values() if act.verb == "prune" and act.route == plan.name]
     failed = left_failures(ctx.ledger, Query(route=plan.name, statuses=wanted), PAGE)
     count = sum(not any(_pruned_by(act, seal) for act in prunes) for seal in failed)
     return count, ctx.ledger.left_failures(plan.name, "", None, 1).complete

@@ -21,11 +21,11 @@ from milepost.core.values.histogram import Histogram
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import lag_of, live_cursors
+from milepost.engine.events.records import parked_items
 from milepost.engine.presence import last_runs
 from milepost.engine.views.caches import TtlCache
 from milepost.engine.views.items import live_processes
 from milepost.engine.views.snapshot import snapshots
-from milepost.ports.documents import PARKED, Parked, read_all
 from milepost.ports.observer import Observer
 from milepost.ports.runner import JobResult
 
@@ -279,7 +279,7 @@ def ledger_families(ctx: Context) -> list[Family]:
         behind[name,] = lag.lines
         late[name,] = lag.age_ms(now) / 1000
         parked[name,] = 0
-    for one in read_all(ctx.ledger, PARKED, Parked).values():
+    for one in parked_items(ctx):
         if (one.subscriber,) in parked:
             parked[one.subscriber,] += 1
     breakers: dict[Labels, float] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from milepost.core.status import FAILED
 from milepost.engine.context import Context
-from milepost.ports.documents import ACT, Act, Process, read_all_versioned
+from milepost.ports.documents import ACT, Act, Process, read_each_versioned
 
 DAY_MS = 86_400_000
 ACT_AGE_MS, ACTS = 400 * DAY_MS, 5_000
@@ -53,7 +53,7 @@ def old_processes(processes: Mapping[str, Process], now: int) -> list[str]:
 
 def remove_old_acts(ctx: Context) -> bool:
     """Remove some old acts; returns whether there are more."""
-    acts = read_all_versioned(ctx.ledger, ACT, Act)
+    acts = read_each_versioned(ctx.ledger, ACT, Act)
     old = old_acts({act_id: act for act_id, (act, _) in acts.items()}, ctx.clock.now())
     for act_id in old[:AT_ONCE]:
         ctx.ledger.write(ACT, act_id, None, acts[act_id][1])

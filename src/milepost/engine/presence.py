@@ -14,7 +14,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.old_documents import old_processes
 from milepost.engine.views.items import live_processes, processes
-from milepost.ports.documents import PROCESS, Process, read_all_versioned
+from milepost.ports.documents import PROCESS, Process, read_each_versioned
 
 EVERY_MS = 2_000
 HEARD_MS = 150_000
@@ -50,7 +50,7 @@ class Heartbeat:
         """Sign on, take back the leases of dead processes, delete old process documents."""
         self.ctx.ledger.sign_on(self.holder)
         self.take_back()
-        recorded = read_all_versioned(self.ctx.ledger, PROCESS, Process)
+        recorded = read_each_versioned(self.ctx.ledger, PROCESS, Process)
         for name in old_processes({name: process for name, (process, _) in recorded.items()}, self.ctx.clock.now()):
             self.ctx.ledger.write(PROCESS, name, None, recorded[name][1])
         self.beat()
@@ -63,7 +63,7 @@ class Heartbeat:
             return
         self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
         # Mark them as stopped: no other process can prove their death any more, and they would count as alive until the timeout.
-        for name, (process, version) in read_all_versioned(self.ctx.ledger, PROCESS, Process).items():
+        for name, (process, version) in read_each_versioned(self.ctx.ledger, PROCESS, Process).items():
             if name in dead:
                 self.ctx.ledger.write(PROCESS, name, replace(process, in_hand=0, stopped=True), version)
 
@@ -71,7 +71,17 @@ class Heartbeat:
         """Write the process document."""
         clock = self.ctx.check_clock()
         now = self.ctx.clock.now()
-        process = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped, clock=clock)
+        process = Process(
+            self.holder,
+            platform.node(),
+            os.getpid(),
+            self.started_at,
+            now,
+            **self.facts(),
+            stopped=stopped,
+            clock=clock,
+            known_format=self.ctx.ledger.known_format,
+        )
         self.ctx.ledger.write(PROCESS, self.holder, process)
 
     def turn(self) -> float:

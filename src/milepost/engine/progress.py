@@ -13,11 +13,11 @@ from itertools import pairwise
 from msgspec import Struct
 
 from milepost.core.counters import HOUR
-from milepost.core.errors import LedgerError
+from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.forecast import StagePace
 from milepost.core.status import LIVE, Status
 from milepost.engine.context import Context
-from milepost.ports.documents import PROGRESS, read_versioned
+from milepost.ports.documents import PROGRESS, read_as
 from milepost.ports.feed import Count
 
 NAME = "stages"
@@ -93,9 +93,20 @@ def _passed(later: Sequence[str], before: tuple[int, RouteProgress], after: tupl
 def read_paces(ctx: Context, route: str, stages: Sequence[str], counts: Iterable[Count]) -> dict[str, StagePace]:
     """The present pace of each stage of a route, from the notes and its counters as they are now; `stages` in order."""
     now = ctx.clock.now()
-    noted, _ = read_versioned(ctx.ledger, PROGRESS, NAME, ProgressNotes)
-    notes = [(note.at, note.routes[route]) for note in (noted or ProgressNotes()).notes if route in note.routes and note.at < now]
+    noted, _ = _read_notes(ctx)
+    notes = [(note.at, note.routes[route]) for note in noted.notes if route in note.routes and note.at < now]
     return stage_paces(stages, [*notes, (now, progress_of(counts, now))])
+
+
+def _read_notes(ctx: Context) -> tuple[ProgressNotes, int]:
+    """The notes, and the version of their document. Damaged ones count as none: the next note replaces them."""
+    document = ctx.ledger.read_one(PROGRESS, NAME)
+    if document is None:
+        return ProgressNotes(), 0
+    try:
+        return read_as(ProgressNotes, document.value), document.version
+    except LedgerDamaged:
+        return ProgressNotes(), document.version
 
 
 class ProgressNoter:
@@ -118,8 +129,8 @@ class ProgressNoter:
 
     def _write(self, now: int) -> None:
         routes = _busy(self._ctx.ledger.counts(), now)
-        noted, version = read_versioned(self._ctx.ledger, PROGRESS, NAME, ProgressNotes)
-        notes = (noted or ProgressNotes()).notes
+        noted, version = _read_notes(self._ctx)
+        notes = noted.notes
         if notes and now - EVERY_MS < notes[-1].at <= now:
             return  # another process has taken one
         if not routes and (not notes or not notes[-1].routes):

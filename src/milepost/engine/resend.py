@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from milepost.core.admission.controls import is_held
 from milepost.core.change import Change
 from milepost.core.due import look
-from milepost.core.errors import LedgerError
+from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.item import Item
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
@@ -95,7 +95,11 @@ class Resender:
                     self._look_at(items, plan, paused, summary)
             self._offer_lost(plan, paused, pages, summary)
         for route, begun in self._ctx.ledger.read(BACK_FILL).items():
-            portion = step(self._ctx, route, begun)
+            try:
+                portion = step(self._ctx, route, begun)
+            except LedgerDamaged as error:
+                log.error("the back-fill of %s waits: %s", route, error)
+                continue
             summary.back_filled += portion.sent
             summary.more |= portion.more
         self._progress.note()

@@ -16,13 +16,13 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import lag_of, live_cursors
+from milepost.engine.events.records import parked_items
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
 from milepost.lambdas.start import LambdaContext, Opened, called, deliver, forget, log, opened
 from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
 from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ports.documents import PARKED, Parked, read_all
 from milepost.ports.feed import Count
 
 RESERVE_MS = 30_000
@@ -187,7 +187,7 @@ def report_waiting(prefix: str, ctx: Context, held_ms: int) -> None:
     with an event that a subscriber refuses; and for how long rows of a lane have been held because of a pause or an open breaker."""
     newest, cursors = ctx.ledger.last_seq(), live_cursors(ctx)
     ages = [lag_of(ctx, cursor, newest).age_ms(ctx.clock.now()) for cursor in cursors.values()]
-    parked = [one for one in read_all(ctx.ledger, PARKED, Parked).values() if one.subscriber in cursors]
+    parked = [one for one in parked_items(ctx) if one.subscriber in cursors]
     metrics = EphemeralMetrics(namespace=NAMESPACE)
     metrics.add_dimension("Prefix", prefix)
     metrics.add_metric("SubscriberLag", MetricUnit.Seconds, max(ages, default=0) // 1000)

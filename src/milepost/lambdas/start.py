@@ -103,8 +103,16 @@ class Opened:
         next_runs = {role: now + round(intervals[role] * 1000) for role in roles if role in intervals}
         last_runs = dict.fromkeys(roles, now)
         process = Process(
-            call.function_name, self.holder, os.getpid(), self._started_at, now, last_runs, clock=clock, next_runs=next_runs
-        )  # fmt: skip
+            call.function_name,
+            self.holder,
+            os.getpid(),
+            self._started_at,
+            now,
+            last_runs,
+            clock=clock,
+            next_runs=next_runs,
+            known_format=self.ledger.known_format,
+        )
         self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(process))
         self._beaten_at[call.function_name] = now
 

@@ -5,6 +5,9 @@ Holds, limits and breakers are named by the scope that they apply to (see `core.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -14,6 +17,7 @@ from milepost.core.errors import RESTORE, LedgerDamaged
 from milepost.ports.clock import ClockState
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT, FORGET, PROGRESS = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
@@ -25,9 +29,26 @@ PARKED_CHANGE = "parked-change"
 """By subscriber: its version is a number that rises when parked items of the subscriber change."""
 
 
+ACT_OF_ROUTE = ":"
+"""In the id of an act of a program: what stands between its route and the rest."""
+
+
 class Document(Struct, frozen=True):
     value: Any
+    """A `DamagedValue` where what is stored is no JSON."""
     version: int
+
+
+class DamagedValue:
+    """In place of a stored value that cannot be read. Whoever lists documents sees that there is one; using the value raises LedgerDamaged."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __getitem__(self, name: object) -> Any:
+        raise LedgerDamaged(self.why)
+
+    __contains__ = get = items = keys = __getitem__
 
 
 class RouteVersion(Struct, frozen=True):
@@ -126,6 +147,8 @@ class Process(Struct, frozen=True):
     """When each of its roles is to run next, as the last turn of its service has said."""
     clock: ClockState | None = None
     """What it knows about its clock."""
+    known_format: int = 1
+    """The newest format of tables that it knows. Versions before the formats do not write it; on ledgers without formats it says nothing."""
 
 
 MOVER = "the move"
@@ -289,6 +312,8 @@ class Session(Struct, frozen=True):
 
 def read_as(kind: type[T], value: Any) -> T:
     """A document's value as its type; LedgerDamaged if it is no such value."""
+    if isinstance(value, DamagedValue):
+        raise LedgerDamaged(value.why)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -303,6 +328,41 @@ def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, 
 def read_all_versioned(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, tuple[T, int]]:
     """As `read_all`, each with the version for `expect` of a conditional write."""
     return {name: (read_as(form, document.value), document.version) for name, document in documents.read(kind).items()}
+
+
+def read_each(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:
+    """As `read_all`, without damaged documents: for loops in which one document must not stop the others."""
+    return {name: value for name, (value, _) in read_each_versioned(documents, kind, form).items()}
+
+
+def read_each_versioned(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, tuple[T, int]]:
+    """As `read_each`, each with the version for `expect` of a conditional write."""
+    sound, damaged = sort_out(documents.read(kind), kind, form)
+    log_damage(damaged)
+    return sound
+
+
+def sort_out(found: Mapping[str, Document], kind: str, form: type[T]) -> tuple[dict[str, tuple[T, int]], dict[str, str]]:
+    """The documents of a kind that can be read, each with its version; and why the others cannot. Both by name."""
+    sound: dict[str, tuple[T, int]] = {}
+    damaged: dict[str, str] = {}
+    for name, document in found.items():
+        try:
+            sound[name] = read_as(form, document.value), document.version
+        except LedgerDamaged as error:
+            damaged[name] = f"{kind} {name!r}: {error}"
+    return sound, damaged
+
+
+def log_damage(damaged: Mapping[str, str]) -> None:
+    """Log each damaged document once in the life of this process; `milepost doctor` names them whenever it runs."""
+    for why in damaged.values():
+        _log_once(why)
+
+
+@lru_cache(maxsize=1000)
+def _log_once(why: str) -> None:
+    log.error("a damaged document is left out: %s", why)
 
 
 def read_versioned(documents: LedgerDocuments, kind: str, name: str, form: type[T]) -> tuple[T | None, int]:

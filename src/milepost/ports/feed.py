@@ -89,7 +89,7 @@ class LedgerFeed(Protocol):
 
     def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount] | None:
         """Exact numbers of a route's items by lane, as of `now`: of those that have not ended, or, with `lists`, of all that these lists
-        brought. None: the ledger cannot count them without reading their rows. Quarantined rows are not counted."""
+        brought. None: the ledger lacks "lane counts". Quarantined rows are not counted."""
 
     def entered_by(self, route: str, stage: str, until: int) -> int | None:
         """Exact number of the items that have not ended and have been at this stage since `until` or longer. None: as above."""

@@ -23,6 +23,7 @@ MISSING_CAPABILITIES = {
     "one step": "It cannot settle and claim in one write: each claim is a separate write.",
     "take over": "It cannot be the target of a move from another ledger.",
     "backup": "It cannot be backed up into a file. On AWS, point-in-time recovery of its tables and versioning of its bucket do that.",
+    "lane counts": "It cannot count items by lane, by list or by their time at a stage without reading every row: such figures are left out.",
     "exact counts": "Its counters follow changes with a short delay: they are for display, and no decision uses them.",
 }
 """Capabilities that a ledger may lack, and what that means for people."""
@@ -52,3 +53,5 @@ class Ledger(LedgerItems, LedgerFeed, LedgerDocuments, LedgerRetention, LedgerPr
     url: str
     missing_capabilities: frozenset[str]
     """Capabilities that this ledger lacks, of `MISSING_CAPABILITIES`."""
+    known_format: int
+    """The newest format of tables that this version knows, if an operator raises it; else 0."""

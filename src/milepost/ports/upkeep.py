@@ -32,6 +32,23 @@ class ScanCost(Struct, frozen=True):
     """None: the prices of the ledger's region are not known."""
 
 
+class FutureCount(Struct, frozen=True):
+    """The items of a route that are not completed and are dated in the future, as of a time."""
+
+    n: int
+    as_of: int
+
+
+class TablesFormat(Struct, frozen=True):
+    """The format of the ledger's tables. `old_documents`: so many documents have the form of an earlier one than the newest; they are
+    read all the same."""
+
+    number: int
+    known: int
+    """The newest format that this version of Milepost knows."""
+    old_documents: int = 0
+
+
 class BackupReport(Struct, frozen=True):
     """Contents of a backup. `last_seq` is the place of its last history line."""
 
@@ -86,6 +103,17 @@ class LedgerUpkeep(Protocol):
     ) -> TransferResult:
         """Write the record of another ledger: lines byte for byte and in this order, rows with their content, and seals. Lines come before
         the rows that they belong to. A repeat changes nothing. Items that wait for a worker are due at once."""
+
+    def counted_future(self, route: str) -> FutureCount | None:
+        """The items dated in the future by the ledger's own last count, where no search finds them cheaply (`work_queues`); None: it has not
+        counted them yet."""
+
+    def format(self) -> TablesFormat | None:
+        """The format of the tables, which an operator raises; None: the ledger brings its form up to date by itself when it is opened."""
+
+    def raise_format(self) -> int:
+        """Raise the format to the newest one, and give documents of earlier ones its form; returns how many. A repeat continues. Processes may
+        be at work, but none that does not know the newest format."""
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
         """Copy the ledger as of now, with its blobs, to a file, while other processes write; a ledger may lack "backup"."""

@@ -7,8 +7,10 @@ import json
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,15 @@ def test_an_outage_is_begun_shown_and_ended(shell: Shell, partner: Partner) -> N
     assert shell.signed("notifications", "pause", "crm").out == "crm is paused.\n"
     wrong = shell.signed("notifications", "outage", "shop", "--until", "2h")
     assert (wrong.code, "there is no destination 'shop'; known are crm" in wrong.err) == (2, True)
+
+
+def test_a_damaged_record_of_an_outage_hides_no_other_destination(shell: Shell) -> None:
+    shell.signed("notifications", "outage", "crm", "--until", "2h")
+    shell.signed("notifications", "resume", "crm")
+    with closing(sqlite3.connect(next(shell.folder.glob("*.db")), isolation_level=None)) as connection:
+        changed = connection.execute("UPDATE document SET value = '{}' WHERE kind = 'application' AND name LIKE '%outage/crm'").rowcount
+    assert changed == 1
+    assert [view["name"] for view in run(shell, "destinations")["destinations"]] == ["crm"]
 
 
 def test_a_pause_stays_and_an_outage_gives_way_to_it(shell: Shell, partner: Partner) -> None:

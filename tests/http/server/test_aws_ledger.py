@@ -103,7 +103,10 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/api/v1/quarantine": {"/api/v1/quarantine": ["what is this?", '"kind":"message"']},
     "/api/v1/processes": {"/api/v1/processes": ['"stopped":true', "relay-office"]},
     "/api/v1/doctor": {
-        "/api/v1/doctor": ['"lacks":["backup","change counter","exact counts","fair lanes","one step","proof of death"]', "in quarantine"]
+        "/api/v1/doctor": [
+            '"lacks":["backup","change counter","exact counts","fair lanes","lane counts","one step","proof of death"]',
+            "in quarantine",
+        ]
     },
 }
 """By endpoint: addresses, and what their answers must hold."""
@@ -157,14 +160,20 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene:
     monkeypatch.setattr("milepost.engine.views.caches.KEEP_S", 600.0)
     counted.of("/")
     overview, live = counted.of("/"), counted.of("/system", **{"x-live": "1"})
-    assert (overview.total(), live.total()) == (14, 6)
+    assert (overview.total(), live.total()) == (16, 8)
     # The one that is no query is for the pace of the stages.
     assert {asked for asked in overview if not asked.startswith("query")} == {"get_item"}
     twice = {asked: n for asked, n in overview.items() if n > 1}
     # The routes that are counted are looked up for counts and for causes; what a filter would cost is told from the counts.
     assert twice == {"query counted": 2, "query count#parcels": 2}
-    assert counted.of("/items/parcels").total() == 7
-    assert counted.of("/items/parcels/offered") == {"batch_get_item": 2, "query": 1, "query hold": 1}
+    assert counted.of("/items/parcels").total() == 9
+    assert counted.of("/items/parcels/offered") == {
+        "batch_get_item": 2,
+        "query": 1,
+        "query hold": 1,
+        "query hold#parcels": 1,
+        "query hold#heads": 1,
+    }
     for address in ("/events", "/acts", "/lists", "/system"):
         assert {
             asked: n for asked, n in counted.of(address).items() if n > 1 and asked.startswith("query") and "journal" not in asked

@@ -102,6 +102,25 @@ def test_parameters_are_checked_by_boto3_itself(model: AwsModel) -> None:
         db.get_item(TableName="none", Key=KEY)
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id = :empty",
+        "id = :x AND #at = :empty",
+        "id = :x AND #at < :empty",
+        "id = :x AND #at >= :empty",
+        "id = :x AND #at BETWEEN :empty AND :x",
+        "id = :x AND begins_with(#at, :empty)",
+    ],
+)
+def test_an_empty_text_in_a_key_condition_is_refused(model: AwsModel, condition: str) -> None:
+    db = make_table(model.client, "rows")
+    names = {"ExpressionAttributeNames": {"#at": "at"}} if "#at" in condition else {}
+    values = {":empty": {"S": ""}, **({":x": {"S": "x"}} if ":x" in condition else {})}
+    with pytest.raises(ClientError, match=r"ValidationException.* cannot contain an empty string value\. Key: (id|at)"):
+        db.query(TableName="rows", KeyConditionExpression=condition, ExpressionAttributeValues=values, **names)
+
+
 def test_what_was_read_is_nobody_elses(model: AwsModel) -> None:
     db = make_table(model.client, "rows")
     put = row(m={"M": {"a": {"L": []}}})

@@ -6,23 +6,32 @@ shown nowhere within one of its turns (five seconds).
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import NO_LIMIT, Controls, Hold, Limit, scope
-from milepost.core.errors import UsageError
+from milepost.core.errors import LedgerDamaged, UsageError
 from milepost.core.routes.mistakes import check_count
 from milepost.core.status import Status
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.views.lanes import WaitingCount, in_route, pause_view
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_all_versioned, read_versioned
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as, read_each_versioned
 from milepost.ports.items import Query
+
+T = TypeVar("T")
 
 DRAIN_AHEAD_MS = 1_000
 """A drain that an operator starts also covers the items that the operator then sends there, such as by a bulk act."""
+
+
+DAMAGED_HOLD = Hold(0, "unknown", "the record of this pause is damaged")
+"""In place of a pause that cannot be read: it is in force, and an operator can end it."""
+DAMAGED_BREAKER = BreakerRecord(opened_at=0)
 
 
 class Paused(Struct, frozen=True):
@@ -100,14 +109,14 @@ def pause(
         raise UsageError(f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'")
     hold = Hold(now, by, reason, ends_at, drain)
     while True:
-        present, version = read_versioned(ctx.ledger, HOLD, name, Hold)
+        present, version = _read_control(ctx, HOLD, name, Hold, DAMAGED_HOLD)
         endless = until is None and drain is None
         if present is not None and ((own and present.by != by) or ((endless or endless_stays) and present.until is None)):
             return present
         if present is not None and drain is None:
             hold = replace(hold, drain=present.drain)  # an operator who resumes it expects the pace that was set
         if ctx.ledger.write(HOLD, name, hold, expect=version):
-            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": hold.drain})
+            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": hold.drain}, by_program=own)
             return hold
 
 
@@ -126,7 +135,7 @@ def resume(
     `own`: a program resumes by itself; another operator's pause stays, and no application is called before it."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     while True:
-        hold, version = read_versioned(ctx.ledger, HOLD, name, Hold)
+        hold, version = _read_control(ctx, HOLD, name, Hold, DAMAGED_HOLD)
         if hold is None or (own and hold.by != by):
             return False
         if not own:
@@ -137,7 +146,7 @@ def resume(
             # Before the pause ends: a worker that claims right after it must find the pace.
             begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
         if ctx.ledger.write(HOLD, name, None, expect=version):
-            record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
+            record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain}, by_program=own)
             return True
 
 
@@ -171,7 +180,7 @@ def limit(
         rate_per_second(rate, "rate")
     check_count(concurrency, "concurrency")
     while True:
-        present, version = read_versioned(ctx.ledger, LIMIT, name, Limit)
+        present, version = _read_control(ctx, LIMIT, name, Limit, NO_LIMIT)
         old = present or NO_LIMIT
         new = None if clear else replace(old, concurrency=concurrency or old.concurrency, by=by, reason=reason, at=ctx.clock.now())
         if new is not None and rate is not None:
@@ -190,7 +199,7 @@ def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None
     for name in sorted(ctx.ledger.read(BREAKER)):
         wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
         while wanted:
-            breaker, version = read_versioned(ctx.ledger, BREAKER, name, BreakerRecord)
+            breaker, version = _read_control(ctx, BREAKER, name, BreakerRecord, DAMAGED_BREAKER)
             if breaker is None or breaker.closed:
                 break
             if ctx.ledger.write(BREAKER, name, None, expect=version):
@@ -227,7 +236,7 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
     if not ahead_ms and not _backlog(ctx, name, now):
         return
     while True:
-        limit, version = read_versioned(ctx.ledger, LIMIT, name, Limit)
+        limit, version = _read_control(ctx, LIMIT, name, Limit, NO_LIMIT)
         old = limit or NO_LIMIT
         normal = replace(old, rate=old.normal_rate) if old.drains is not None else old
         present = Controls((), {name: normal}, {}).rate(route, ctx.plan(route).by_name[stage], lane)
@@ -241,7 +250,7 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
 def end_pauses(ctx: Context) -> int:
     """End the pauses whose time has come, and the limits of backlogs that are drained; returns how many of both."""
     now, ended = ctx.clock.now(), 0
-    for name, (hold, version) in read_all_versioned(ctx.ledger, HOLD, Hold).items():
+    for name, (hold, version) in read_each_versioned(ctx.ledger, HOLD, Hold).items():
         if hold.until is None or now < hold.until:
             continue
         if hold.drain is not None and _known(ctx, name):
@@ -257,7 +266,7 @@ def end_pauses(ctx: Context) -> int:
 
 def _end_drains(ctx: Context) -> int:
     ended = 0
-    for name, (limit, version) in read_all_versioned(ctx.ledger, LIMIT, Limit).items():
+    for name, (limit, version) in read_each_versioned(ctx.ledger, LIMIT, Limit).items():
         if limit.drains is None or (_known(ctx, name) and _backlog(ctx, name, limit.drains)):
             continue
         normal = replace(limit, rate=limit.normal_rate, drains=None, normal_rate=None)
@@ -275,6 +284,17 @@ def _backlog(ctx: Context, name: str, since: int) -> bool:
     fresh = replace(waiting, statuses=frozenset({Status.PENDING, Status.QUEUED}), entered_before=since + 1)
     again = replace(waiting, statuses=frozenset({Status.RETRY_SCHEDULED, Status.WAITING}), due_before=since)
     return any(ctx.ledger.find(query).items for query in (fresh, again))
+
+
+def _read_control(ctx: Context, kind: str, name: str, form: type[T], damaged: T) -> tuple[T | None, int]:
+    """A control with the version of its document; `damaged` in place of one that cannot be read, so that an operator can set it anew."""
+    document = ctx.ledger.read_one(kind, name)
+    if document is None:
+        return None, 0
+    try:
+        return read_as(form, document.value), document.version
+    except LedgerDamaged:
+        return damaged, document.version
 
 
 def _known(ctx: Context, name: str) -> bool:

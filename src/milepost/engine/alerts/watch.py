@@ -29,7 +29,7 @@ from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import all_delivered
 from milepost.engine.events.deliver import POLL, EventRelay
-from milepost.ports.documents import ALERT, HOLD, read_all, read_all_versioned, read_versioned
+from milepost.ports.documents import ALERT, HOLD, read_each, read_each_versioned, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.subscriber import Subscriber
 
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 def stored_alerts(ctx: Context, rule: str | None = None) -> dict[str, tuple[AlertRecord, int]]:
     """The records of alerts, each with its version, by the names of their documents; of one rule, if it is given."""
     prefix = "" if rule is None else f"{rule}/"
-    found = read_all_versioned(ctx.ledger, ALERT, AlertRecord)
+    found = read_each_versioned(ctx.ledger, ALERT, AlertRecord)
     return {name: stored for name, stored in sorted(found.items()) if name.startswith(prefix)}
 
 
@@ -153,7 +153,7 @@ class AlertWatch:
                 route, stage, lane = name.split("/", 2)
                 yield Trouble("breaker", route, stage, lane, one.opened_at or now, one.error)
         if rule.pauses_by:
-            for name, hold in read_all(ctx.ledger, HOLD, Hold).items():
+            for name, hold in read_each(ctx.ledger, HOLD, Hold).items():
                 route, stage, lane = (*name.split("/", 2), "", "")[:3]
                 if hold.by in rule.pauses_by and rule.covers(route) and (hold.until is None or now < hold.until):
                     yield Trouble("pause", route, stage, lane, hold.at, hold.reason)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
-from milepost.engine.events.parked_events import NEVER, note_change, parked_for
-from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_all, read_versioned
+from milepost.engine.events.parked_events import note_change, parked_for
+from milepost.engine.events.records import NEVER, cursor_records, parked_items, parked_records
+from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_versioned
 from milepost.ports.retention import DeliveredLines
 
 SILENT_MS = 30 * 86_400_000
@@ -109,15 +110,15 @@ def lag_of(ctx: Context, cursor: Cursor, newest: int) -> SubscriberLag:
 
 def parked_page(ctx: Context, name: str, after: str | None, limit: int, sees: Callable[[str], bool] | None = None) -> ParkedPage:
     """A page of the parked items of one subscriber."""
-    parked_items = _parked_by_subscriber(ctx, sees).get(name, [])
-    later = [parked for parked in parked_items if after is None or _place(parked) > after]
+    of_subscriber = _parked_by_subscriber(ctx, sees).get(name, [])
+    later = [parked for parked in of_subscriber if after is None or _place(parked) > after]
     page = nsmallest(limit, later, key=_place)
-    return ParkedPage([_parked_view(parked) for parked in page], len(parked_items), _place(page[-1]) if len(page) < len(later) else None)
+    return ParkedPage([_parked_view(parked) for parked in page], len(of_subscriber), _place(page[-1]) if len(page) < len(later) else None)
 
 
 def _parked_by_subscriber(ctx: Context, sees: Callable[[str], bool] | None) -> dict[str, list[Parked]]:
     by_name: dict[str, list[Parked]] = {}
-    for parked in read_all(ctx.ledger, PARKED, Parked).values():
+    for parked in parked_items(ctx):
         if sees is None or sees(parked.route):
             by_name.setdefault(parked.subscriber, []).append(parked)
     return by_name
@@ -149,8 +150,7 @@ def delivered(ctx: Context) -> DeliveredLines:
     # Read the cursors first: an event is parked before the cursor passes it, so a passed but undelivered event is found as parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
-    parked_items = read_all(ctx.ledger, PARKED, Parked).values()
-    return DeliveredLines(lowest, frozenset((one.route, one.key) for one in parked_items if one.subscriber in cursors))
+    return DeliveredLines(lowest, frozenset((one.route, one.key) for one in parked_items(ctx) if one.subscriber in cursors))
 
 
 def silent(ctx: Context) -> list[str]:
@@ -174,7 +174,7 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
         gone = replace(cursor, removed=True, lease="", until=0, failures=0, retry_at=0, error="", refused=0, refusal="")
         if ctx.ledger.write(CURSOR, name, gone, expect=version):
             break
-    for parked_name, parked in read_all(ctx.ledger, PARKED, Parked).items():
+    for parked_name, (parked, _) in parked_records(ctx).items():
         if parked.subscriber == name:
             ctx.ledger.write(PARKED, parked_name, None)
     note_change(ctx, name)
@@ -184,7 +184,7 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
 
 def all_delivered(ctx: Context, subscribers: Iterable[str], horizon: int) -> bool:
     """Whether each subscriber has received all events, except those that are retried only after `horizon`."""
-    cursors = read_all(ctx.ledger, CURSOR, Cursor)
+    cursors = {name: cursor for name, (cursor, _) in cursor_records(ctx).items()}
     last = ctx.ledger.last_seq()
     for name in subscribers:
         cursor = cursors.get(name)
@@ -198,4 +198,4 @@ def all_delivered(ctx: Context, subscribers: Iterable[str], horizon: int) -> boo
 
 def live_cursors(ctx: Context) -> dict[str, Cursor]:
     """Cursors of all active subscribers, by name."""
-    return {name: cursor for name, cursor in read_all(ctx.ledger, CURSOR, Cursor).items() if not cursor.removed}
+    return {name: cursor for name, (cursor, _) in cursor_records(ctx).items() if not cursor.removed}

@@ -5,18 +5,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from milepost.core.clocks import still_ahead
-from milepost.core.errors import EventRefused, LedgerReadOnly, UsageError
+from milepost.core.errors import EventRefused, LedgerDamaged, LedgerReadOnly, UsageError
 from milepost.core.routes.backoff import Backoff
 from milepost.core.values.redaction import redacted_text
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.events.feed import FeedEvent, Ref, feed_events
-from milepost.ports.documents import CURSOR, PARKED, PARKED_CHANGE, Cursor, Parked, read_all_versioned, read_versioned
+from milepost.engine.events.records import NEVER, cursor_records, parked_records
+from milepost.ports.documents import CURSOR, PARKED, PARKED_CHANGE, Cursor, Parked, read_versioned
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
 LONGEST_RETRY_MS = 3_600_000
-NEVER = 0
-"""`retry_at` of an event that is not retried until an operator releases it."""
 
 
 ParkedItems = dict[Ref, tuple[Parked, int]]
@@ -25,7 +24,7 @@ ParkedItems = dict[Ref, tuple[Parked, int]]
 
 def parked_for(ctx: Context, subscriber: str) -> ParkedItems:
     """Items parked for one subscriber."""
-    found = read_all_versioned(ctx.ledger, PARKED, Parked).values()
+    found = parked_records(ctx).values()
     return {(parked.route, parked.key): (parked, version) for parked, version in found if parked.subscriber == subscriber}
 
 
@@ -36,7 +35,11 @@ def is_due(parked: Parked, now: int) -> bool:
 
 def parked_one(ctx: Context, subscriber: str, ref: Ref) -> tuple[Parked, int] | None:
     """One parked item, with the version of its document; None: it is not parked."""
-    parked, version = read_versioned(ctx.ledger, PARKED, f"{subscriber}/{ref[0]}/{ref[1]}", Parked)
+    name = f"{subscriber}/{ref[0]}/{ref[1]}"
+    try:
+        parked, version = read_versioned(ctx.ledger, PARKED, name, Parked)
+    except LedgerDamaged:
+        return parked_records(ctx).get(name)
     return None if parked is None else (parked, version)
 
 
@@ -134,7 +137,7 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
 
 def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
     """The cursor of a subscriber and its version; UsageError that lists the subscribers if it is unknown."""
-    cursors = read_all_versioned(ctx.ledger, CURSOR, Cursor)
+    cursors = cursor_records(ctx)
     found = cursors.get(subscriber)
     if found is None or found[0].removed:
         known = ", ".join(sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed))

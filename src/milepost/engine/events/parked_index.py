@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from milepost.core.clocks import still_ahead
 from milepost.engine.context import Context
 from milepost.engine.events.feed import FeedEvent, Ref
-from milepost.engine.events.parked_events import LONGEST_RETRY_MS, NEVER, change_number, note_change, parked_for
+from milepost.engine.events.parked_events import LONGEST_RETRY_MS, change_number, note_change, parked_for
+from milepost.engine.events.records import NEVER
 from milepost.ports.documents import Parked
 
 READ_AGAIN_MS = 600_000

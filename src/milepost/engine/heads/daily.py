@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from milepost.core.decide import accept
+from milepost.core.errors import LedgerDamaged
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
@@ -139,8 +140,11 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
 
 def _so_far(begun: Document | None, after: int, day: str, before: int) -> Sum:
     """The unfinished sum that starts where the last head ends, or a new one."""
-    if begun is not None and (found := read_as(Sum, begun.value)).after == after:
-        return found
+    try:
+        if begun is not None and (found := read_as(Sum, begun.value)).after == after:
+            return found
+    except LedgerDamaged as error:
+        log.error("the daily head is begun anew: %s", error)
     return Sum(day, before, after, after)
 
 

@@ -21,9 +21,11 @@ from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import lag_of, live_cursors, silent
 from milepost.engine.events.follow_ups import PREFIX as FOLLOW_UP
+from milepost.engine.events.records import parked_items
 from milepost.engine.evidence import scrub
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.health.clock_checks import clocks, future_rows
+from milepost.engine.health.document_checks import damaged_documents, tables_format
 from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
 from milepost.engine.presence import HEARD_MS, RoleRun
@@ -34,7 +36,7 @@ from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain
 from milepost.engine.views.lanes import resume_command
 from milepost.engine.views.overdue_counts import OverdueCount, probed
 from milepost.engine.views.snapshot import Snapshot
-from milepost.ports.documents import BACK_FILL, PARKED, ROUTE, BackFill, Parked, RouteVersion, read_all
+from milepost.ports.documents import BACK_FILL, ROUTE, BackFill, Parked, RouteVersion, read_each
 from milepost.ports.items import Query
 
 ROLES = ("worker", "resender")
@@ -115,7 +117,7 @@ def _room(free: int | None) -> Iterator[CheckResult]:
 
 def _routes(run: CheckRun) -> Iterator[CheckResult]:
     """Whether each route file agrees with the version in the ledger."""
-    for name, version in sorted(read_all(run.ctx.ledger, ROUTE, RouteVersion).items()):
+    for name, version in sorted(read_each(run.ctx.ledger, ROUTE, RouteVersion).items()):
         stages = " → ".join(pair[0] for pair in version.shape)
         plan = run.ctx.plans.get(name)
         if version.moves:
@@ -137,7 +139,7 @@ def _versions(run: CheckRun) -> Iterator[CheckResult]:
 
 def _back_fills(run: CheckRun) -> Iterator[CheckResult]:
     """Unfinished back-fills: completed items that are being sent to an added stage, or that wait because something hinders it."""
-    for route, back_fill in sorted(read_all(run.ctx.ledger, BACK_FILL, BackFill).items()):
+    for route, back_fill in sorted(read_each(run.ctx.ledger, BACK_FILL, BackFill).items()):
         if back_fill.finished_at is not None:
             continue
         what = f"{counted(left(back_fill), 'completed item')} of {route} still to be {sent(back_fill)} {back_fill.stage}"
@@ -334,7 +336,7 @@ def _any_aside(ctx: Context) -> bool | None:
 def _gone_stages(run: CheckRun) -> Iterator[CheckResult]:
     """Items at stages that neither the route file nor the ledger's version of the route has."""
     ctx = run.ctx
-    shapes = {name: {pair[0] for pair in version.shape} for name, version in read_all(ctx.ledger, ROUTE, RouteVersion).items()}
+    shapes = {name: {pair[0] for pair in version.shape} for name, version in read_each(ctx.ledger, ROUTE, RouteVersion).items()}
     sums: Counter[tuple[str, str]] = Counter()
     for count in ctx.ledger.counts():
         plan = ctx.plans.get(count.route)
@@ -430,7 +432,7 @@ def _stages(ctx: Context) -> list[tuple[str, str, str]]:
     """Route, name and kind of all stages that the ledger has."""
     return [
         (route, stage, kind)
-        for route, version in sorted(read_all(ctx.ledger, ROUTE, RouteVersion).items())
+        for route, version in sorted(read_each(ctx.ledger, ROUTE, RouteVersion).items())
         for stage, kind in version.shape
     ]
 
@@ -526,13 +528,13 @@ def _heads(run: CheckRun) -> Iterator[CheckResult]:
 def _parked(run: CheckRun) -> Iterator[CheckResult]:
     """Events that a subscriber refuses: one finding for each subscriber, with examples."""
     by_subscriber: dict[str, list[Parked]] = {}
-    for parked in read_all(run.ctx.ledger, PARKED, Parked).values():
+    for parked in parked_items(run.ctx):
         if run.sees(parked.route):
             by_subscriber.setdefault(parked.subscriber, []).append(parked)
     total = sum(map(len, by_subscriber.values()))
     headline = f"Events of {counted(total, 'item')} wait: a subscriber refuses them."
-    for name, parked_items in sorted(by_subscriber.items()):
-        yield _warn("parked", *_parked_at(run, name, parked_items), headline=headline, page="/events")
+    for name, refused in sorted(by_subscriber.items()):
+        yield _warn("parked", *_parked_at(run, name, refused), headline=headline, page="/events")
         headline = ""
 
 
@@ -603,6 +605,8 @@ def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
 CHECKS: tuple[Check, ...] = (
     Check("ledger", _ledger, (DOCTOR,)),
     Check("routes", _routes, (DOCTOR,)),
+    Check("tables", tables_format, (DOCTOR,)),
+    Check("documents", damaged_documents, (DOCTOR,)),
     Check("versions", _versions, (READY,)),
     Check("back-fills", _back_fills, (DOCTOR,)),
     Check("processes", _processes, (DOCTOR,)),

@@ -8,6 +8,7 @@ from functools import partial
 from milepost.core.clocks import CORRECTED_MS, FOLLOWED_MS
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import short_span
+from milepost.engine.act_log import all_acts
 from milepost.engine.context import Context
 from milepost.engine.health.findings import OK, WARN, CheckResult, CheckRun, Finding
 from milepost.engine.views.items import SIGNED, counted, route_names
@@ -50,6 +51,9 @@ def future_rows(run: CheckRun) -> Iterator[CheckResult]:
     for route in route_names(run.ctx):
         if not run.sees(route):
             continue
+        if run.ctx.ledger.work_queues:
+            yield _counted_future(run, route)
+            continue
         n, more = run.once(future_rows_key(route), partial(count_future, run.ctx, route, run.now))
         if n:
             many = future_text(route, n, more)
@@ -67,11 +71,33 @@ def future_text(route: str, n: int, more: bool) -> str:
     return f"{'at least ' if more else ''}{counted(n, 'item')} of {route} {'is' if n == 1 else 'are'} dated in the future"
 
 
+def _counted_future(run: CheckRun, route: str) -> CheckResult:
+    """By the daily count of the ledger: a search would read every row."""
+    counted_rows = run.once(("counted future", route), partial(run.ctx.ledger.counted_future, route))
+    if counted_rows is None:
+        what = f"it is not known whether items of {route} are dated in the future: the daily repair has not counted them yet"
+        return CheckResult(Finding(OK, "clock", what))
+    as_of = f"as of {run.watch.when(counted_rows.as_of)}, when the daily repair began to count"
+    if not counted_rows.n:
+        return CheckResult(Finding(OK, "clock", f"no item of {route} is dated in the future, {as_of}"))
+    redated_at = run.once(("redated", route), partial(_redated_at, run.ctx, route))
+    many = f"{counted(counted_rows.n, 'item')} of {route} {'was' if counted_rows.n == 1 else 'were'} dated in the future"
+    if redated_at is not None and redated_at >= counted_rows.as_of:
+        what = f"{many}, {as_of}; they were redated at {run.watch.when(redated_at)}, and the next repair counts again"
+        return CheckResult(Finding(OK, "clock", what))
+    what = f"{many}, {as_of}: a clock was ahead when they were written; what is due for them comes too late, and bulk acts leave them out"
+    cure = f"milepost redate {route} {SIGNED} dates them as of now"
+    return _warn("clock", what, cure, headline=f"{many[0].upper()}{many[1:]}.")
+
+
+def _redated_at(ctx: Context, route: str) -> int | None:
+    """When the rows of the route were redated last, by an act that has finished."""
+    return max((act.finished_at for act in all_acts(ctx, route, "redate") if act.finished_at is not None), default=None)
+
+
 def count_future(ctx: Context, route: str, now: int) -> tuple[int, bool]:
     """The number of live and failed items dated in the future, and whether there are more."""
     n, more = 0, False
-    if ctx.ledger.work_queues:
-        return 0, False  # without an index by date, every row would be read
     for statuses in SHOWN_STATUSES:
         page = ctx.ledger.find(Query(route=route, statuses=statuses, dated_from=now + FOLLOWED_MS + 1, limit=SAMPLE))
         n += len(page.items)

@@ -15,7 +15,7 @@ from milepost.engine.presence import RoleRun, last_runs
 from milepost.engine.views.items import live_processes
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import HOLD, Process, read_all
+from milepost.ports.documents import HOLD, Process, read_each
 
 OK, WARN, BAD = "ok", "warn", "bad"
 DOCTOR, READY, OVERVIEW = "doctor", "ready", "overview"
@@ -92,7 +92,7 @@ class CheckRun:
 
     @cached_property
     def holds(self) -> dict[str, Hold]:
-        return read_all(self.ctx.ledger, HOLD, Hold)
+        return read_each(self.ctx.ledger, HOLD, Hold)
 
     @cached_property
     def alive(self) -> list[Process]:

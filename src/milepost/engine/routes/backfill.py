@@ -32,7 +32,7 @@ from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import ACT, BACK_FILL, HOLD, ROUTE, Act, BackFill, Document, RouteVersion, read_all, read_as, read_versioned
+from milepost.ports.documents import ACT, BACK_FILL, HOLD, ROUTE, Act, BackFill, Document, RouteVersion, read_as, read_each, read_versioned
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -246,7 +246,7 @@ def can_continue(ctx: Context, route: str, back_fill: BackFill) -> bool:
 
 def back_fill_waits(ctx: Context) -> bool:
     """Whether a resender of this process can continue a back-fill."""
-    return any(can_continue(ctx, route, back_fill) for route, back_fill in read_all(ctx.ledger, BACK_FILL, BackFill).items())
+    return any(can_continue(ctx, route, back_fill) for route, back_fill in read_each(ctx.ledger, BACK_FILL, BackFill).items())
 
 
 def step(ctx: Context, route: str, document: Document) -> BackfillStep:

@@ -22,7 +22,7 @@ from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
 from milepost.engine.routes.backfill import Preview, back_fill_decision, begin, finished_before, preview, refuse_second, rename, view
 from milepost.engine.views.items import SIGNED, counted
-from milepost.ports.documents import ROUTE, RouteVersion, read_all, read_all_versioned, read_versioned
+from milepost.ports.documents import ROUTE, RouteVersion, read_all_versioned, read_versioned, sort_out
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -123,8 +123,8 @@ def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDi
 
 def outdated(ctx: Context) -> list[str]:
     """Routes of which the ledger has another version than this process, which therefore stands by."""
-    stored = read_all(ctx.ledger, ROUTE, RouteVersion)
-    return [name for name, plan in ctx.plans.items() if name in stored and stored[name].version != plan.version]
+    stored, damaged = sort_out(ctx.ledger.read(ROUTE), ROUTE, RouteVersion)
+    return [name for name, plan in ctx.plans.items() if name in damaged or (name in stored and stored[name][0].version != plan.version)]
 
 
 def route_view(ctx: Context, name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from milepost.core.errors import LedgerError
+from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.routes.plan import Plan
 from milepost.engine.act_log import signed
 from milepost.engine.alerts.record import AlertRecord
@@ -27,7 +27,7 @@ from milepost.engine.transfer.verify import Progress, TransferDifference, compar
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
 from milepost.ports import documents as kinds
-from milepost.ports.documents import MOVER, Cursor, Document, ListRecord, Moving, Parked, read_all, read_as
+from milepost.ports.documents import MOVER, Cursor, DamagedValue, Document, ListRecord, Moving, Parked, read_all, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query
 
@@ -270,6 +270,8 @@ class DocumentTransfer:
         """Kind, name and document of those that move."""
         for kind in CARRIED:
             for name, document in self._source.ledger.read(kind).items():
+                if isinstance(document.value, DamagedValue):
+                    raise LedgerDamaged(document.value.why)
                 if self._concerns(kind, name, document.value):
                     yield kind, name, document
 

@@ -13,7 +13,7 @@ from milepost.core.status import Status
 from milepost.core.values.durations import iso
 from milepost.engine.breakers import BreakerView, breaker_of, breaker_views
 from milepost.engine.context import Context
-from milepost.ports.documents import HOLD, read_all
+from milepost.ports.documents import HOLD, read_each
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class BlockedLanes:
     """The pauses and open breakers of a route, read once for a list of its items."""
 
     def __init__(self, ctx: Context, route: str) -> None:
-        self._pauses = read_all(ctx.ledger, HOLD, Hold)
+        self._pauses = read_each(ctx.ledger, HOLD, Hold)
         self._breakers = {breaker.scope: breaker for breaker in breaker_views(ctx, route)}
 
     def of(self, row: Row) -> Blocks:
@@ -83,7 +83,7 @@ def read_blocks(ctx: Context, row: Row) -> Blocks:
     if row.terminal:
         return UNBLOCKED
     breaker = breaker_of(ctx, row)
-    return blocks_of(row, read_all(ctx.ledger, HOLD, Hold), {} if breaker is None else {breaker.scope: breaker})
+    return blocks_of(row, read_each(ctx.ledger, HOLD, Hold), {} if breaker is None else {breaker.scope: breaker})
 
 
 def blocks_view(blocks: Blocks) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from milepost.engine.ledger_pages import query_pages
 from milepost.engine.left_counts import Once, left_counts
 from milepost.engine.views.blocks import UNBLOCKED, Blocks, blocks_view, read_blocks
 from milepost.engine.views.overdue_counts import overdue_counts
-from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_all, read_versioned
+from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_each, read_versioned
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, QueryPage, Refused
 
@@ -49,7 +49,7 @@ def stage_names(ctx: Context, route: str) -> list[str]:
 def route_names(ctx: Context) -> list[str]:
     """The configured routes, then those that only the ledger knows."""
     known = list(ctx.plans)
-    return known + sorted(name for name in ctx.ledger.read(ROUTE) if name not in ctx.plans)
+    return known + sorted(name for name in read_each(ctx.ledger, ROUTE, RouteVersion) if name not in ctx.plans)
 
 
 def own_route(ctx: Context, route: str) -> bool:
@@ -293,7 +293,7 @@ def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
 
 def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
     """The submitted lists, oldest first. One without `keys_blob` was interrupted or is in progress."""
-    records = (record for record in read_all(ctx.ledger, LIST, ListRecord).values() if route in (None, record.route))
+    records = (record for record in read_each(ctx.ledger, LIST, ListRecord).values() if route in (None, record.route))
     return sorted(records, key=lambda record: (record.at, record.id))
 
 
@@ -353,7 +353,7 @@ def live_processes(ctx: Context) -> list[Process]:
 
 def processes(ctx: Context) -> list[Process]:
     """All processes of the last week, the most recently seen first."""
-    return sorted(read_all(ctx.ledger, PROCESS, Process).values(), key=lambda process: -process.seen_at)
+    return sorted(read_each(ctx.ledger, PROCESS, Process).values(), key=lambda process: -process.seen_at)
 
 
 def counted(n: int, word: str) -> str:

@@ -19,7 +19,7 @@ from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.views.blocks import pauses_over
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import HOLD, LIMIT, read_all
+from milepost.ports.documents import HOLD, LIMIT, read_each
 from milepost.ports.items import Query, QueryPage
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class LaneView(Struct, frozen=True):
 
 def in_route(ctx: Context, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
     """The controls of a kind that are set in a route, by scope."""
-    found = read_all(ctx.ledger, kind, form)
+    found = read_each(ctx.ledger, kind, form)
     return [(name, found[name]) for name in sorted(found) if name == route or name.startswith(f"{route}/")]
 
 
@@ -122,7 +122,7 @@ def resume_command(name: str) -> str:
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:
     """The state of these lanes of a stage, and of all others that have a pause, a limit or an open breaker."""
     paused = {one.scope: one for one in pauses(ctx, plan.name)}
-    limits = read_all(ctx.ledger, LIMIT, Limit)
+    limits = read_each(ctx.ledger, LIMIT, Limit)
     breakers = {one.scope: one for one in breaker_views(ctx, plan.name)}
     above = scope(plan.name, stage, "")
     marked = {name.removeprefix(above) for name in (*paused, *limits, *breakers) if name.startswith(above)}

@@ -24,7 +24,7 @@ from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back, recorded, settle
 from milepost.engine.work.stage_claims import ClaimRef, StageClaims, claim_ref
-from milepost.ports.documents import LIMIT, read_all
+from milepost.ports.documents import LIMIT, read_each
 from milepost.ports.items import ClaimResult
 from milepost.ports.runner import JobResult
 
@@ -244,7 +244,7 @@ class Remote:
         if self._controls_at <= now < self._controls_at + CONTROLS_MS:
             return
         self._controls_at = now
-        self._limits = read_all(self._ctx.ledger, LIMIT, Limit)
+        self._limits = read_each(self._ctx.ledger, LIMIT, Limit)
         with self._lock:
             for ref in [ref for ref, claims in self._claims.items() if claims.until[ref[1:]] < now - LATE_MS]:
                 self._end(ref)

@@ -17,7 +17,7 @@ from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.slots import StageSlots, rooms_after_a_settle, settle_finished
-from milepost.ports.documents import HOLD, LIMIT, read_all
+from milepost.ports.documents import HOLD, LIMIT, read_each
 from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.ports.runner import Runner
 
@@ -164,7 +164,7 @@ class Worker:
         if still_ahead(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
-        limits, holds = read_all(self.ctx.ledger, LIMIT, Limit), set(self.ctx.ledger.read(HOLD))
+        limits, holds = read_each(self.ctx.ledger, LIMIT, Limit), set(self.ctx.ledger.read(HOLD))
         breakers = open_breakers(self.ctx) if any(slots.stage.has_breaker for slots in self.all_slots) else {}
         for slots in self.all_slots:
             if slots.set_width(limits):

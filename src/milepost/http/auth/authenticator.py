@@ -19,7 +19,7 @@ from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller, Endpoint, media_type
 from milepost.http.protocol.problems import ProblemError, problem, problem_error
-from milepost.ports.documents import KEY, SESSION, Key, Session, read_all
+from milepost.ports.documents import KEY, SESSION, Key, Session, read_each
 
 log = logging.getLogger(__name__)
 
@@ -160,13 +160,13 @@ class Authenticator:
 
 
 def read_known(ctx: Context, at: float) -> KeySnapshot:
-    keys = {key.id: key for key in read_all(ctx.ledger, KEY, Key).values()}
+    keys = {key.id: key for key in read_each(ctx.ledger, KEY, Key).values()}
     callers = {
         key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes), key.attributes)
         for key in keys.values()
     }
     # A session belongs to a key: without keys there are no sessions, and an open server reads the ledger at every call.
-    return KeySnapshot(at, keys, callers, read_all(ctx.ledger, SESSION, Session) if keys else {})
+    return KeySnapshot(at, keys, callers, read_each(ctx.ledger, SESSION, Session) if keys else {})
 
 
 async def check_page(request: Request, token: str) -> None:

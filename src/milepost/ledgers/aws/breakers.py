@@ -24,7 +24,7 @@ from milepost.core.admission.breakers import (
 )
 from milepost.core.admission.controls import scope
 from milepost.core.change import Change
-from milepost.core.errors import LedgerError
+from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.aws.refused_rows import readable
@@ -41,7 +41,10 @@ def record_of(store: AwsStore, route: str, stage: Stage, lane: str, now: int) ->
         return None
     name = scope(route, stage.name, lane)
     document = store.documents(BREAKER, now).get(name)
-    record = None if document is None else read_as(BreakerRecord, document.value)
+    try:
+        record = None if document is None else read_as(BreakerRecord, document.value)
+    except LedgerDamaged:
+        return None  # a breaker is a hint: it opens anew
     if record is None or record.closed:
         return None
     if at_clock(record, breaker, now) is not record:
@@ -111,7 +114,10 @@ def _change(store: AwsStore, name: str, decide: Callable[[BreakerRecord | None],
     """Write the record that `decide` makes of the present one, if it differs. After a lost race, decide again on the new record."""
     while True:
         document = store.control.get(BREAKER, name)
-        record = None if document is None else read_as(BreakerRecord, document.value)
+        try:
+            record = None if document is None else read_as(BreakerRecord, document.value)
+        except LedgerDamaged:
+            record = None  # what is written now replaces it
         after = decide(record)
         if after == record:
             return record

@@ -26,12 +26,14 @@ from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.refused_rows import item_or_refused
 from milepost.ledgers.aws.repair.lost_messages import LostMessages
 from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
+from milepost.ledgers.aws.repair.repair import counted_future
 from milepost.ledgers.aws.requests.answer_clock import AnswerClock
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
 from milepost.ledgers.aws.retention import SEALED_FOR_MS, prune
 from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.create import make_common, make_route
+from milepost.ledgers.aws.tables.documents import KNOWN_FORMAT
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.transfer import take_over
 from milepost.ledgers.aws.upkeep import StreamReader, Sweeper
@@ -41,7 +43,7 @@ from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
-from milepost.ports.upkeep import BackupReport, Progress, ScanCost, TransferResult
+from milepost.ports.upkeep import BackupReport, FutureCount, Progress, ScanCost, TablesFormat, TransferResult
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +71,11 @@ PITR = (
 class AwsLedger:
     """One deployment (a region and a prefix) as used by one process."""
 
-    missing_capabilities = frozenset({"backup", "change counter", "proof of death", "fair lanes", "exact counts", "one step"})
+    missing_capabilities = frozenset(
+        {"backup", "change counter", "proof of death", "fair lanes", "lane counts", "exact counts", "one step"}
+    )
     work_queues, row_expiry = True, True
+    known_format = KNOWN_FORMAT
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
         settings = settings or StoreSettings()
@@ -270,6 +275,16 @@ class AwsLedger:
             self.prepare(plan)
         reader = StreamReader(self.store, plans, clock, chance.jitter, holder)
         return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter))]
+
+    def counted_future(self, route: str) -> FutureCount | None:
+        return counted_future(self.store, route)
+
+    def format(self) -> TablesFormat:
+        control = self.store.control
+        return TablesFormat(control.format(), KNOWN_FORMAT, control.old_documents())
+
+    def raise_format(self) -> int:
+        return self.store.control.raise_format()
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
         raise LedgerError(f"{self.url} cannot be backed up into a file: {PITR}")

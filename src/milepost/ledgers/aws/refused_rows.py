@@ -19,7 +19,7 @@ import logging
 from typing import Any
 
 import msgspec
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, LedgerError
@@ -32,6 +32,7 @@ from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import is_blob, plain
+from milepost.ports.documents import read_as, sort_out
 from milepost.ports.items import Refused
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, RecursionError, LedgerDamaged)
@@ -205,7 +206,10 @@ def known_in_quarantine(store: AwsStore, layout: Layout, image: Image, now: int)
     held = store.control.get(kind, key)
     if held is None:
         return None
-    document = convert(held.value, QuarantinedRow)
+    try:
+        document = read_as(QuarantinedRow, held.value)
+    except LedgerDamaged:
+        return None  # it is put into quarantine anew
     if document.digest != digest_of(plain({"M": image})).hex():
         return None
     store.control.write(kind, key, to_builtins(replace(document, seen_at=now)), held.version)
@@ -214,9 +218,10 @@ def known_in_quarantine(store: AwsStore, layout: Layout, image: Image, now: int)
 
 def forget_absent(store: AwsStore, route: str, before: int) -> None:
     """Remove documents of rows not seen since then: they are gone or were corrected."""
-    for key, held in store.control.read(QUARANTINED + route).items():
-        if convert(held.value, QuarantinedRow).seen_at < before:
-            store.control.write(QUARANTINED + route, key, None, held.version)
+    sound, _ = sort_out(store.control.read(QUARANTINED + route), QUARANTINED, QuarantinedRow)
+    for key, (row, version) in sound.items():
+        if row.seen_at < before:
+            store.control.write(QUARANTINED + route, key, None, version)
 
 
 def _cut(value: Any) -> Any:

@@ -28,7 +28,7 @@ from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import FORGET, HOLD, LIMIT, ROUTE, SECRET, Document, read_as
+from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, DamagedValue, Document, sort_out
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import LeftFailures
@@ -98,16 +98,24 @@ class AwsStore:
             lives = self.requests.each([partial(self._offer_life, plan.name, stage) for stage in external])
             if external:
                 plan = plan.with_offer_lives({stage.name: life for stage, life in zip(external, lives, strict=True)})
+            self.control.format()
             layout = Layout.of(plan, self.names.rows(plan.name))
             stored = {"key": list(layout.key), "prefix": layout.prefix}
             held = self.control.get(LAYOUT, plan.name)
             if held is None:
-                self.left.begin(plan.name)
+                self._begin(plan.name)
             if held is None or held.value != stored:
                 self.control.write(LAYOUT, plan.name, stored)
             self.plans[plan.name] = plan
             self._layouts[plan.name] = layout
         return layout
+
+    def _begin(self, route: str) -> None:
+        """Before a route's first record: what holds for a new route, and for a new ledger."""
+        if not self.control.read(LAYOUT):
+            with suppress(LedgerReadOnly):  # a role of an older stack: then the ledger begins with the first format
+                self.control.begin_format()
+        self.left.begin(route)
 
     def plan_with_offers(self, plan: Plan) -> Plan:
         """The plan for decisions of the relay and the repair: an item that reaches an external stage is offered in the same write."""
@@ -153,12 +161,18 @@ class AwsStore:
         return found
 
     def read(self, kind: str) -> dict[str, Document]:
-        """Documents of a kind. Breakers: those of the loaded routes that have any; if no route is loaded, of all routes."""
-        guarded = [name for name, plan in self.plans.items() if any(stage.has_breaker for stage in plan.stages)]
-        return self.control.read(kind, guarded if self.plans else None)
+        """Documents of a kind. Of kinds with the route in their key, those of the loaded routes, and breakers only of those that have any; if
+        no route is loaded, of all routes."""
+        if not self.plans:
+            return self.control.read(kind)
+        if kind != BREAKER:
+            return self.control.read(kind, self.plans)
+        return self.control.read(kind, [name for name, plan in self.plans.items() if any(stage.has_breaker for stage in plan.stages)])
 
     def outdated(self, route: str, version: int, now: int) -> bool:
         held = self.documents(ROUTE, now).get(route)
+        if held is not None and isinstance(held.value, DamagedValue):
+            return True
         return held is not None and held.value["version"] != version
 
     def check_current(self, plan: Plan, now: int) -> None:
@@ -170,16 +184,19 @@ class AwsStore:
         """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has
         read it by then. (The first version of a route replaces none and takes effect at once.)"""
         held = self.documents(ROUTE, now).get(route)
-        if held is None or held.value["version"] == 1:
+        if held is None or isinstance(held.value, DamagedValue) or held.value["version"] == 1:
             return None
         starts_at = int(held.value["at"]) + self.settings.notice_ms
         return starts_at if 0 <= starts_at - now <= self.settings.notice_ms and starts_at != now else None
 
     def holds(self, now: int) -> set[str]:
-        return set(self.documents(HOLD, now))
+        """Scopes that are paused. A scope whose limit is damaged counts as paused: how much is allowed there is not known."""
+        _, damaged = sort_out(self.documents(LIMIT, now), LIMIT, Limit)
+        return {*self.documents(HOLD, now), *damaged}
 
     def limits(self, now: int) -> dict[str, Limit]:
-        return {name: read_as(Limit, document.value) for name, document in self.documents(LIMIT, now).items()}
+        sound, _ = sort_out(self.documents(LIMIT, now), LIMIT, Limit)
+        return {name: limit for name, (limit, _) in sound.items()}
 
     def forget(self, kind: str) -> None:
         """This process has written a document of this kind: read them again when they are asked for."""

@@ -23,7 +23,7 @@ from milepost.ledgers.aws.requests.client import AwsRefused, Requests
 from milepost.ledgers.aws.tables.counters import MOST_CELLS, Counters, CounterTally, RowChange
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ports.documents import Document
+from milepost.ports.documents import Document, sort_out
 from milepost.ports.runner import Clock
 
 PAGE, BATCH = 1000, 100
@@ -114,7 +114,10 @@ class Shards:
         if self._refreshed_at is not None and 0 <= now - self._refreshed_at < LOOK_MS:
             return
         listed = self._list(now)
-        documents = {shard: (msgspec.convert(found.value, ShardPosition), found.version) for shard, found in self._read(SHARD).items()}
+        positions = self._read(SHARD)
+        documents, damaged = sort_out(positions, SHARD, ShardPosition)
+        # A shard whose position is damaged is read anew: a change that is handled twice has no second effect.
+        documents |= {shard: (ShardPosition(self._stream, until=now), positions[shard].version) for shard in damaged}
         live = self._pollers(documents, now)
         self._forget_lost(documents)
         self._forget_gone(listed, documents, now)
@@ -209,17 +212,17 @@ class Shards:
 
     def _pollers(self, documents: Positions, now: int) -> set[str]:
         """The present readers of this stream, including this process from now on."""
-        pollers = self._read(POLLER)
-        last = max([place.until for place, _ in documents.values()] + [document.value for document in pollers.values()], default=now)
+        pollers, _ = sort_out(self._read(POLLER), POLLER, int)
+        last = max([place.until for place, _ in documents.values()] + [until for until, _ in pollers.values()], default=now)
         if documents and last < now - SILENCE_MS:
             note_lost(self._control, self.route, sorted(documents), now)
-        for holder, document in pollers.items():
-            if document.value < now - DAY_MS and holder != self.holder:
-                self._control.write(POLLER, self._name(holder), None, expect=document.version)
+        for holder, (until, version) in pollers.items():
+            if until < now - DAY_MS and holder != self.holder:
+                self._control.write(POLLER, self._name(holder), None, expect=version)
         if not LEASE_MS // 2 < self._announced_until - now <= LEASE_MS:
             self._control.write(POLLER, self._name(self.holder), now + LEASE_MS)
             self._announced_until = now + LEASE_MS
-        return {holder for holder, document in pollers.items() if document.value > now} | {self.holder}
+        return {holder for holder, (until, _) in pollers.items() if until > now} | {self.holder}
 
     # Holders ----------------------------------------------------------------------------------------------------------
     def _forget_lost(self, documents: Positions) -> None:

@@ -14,7 +14,7 @@ from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteCh
 from milepost.core.item import Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.claim.paused_lanes import HOLDING, HeldLanes, held_partition
+from milepost.ledgers.aws.claim.paused_lanes import HeldLanes, held_partition
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
 from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.relay import StreamRelay
@@ -24,11 +24,12 @@ from milepost.ledgers.aws.retention import finish
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of
+from milepost.ledgers.aws.tables.documents import HOLDING
 from milepost.ledgers.aws.tables.journal import item_name
 from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
 from milepost.ledgers.aws.tables.seals import seal_of
 from milepost.ports.clock import check
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, DamagedValue, sort_out
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock
 
@@ -148,8 +149,9 @@ def _is_over(at: int, now: int) -> bool:
 
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     """Read both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
-    holds = set(store.control.read(HOLD))
-    breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.read(BREAKER).items()}
+    holds = set(store.read(HOLD))
+    sound, _ = sort_out(store.read(BREAKER), BREAKER, BreakerRecord)
+    breakers = {name: record for name, (record, _) in sound.items()}
     controls = Controls(holds, {}, breakers)
     times: list[int] = []
     for plan in plans:
@@ -259,7 +261,9 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
             _rename_seal(store, seal, old, new)
     store.counters.rename(route, old, new)
     for kind in (HOLD, LIMIT, BREAKER):
-        for name, document in store.control.read(kind).items():
+        for name, document in store.control.read(kind, [route]).items():
+            if isinstance(document.value, DamagedValue):
+                continue  # doctor names it
             if (name + "/").startswith(f"{route}/{old}/"):
                 store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
                 store.control.write(kind, name, None)
@@ -313,8 +317,8 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
 
 def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
     """Record the paused partitions under the stage's new name, before the old record is removed."""
-    for name, document in store.control.read(HOLDING).items():
-        if document.value["route"] == route and document.value["stage"] == old:
+    for name, document in store.control.read(HOLDING, [route]).items():
+        if not isinstance(document.value, DamagedValue) and document.value["route"] == route and document.value["stage"] == old:
             renamed = {**document.value, "stage": new}
             store.control.write(HOLDING, scope(route, new, renamed["lane"]), renamed)
             store.control.write(HOLDING, name, None)

@@ -24,7 +24,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.memory.claim import claim_one
 from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, forget, prune, rename_stage
-from milepost.ports.documents import BREAKER, Document, read_as
+from milepost.ports.documents import BREAKER, Document, sort_out
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
@@ -37,6 +37,7 @@ class MemoryLedger:
 
     missing_capabilities = frozenset({"backup", "take over"})
     work_queues, row_expiry = False, False
+    known_format = 0
     foreign_rows = None
 
     def __init__(self) -> None:
@@ -259,8 +260,8 @@ class MemoryLedger:
                 for record in self._state.records.values()
                 if (record.row.route, record.row.stage) in ours and self._state.workable(record)
             ]
-            breakers = {name: read_as(BreakerRecord, one.value) for name, one in self.read(BREAKER).items()}
-            controls = Controls((), {}, breakers)
+            sound, _ = sort_out(self.read(BREAKER), BREAKER, BreakerRecord)
+            controls = Controls((), {}, {name: record for name, (record, _) in sound.items()})
             return min(
                 (
                     max(row.due_at, controls.opens_at(row.route, ours[row.route, row.stage], row.lane))
@@ -340,6 +341,15 @@ class MemoryLedger:
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""
         return []
+
+    def counted_future(self, route: str) -> None:
+        """None: a search finds them."""
+
+    def format(self) -> None:
+        """None: there is nothing that an operator raises."""
+
+    def raise_format(self) -> int:
+        return 0
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
         raise LedgerError("a memory ledger cannot be backed up: it ends with its process; use sqlite:///FILE")

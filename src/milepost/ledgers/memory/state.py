@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from milepost.core.admission.breakers import BreakerRecord, at_clock, breaker_after, with_leases
 from milepost.core.admission.controls import Limit, is_held, scope
 from milepost.core.change import Change, keeps_lease
+from milepost.core.errors import LedgerDamaged
 from milepost.core.forgetting import REMOVED_TEXT, forgotten_name
 from milepost.core.item import Content, Item, Put, Row
 from milepost.core.routes.breaker import Breaker
@@ -29,6 +30,8 @@ from milepost.ports.retention import ForgetRequest, Forgotten, Leaving, PruneCri
 Ref = tuple[str, str]
 encode = msgspec.json.encode
 decode_content = msgspec.json.Decoder(Content).decode
+
+T = TypeVar("T")
 
 
 class MemoryRecord(msgspec.Struct, eq=False):
@@ -183,10 +186,12 @@ class State:
 
     def outdated(self, route: str, version: int) -> bool:
         held = self.document(ROUTE, route)
-        return held is not None and held["version"] != version
+        return held is not None and held.get("version") != version
 
     def open(self, row: Row) -> bool:
-        return not is_held(self.documents.get(HOLD, {}), row.route, row.stage, row.lane)
+        """Whether its lane is not paused. What a damaged limit limits counts as paused: how much is allowed there is not known."""
+        damaged = {name for name in self.documents.get(LIMIT, {}) if self._read(LIMIT, name, Limit) is None}
+        return not is_held({*self.documents.get(HOLD, {}), *damaged}, row.route, row.stage, row.lane)
 
     def workable(self, record: MemoryRecord) -> bool:
         """Whether its lane is open and it is not in quarantine."""
@@ -199,12 +204,18 @@ class State:
         self.writes += 1
 
     def limit(self, name: str) -> Limit:
-        found = self.document(LIMIT, name)
-        return Limit() if found is None else read_as(Limit, found)
+        return self._read(LIMIT, name, Limit) or Limit()
 
     def breaker(self, name: str) -> BreakerRecord | None:
-        found = self.document(BREAKER, name)
-        return None if found is None else read_as(BreakerRecord, found)
+        return self._read(BREAKER, name, BreakerRecord)
+
+    def _read(self, kind: str, name: str, form: type[T]) -> T | None:
+        """A document; None: there is none, or it is damaged."""
+        found = self.document(kind, name)
+        try:
+            return None if found is None else read_as(form, found)
+        except LedgerDamaged:
+            return None
 
     def put_breaker(self, name: str, record: BreakerRecord | None) -> None:
         if record == self.breaker(name):

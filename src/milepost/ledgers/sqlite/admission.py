@@ -22,6 +22,7 @@ from milepost.core.admission.breakers import (
 from milepost.core.admission.controls import Controls, Limit, scope
 from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
 from milepost.core.change import Change
+from milepost.core.errors import LedgerDamaged
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
@@ -36,6 +37,10 @@ LEASES = (
 )
 
 log = logging.getLogger(__name__)
+
+
+UNKNOWN_VERSION = -1
+"""In place of the version of a route whose document is damaged: no process has it."""
 
 
 class VersionNumber(Struct):
@@ -54,14 +59,21 @@ class Admission:
         limits: dict[str, Limit] = {}
         self._breakers: dict[str, BreakerRecord] = {}
         for kind, name, value in connection.execute(CONTROLS, (HOLD, LIMIT, BREAKER, ROUTE)):
-            if kind == HOLD:
-                holds.add(name)
-            elif kind == LIMIT:
-                limits[name] = read_as(Limit, documents.decoded(kind, name, value))
-            elif kind == BREAKER:
-                self._breakers[name] = read_as(BreakerRecord, documents.decoded(kind, name, value))
-            else:
-                self.versions[name] = read_as(VersionNumber, documents.decoded(kind, name, value)).version
+            try:
+                if kind == LIMIT:
+                    limits[name] = read_as(Limit, documents.decoded(kind, name, value))
+                elif kind == BREAKER:
+                    self._breakers[name] = read_as(BreakerRecord, documents.decoded(kind, name, value))
+                elif kind == ROUTE:
+                    self.versions[name] = read_as(VersionNumber, documents.decoded(kind, name, value)).version
+                else:
+                    holds.add(name)
+            except LedgerDamaged:
+                # What an operator limited stays closed, and a route of an unknown version stands by; a breaker is only a hint.
+                if kind == LIMIT:
+                    holds.add(name)
+                elif kind == ROUTE:
+                    self.versions[name] = UNKNOWN_VERSION
         self.controls = Controls(holds, limits, self._breakers)
 
     def outdated(self, route: str, version: int) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from milepost.core.errors import RESTORE, LedgerDamaged
 from milepost.ledgers.sqlite.rows.codec import decode, encode
-from milepost.ports.documents import Document
+from milepost.ports.documents import DamagedValue, Document
 
 REMOVED = "removed"
 """Internal kind: one row per kind of document with the highest version of a removed document. A new document begins above it, so
@@ -18,12 +18,19 @@ no row has to stay for each removed one."""
 
 def read(connection: sqlite3.Connection, kind: str) -> dict[str, Document]:
     found = connection.execute("SELECT name, version, value FROM document WHERE kind = ? ORDER BY name", (kind,))
-    return {name: Document(decoded(kind, name, value), version) for name, version, value in found}
+    return {name: Document(_readable(kind, name, value), version) for name, version, value in found}
 
 
 def read_one(connection: sqlite3.Connection, kind: str, name: str) -> Document | None:
     row = connection.execute("SELECT value, version FROM document WHERE kind = ? AND name = ?", (kind, name)).fetchone()
-    return None if row is None else Document(decoded(kind, name, row[0]), row[1])
+    return None if row is None else Document(_readable(kind, name, row[0]), row[1])
+
+
+def _readable(kind: str, name: str, value: bytes) -> Any:
+    try:
+        return decoded(kind, name, value)
+    except LedgerDamaged as error:
+        return DamagedValue(str(error))
 
 
 def decoded(kind: str, name: str, value: bytes) -> Any:

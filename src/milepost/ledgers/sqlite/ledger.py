@@ -61,6 +61,7 @@ class SqliteLedger:
     timing = Timing(0, 0)
     missing_capabilities = frozenset({"take over"})
     work_queues, row_expiry = False, False
+    known_format = 0
     foreign_rows = None
 
     def __init__(self, path: str, mode: int | None = None) -> None:
@@ -336,6 +337,15 @@ class SqliteLedger:
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: all consequences are part of the write."""
         return []
+
+    def counted_future(self, route: str) -> None:
+        """None: a search finds them."""
+
+    def format(self) -> None:
+        """None: there is nothing that an operator raises."""
+
+    def raise_format(self) -> int:
+        return 0
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
         from milepost.ledgers.sqlite.file.backup import back_up

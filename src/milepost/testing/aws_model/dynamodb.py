@@ -350,6 +350,11 @@ class DynamoDb:
             name = str(scope.path(one.path)[0])
             if any(table.kinds[name] not in scope.values[value] for value in one.values):
                 raise invalid("One or more parameter values were invalid: Condition parameter type does not match schema type")
+            if any(content in ("", b"") for value in one.values for content in scope.values[value].values()):
+                raise invalid(
+                    "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty"
+                    f" {'string' if table.kinds[name] == 'S' else 'binary'} value. Key: {name}"
+                )
         where = sort_key(hashes[0])
         partition = (index or table).partitions.get(where) or Partition()
         start = reader.start()

@@ -10,7 +10,7 @@ from tests.ledgers.aws.table_scene import Process, Scene, writes
 from milepost.core.admission.rates import claim_rate
 from milepost.ledgers.aws.claim import admission
 from milepost.ledgers.aws.claim.admission import Grant
-from milepost.ledgers.aws.tables.documents import Control
+from milepost.ledgers.aws.tables.documents import LAYOUT, Control
 
 NOW = 1_700_000_000_000
 SCOPE = "parcels/weigh"
@@ -137,7 +137,11 @@ def test_many_at_once_take_no_more_than_there_is(scene: Scene) -> None:
 
 
 def test_only_what_changes_something_is_written(control: Control, process: Process) -> None:
+    control.write(LAYOUT, "parcels", {})
+    control.raise_format()
+    take(control, SCOPE, 1, NOW - 60_000, 5)
     process.measure = True
+    process.counts.clear()
     take(control, SCOPE, 1, NOW, 5)
     assert (writes(process), process.counts["dynamodb", "get_item"]) == (1, 1)
     take(control, SCOPE, 1, NOW, 5)

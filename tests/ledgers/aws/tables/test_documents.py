@@ -186,14 +186,14 @@ def test_of_many_writers_one_wins(scene: Scene) -> None:
 
 def test_what_it_costs(control: Control, process: Process) -> None:
     process.measure = True
-    control.write("hold", "a", {"by": "ops"})
+    control.write("limit", "a", {"by": "ops"})
     assert writes(process) == 1
-    control.write("hold", "a", {"by": "desk"}, expect=1)
+    control.write("limit", "a", {"by": "desk"}, expect=1)
     assert writes(process) == 2
-    control.write("hold", "a", None, expect=2)
+    control.write("limit", "a", None, expect=2)
     assert writes(process) == 4
     process.counts.clear()
-    control.read("hold")
+    control.read("limit")
     assert sum(process.counts.values()) == 1
 
 

@@ -1,4 +1,4 @@
-"""Damaged text in the file: whoever reads it gets an error that says so and what to do, and no Python traceback."""
+"""Damaged text in the file: who reads it gets an error that says so and what to do; what is about something else goes on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from milepost.composition import open_context
 from milepost.core.admission.controls import Limit
 from milepost.core.due import Lease
 from milepost.core.errors import LedgerDamaged
+from milepost.core.item import Item, Row
+from milepost.core.status import Status
+from milepost.engine.acts.controls import limit
 from milepost.engine.context import Context
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file.backup import examine
-from milepost.ports.documents import LIMIT, read_all
+from milepost.ports.documents import LIMIT, read_all, read_versioned
 from milepost.ports.items import ClaimRequest
 
 NO_TEXT = "x'7b228d'"
@@ -35,11 +38,17 @@ def claim(ctx: Context) -> object:
     return ctx.ledger.claim([ClaimRequest(plan, "weigh", 1, Lease("token", "worker", 2**40))], 2**40, 0.0)
 
 
+def rows(ctx: Context) -> list[Row]:
+    items = ctx.ledger.get([("parcels", "a1"), ("parcels", "b1")])
+    return [item.row for item in items if isinstance(item, Item)]
+
+
 USES: dict[str, Callable[[Context], object]] = {
     "read": lambda ctx: read_all(ctx.ledger, LIMIT, Limit),
-    "read_one": lambda ctx: ctx.ledger.read_one(LIMIT, "parcels/weigh/"),
+    "read_one": lambda ctx: read_versioned(ctx.ledger, LIMIT, "parcels/weigh/", Limit),
     "claim": claim,
 }
+READS = [USES["read"], USES["read_one"]]
 
 
 @pytest.fixture
@@ -55,7 +64,7 @@ def change(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("use", READS)
 def test_a_document_that_is_no_text_is_named(path: Path, use: Callable[[Context], object]) -> None:
     change(path, f"UPDATE document SET value = {NO_TEXT} WHERE kind = 'limit'")
     ctx = open_context(f"sqlite:///{path}", [parcels()])
@@ -66,12 +75,27 @@ def test_a_document_that_is_no_text_is_named(path: Path, use: Callable[[Context]
         use(ctx)
 
 
-@pytest.mark.parametrize("use", [USES["read"], USES["claim"]])
+@pytest.mark.parametrize("use", READS)
 def test_a_document_with_other_fields_is_named(path: Path, use: Callable[[Context], object]) -> None:
     change(path, "UPDATE document SET value = '{\"concurrency\": \"many\"}' WHERE kind = 'limit'")
     ctx = open_context(f"sqlite:///{path}", [parcels()])
     with closing(ctx.ledger), pytest.raises(LedgerDamaged, match=r"a control document \(Limit\) of the ledger is damaged"):
         use(ctx)
+
+
+@pytest.mark.parametrize("value", [NO_TEXT, '\'{"concurrency": "many"}\''])
+def test_a_lane_with_a_damaged_limit_is_paused_and_its_neighbours_go_on(path: Path, value: str) -> None:
+    route = mp.Route("parcels", key="id")
+    route.stage("weigh", lane=lambda item: str(item["id"])[0])(lambda item: mp.Done())
+    with mp.open(f"sqlite:///{path.parent}/lanes.db", routes=[route]) as post:
+        post.submit("parcels", {"id": "a1"}, {"id": "b1"})
+        limit(post.context, "parcels", "weigh", "a", concurrency=2, by="ops", reason="test")
+        change(path.parent / "lanes.db", f"UPDATE document SET value = {value} WHERE kind = 'limit'")
+        post.run(until_idle=0)
+        assert [row.status for row in rows(post.context)] == [Status.QUEUED, Status.COMPLETED]
+        limit(post.context, "parcels", "weigh", "a", concurrency=2, by="ops", reason="set anew")
+        post.run(until_idle=0)
+        assert [row.status for row in rows(post.context)] == [Status.COMPLETED, Status.COMPLETED]
 
 
 @pytest.mark.parametrize("use", [USES["read"], USES["claim"]])

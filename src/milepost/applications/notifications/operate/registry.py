@@ -359,9 +359,14 @@ def note_end(app: App, lane: str, by: str) -> None:
 
 
 def outages(app: App) -> dict[str, Outage]:
-    """The last outage of each destination that had one."""
-    found = app.documents.find(OUTAGE)
-    return {name.removeprefix(OUTAGE): msgspec.convert(document.value, Outage) for name, document in found.items()}
+    """The last outage of each destination that had one. A damaged record is logged and left out."""
+    outages: dict[str, Outage] = {}
+    for name, document in app.documents.find(OUTAGE).items():
+        try:
+            outages[name.removeprefix(OUTAGE)] = msgspec.convert(document.value, Outage)
+        except msgspec.ValidationError as error:
+            log.error("the record %s of an outage is damaged, and left out: %s", name, error)
+    return outages
 
 
 def ended_outage(outage: Outage | None, now: datetime) -> dict[str, Any] | None:

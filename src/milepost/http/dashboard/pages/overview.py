@@ -29,7 +29,7 @@ from milepost.http.dashboard.render import page, seen_routes, viewer_zone
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.pace import Sample, Samples, by_hour, by_minute
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, read_all
+from milepost.ports.documents import HOLD, read_each
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 
@@ -116,7 +116,7 @@ def home(
 ) -> list[RouteView]:
     """These routes as funnels; Milepost's own are last. `zone`: that of the viewer. `left`: failed items that have left, by route."""
     counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
-    pauses = {name: pause_view(name, hold) for name, hold in read_all(ctx.ledger, HOLD, Hold).items()}
+    pauses = {name: pause_view(name, hold) for name, hold in read_each(ctx.ledger, HOLD, Hold).items()}
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
     gone = left or {}
     return [

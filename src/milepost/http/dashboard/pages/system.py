@@ -24,7 +24,7 @@ from milepost.http.dashboard.charts import durations, spread, within
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, LIMIT, read_all
+from milepost.ports.documents import HOLD, LIMIT, read_each
 from milepost.ports.ledger import MISSING_CAPABILITIES
 
 ASIDE = 100
@@ -57,7 +57,7 @@ class SystemFacts(Struct, frozen=True):
 def system(state: ServerState, call: Call) -> Answer:
     """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
-    paused = [pause_view(name, hold) for name, hold in sorted(read_all(ctx.ledger, HOLD, Hold).items())]
+    paused = [pause_view(name, hold) for name, hold in sorted(read_each(ctx.ledger, HOLD, Hold).items())]
     seen = processes_view(ctx, call.caller.narrowed)
     return page(
         state,
@@ -140,7 +140,7 @@ def control_path(scope: str, kind: str) -> str:
 
 def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
     """Every stage with a handler, and every lane with limits of its own: the route file's values, and those set since."""
-    limits = read_all(state.ctx.ledger, LIMIT, Limit)
+    limits = read_each(state.ctx.ledger, LIMIT, Limit)
     found = []
     for plan in (state.ctx.plans[name] for name in routes if name in state.ctx.plans):
         for stage in plan.stages:

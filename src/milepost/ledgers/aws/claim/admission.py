@@ -15,12 +15,9 @@ from milepost.core.item import Item
 from milepost.ledgers.aws.breakers import record_of, release_probes, take_probes
 from milepost.ledgers.aws.requests.queues import SqsMessage
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.documents import Control
+from milepost.ledgers.aws.tables.documents import BUCKET, Control
 from milepost.ports.documents import read_as
 from milepost.ports.items import ClaimRequest
-
-BUCKET = "bucket"
-"""Kind of the control documents of token buckets, one for each scope with a rate: all processes share them."""
 
 
 class StageAdmission:

@@ -24,13 +24,12 @@ from milepost.ledgers.aws.refused_rows import readable
 from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.documents import HOLDING
 from milepost.ledgers.aws.tables.keys import Layout, due_query
-from milepost.ports.documents import Document
+from milepost.ports.documents import DamagedValue, Document, sort_out
 from milepost.ports.items import Refused
 from milepost.ports.runner import Clock
 
-HOLDING = "holding"
-"""Kind of control documents: lanes that have, or had, held rows."""
 PORTION = 100
 """Rows of one lane that are offered together."""
 RATED_MS = 60_000
@@ -58,10 +57,20 @@ def record_hold(store: AwsStore, row: Row, now: int) -> bool:
     lane = {"route": row.route, "stage": row.stage, "lane": row.lane, "since": now}
     while True:
         held = store.control.get(HOLDING, name)
-        if held is not None and "emptyAt" not in held.value:
+        if held is not None and not isinstance(held.value, DamagedValue) and "emptyAt" not in held.value:
             return False
         if store.control.write(HOLDING, name, lane, 0 if held is None else held.version):
             return True
+
+
+class HoldingRecord(Struct, frozen=True, rename="camel"):
+    """The record of a lane with held rows."""
+
+    route: str
+    stage: str
+    lane: str
+    since: int | None = None
+    empty_at: int | None = None
 
 
 class _Lane(Struct):
@@ -120,8 +129,10 @@ class HeldLanes:
 
     def oldest(self, now: int) -> int:
         """Milliseconds since the first row was held, of the lane whose rows have waited longest; 0: no rows are held."""
-        records = [record.value for record in self._store.control.read(HOLDING).values()]
-        return max((now - record["since"] for record in records if "since" in record and "emptyAt" not in record), default=0)
+        records, _ = sort_out(self._store.read(HOLDING), HOLDING, HoldingRecord)
+        return max(
+            (now - record.since for record, _ in records.values() if record.since is not None and record.empty_at is None), default=0
+        )
 
     def resume(self, clock: Clock, in_time: Callable[[], bool] = lambda: True) -> Resumed:
         """Offer the held rows of all lanes that are open again, a portion of each lane in turn, while there is time. A lane with a rate gets
@@ -147,7 +158,11 @@ class HeldLanes:
         store, lanes = self._store, []
         controls = Controls(store.holds(now), store.limits(now), {})
         self._closed = set()
-        for name, record in store.control.read(HOLDING).items():
+        documents = store.read(HOLDING)
+        _, damaged = sort_out(documents, HOLDING, HoldingRecord)
+        for name, record in documents.items():
+            if name in damaged:
+                continue  # doctor names it; the daily repair records the lanes of held rows anew
             route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
             layout, stage = store.layout(route), store.stage(route, stage_name)
             if layout is None or stage is None:

@@ -15,10 +15,11 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from msgspec import Struct, convert, field, to_builtins
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from milepost.core.errors import LedgerDamaged, LedgerReadOnly
+from milepost.core.future import from_future
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
@@ -36,7 +37,9 @@ from milepost.ledgers.aws.tables.counters import CounterTally, Snapshot
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
 from milepost.ledgers.aws.tables.keys import Image
+from milepost.ports.documents import Document, read_as
 from milepost.ports.runner import Clock
+from milepost.ports.upkeep import FutureCount
 
 REPAIR = "repair"
 PAGE, LARGEST_PAGE = 200, 1000
@@ -65,6 +68,8 @@ class Findings(Struct):
     """Repaired, by kind: adopted, known, lines, confirmed, noted, indexed, held, kept, sealed, ended, set aside; counters at the end."""
     left: dict[str, int] = field(default_factory=dict)
     """Left for an operator, by kind: unknown stage, set aside."""
+    from_future: int = 0
+    """Rows that are not completed and are dated in the future, by a clock that was ahead."""
     examples: list[str] = field(default_factory=list)
     """Some of the rows left for an operator, by key, with the reason."""
 
@@ -74,6 +79,7 @@ class Findings(Struct):
 
     def add(self, more: Findings) -> None:
         self.rows += more.rows
+        self.from_future += more.from_future
         for kind, n in more.mended.items():
             self.mend(kind, n)
         for kind, n in more.left.items():
@@ -137,6 +143,7 @@ class RowRepair:
                 self._quarantine(image, "its row cannot be read", error, found, now)
                 continue
             tally.present(row)
+            found.from_future += row.status is not Status.COMPLETED and from_future(row, now)
             if 0 <= now - row.updated_at < store.settings.resend_delay_ms:
                 continue  # the stream relay may be handling it now
             if not row.terminal and row.stage not in self._plan.by_name:
@@ -332,6 +339,10 @@ class RepairRun(Struct, frozen=True):
     finished: int | None = None
     holder: str = ""
     until: int = 0
+    counts_future: bool = False
+    """Every page so far has counted the rows that are dated in the future. A run that a process of an earlier version took part in has not."""
+    future: FutureCount | None = None
+    """The rows that are dated in the future, by the last run that counted them all."""
 
 
 class Progress(Struct, frozen=True):
@@ -349,6 +360,21 @@ class Progress(Struct, frozen=True):
         mended = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.found.mended.items())) or "nothing to repair"
         left = "".join(f"; {n:,} {kind}, left for an operator" for kind, n in sorted(self.found.left.items()))
         return f"{self.found.rows:,} rows {'read' if self.done else 'so far'}: {mended}{left}"
+
+
+def counted_future(store: AwsStore, route: str) -> FutureCount | None:
+    """The rows of a route that are dated in the future, by the last run that counted them; None: none has."""
+    document = store.control.get(REPAIR, route)
+    run = None if document is None else _run_in(document)
+    return None if run is None else run.future
+
+
+def _run_in(document: Document) -> RepairRun | None:
+    """None: the record is damaged, and the next run begins anew."""
+    try:
+        return read_as(RepairRun, document.value)
+    except LedgerDamaged:
+        return None
 
 
 class Repair:
@@ -375,8 +401,8 @@ class Repair:
         document = self._store.control.get(REPAIR, self._route)
         if document is None:
             return True
-        run = convert(document.value, RepairRun)
-        return run.finished is None or not 0 <= now - run.started < EVERY_MS or self.urgent()
+        run = _run_in(document)
+        return run is None or run.finished is None or not 0 <= now - run.started < EVERY_MS or self.urgent()
 
     def urgent(self) -> bool:
         """Whether stream records were lost unread."""
@@ -429,7 +455,7 @@ class Repair:
             return self._run
         document = self._store.control.get(REPAIR, self._route)
         self._version = 0 if document is None else document.version
-        run = None if document is None else convert(document.value, RepairRun)
+        run = None if document is None else _run_in(document)
         if run is None or run.finished is not None:
             run = self._begin(now)
         elif run.holder != self._holder and now < run.until:
@@ -450,7 +476,15 @@ class Repair:
         """Record counter tokens and known losses before the first row is read."""
         gap = self._gap()
         snapshot = [[*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()]
-        return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().to_json()), gap=gap, rows=self._rows())
+        return RepairRun(
+            now,
+            self._keep(snapshot),
+            self._keep(CounterTally().to_json()),
+            gap=gap,
+            rows=self._rows(),
+            counts_future=True,
+            future=counted_future(self._store, self._route),
+        )
 
     def _rows(self) -> int:
         with suppress(LedgerReadOnly):  # a role of an older stack: then the scan keeps to its usual pace
@@ -496,7 +530,8 @@ class Repair:
         if run.gap is not None:
             clear_lost(store.control, self._route, run.gap)
         nothing = self._keep([])
-        return replace(run, snapshot=nothing, tally=nothing, found=found, finished=now, until=now)
+        future = FutureCount(found.from_future, run.started) if run.counts_future else run.future
+        return replace(run, snapshot=nothing, tally=nothing, found=found, finished=now, until=now, future=future)
 
     def _gap(self) -> int | None:
         lost = lost_records(self._store.control, self._route)

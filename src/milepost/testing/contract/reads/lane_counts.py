@@ -38,9 +38,9 @@ class LaneCountsContract(Promises):
         return world
 
     def test_each_live_item_is_counted_once_by_what_it_waits_for(self, busy: World) -> None:
+        self.needs(busy.ledger, "lane counts")
         counted = busy.ledger.lane_counts("parcels", busy.now)
-        if counted is None:
-            pytest.skip("this ledger cannot count by lane without reading rows")
+        assert counted is not None
         assert sorted(counted, key=lambda one: (one.stage, one.lane)) == [
             LaneCount("stamp", "", later=1, next_at=busy.now + 5 * HOUR),
             LaneCount("weigh", "", claimed=1, with_partner=1, ready=1, later=1, next_at=busy.now + HOUR),
@@ -52,9 +52,9 @@ class LaneCountsContract(Promises):
         assert busy.ledger.lane_counts("letters", busy.now) == []
 
     def test_the_items_of_lists_are_counted_with_those_that_have_ended(self, busy: World) -> None:
+        self.needs(busy.ledger, "lane counts")
         counted = busy.ledger.lane_counts("parcels", busy.now, {"list-1"})
-        if counted is None:
-            pytest.skip("this ledger cannot count by list without reading rows")
+        assert counted is not None
         assert sorted(counted, key=lambda one: one.stage) == [
             LaneCount("stamp", "", later=1, next_at=busy.now + 5 * HOUR),
             LaneCount("weigh", "", failed=1, claimed=1, with_partner=1),
@@ -63,7 +63,13 @@ class LaneCountsContract(Promises):
         assert both is not None
         assert LaneCount("weigh", "", failed=1, claimed=1, with_partner=1, ready=1) in both
 
+    def test_a_ledger_that_lacks_lane_counts_says_that_it_does_not_know_them(self, busy: World) -> None:
+        lacks = "lane counts" in busy.ledger.missing_capabilities
+        answers = [busy.ledger.lane_counts("parcels", busy.now), busy.ledger.entered_by("parcels", "weigh", busy.now)]
+        assert [answer is None for answer in answers] == [lacks, lacks]
+
     def test_live_items_that_entered_a_stage_by_a_time_are_counted(self, world: World) -> None:
+        self.needs(world.ledger, "lane counts")
         start = world.now
         world.add("a")
         world.settle(world.take("a"), Reject("no such parcel"))
@@ -73,8 +79,6 @@ class LaneCountsContract(Promises):
         world.clock.advance(5_000)
         world.add("d")
         world.settle(taken, Done())
-        if world.ledger.entered_by("parcels", "weigh", world.now) is None:
-            pytest.skip("this ledger cannot count them without reading rows")
         assert [world.ledger.entered_by("parcels", "weigh", at) for at in (start - 1, start, world.now - 1, world.now)] == [0, 1, 1, 2]
         assert [world.ledger.entered_by("parcels", stage, world.now) for stage in ("stamp", "nowhere")] == [1, 0]
         world.claim()
