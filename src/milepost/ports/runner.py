@@ -32,8 +32,9 @@ Job = list[Item]
 class HandlerPool(Protocol):
     """Runs one stage's handler calls, at most `width` at a time."""
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None]) -> None:
-        """Add jobs; returns at once. `caps` has the number of calls at a time of each of their lanes; None: as many as the pool's."""
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None], joint_caps: Mapping[str, int | None]) -> None:
+        """Add jobs; returns at once. `caps` has the number of calls at a time of each of their lanes, `joint_caps` that of all lanes within each
+        wider lane together; None: as many as the pool's."""
 
     def take(self) -> list[JobResult]:
         """Results since the last take."""
