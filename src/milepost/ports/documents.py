@@ -108,6 +108,13 @@ class BackFill(Struct, frozen=True):
         return self.finished_at is None and self.stopped_at is None
 
 
+class StandingStill(Struct, frozen=True):
+    """A role whose service leaves its work undone: since when, and why, for people."""
+
+    since: int
+    why: str
+
+
 class Process(Struct, frozen=True):
     """A running process: its identity, its last heartbeat, and the last successful run of each of its roles."""
 
@@ -126,6 +133,8 @@ class Process(Struct, frozen=True):
     """When each of its roles is to run next, as the last turn of its service has said."""
     clock: ClockState | None = None
     """What it knows about its clock."""
+    standing_still: dict[str, StandingStill] = {}
+    """Its roles that do not work now, though their services have their turns."""
 
 
 MOVER = "the move"

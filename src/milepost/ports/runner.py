@@ -55,7 +55,8 @@ class HandlerPool(Protocol):
 
 
 class Service(Protocol):
-    """A background task that is called repeatedly: each turn does the present work and returns the time of the next."""
+    """A background task that is called repeatedly: each turn does the present work and returns the time of the next. A service that may leave its
+    work undone has the attribute `stands_still`: why the last turn did, empty if it worked. Such a turn is no successful run."""
 
     name: str
 
