@@ -197,6 +197,9 @@ class Act(Struct, frozen=True):
     """The answer of the call that finished it, which a repeat gets; None: it has not finished, or an earlier version recorded it."""
     from_seq: int | None = None
     """The place in the feed when it began: its lines come after it. None: an earlier version recorded it."""
+    to_seq: int | None = None
+    """The place in the feed when it had finished: none of its lines comes after it. None: it is not known, as on a ledger whose feed follows
+    its rows with a delay."""
 
 
 class ListRecord(Struct, frozen=True):
