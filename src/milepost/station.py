@@ -17,13 +17,14 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
-from milepost.engine.presence import Heartbeat
+from milepost.engine.presence import Heartbeat, standing_still
 from milepost.engine.resend import Resender
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import back_fill_waits
 from milepost.engine.time_share import SharedTurns
 from milepost.engine.work.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
+from milepost.ports.documents import StandingStill
 from milepost.ports.runner import Clock, Runner, Service
 from milepost.ports.subscriber import Subscriber
 from milepost.runners.threads import ThreadRunner
@@ -151,6 +152,7 @@ class Station:
         ran = [role for role in self.roles if role.last_good_run]
         facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in ran}}
         facts["next_runs"] = {role.name: role.next_run for role in ran}
+        facts["standing_still"] = {role.name: role.standing_still for role in self.roles if role.standing_still is not None}
         if self.worker is not None:
             facts["in_hand"] = self.worker.in_hand
             facts["overrunning"] = self.worker.overrunning()
@@ -165,6 +167,7 @@ class Role:
     def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
         self.last_good_run = self.next_run = 0
+        self.standing_still: StandingStill | None = None
         self._service = service
         self._clock = clock
         self._stopping = stopping
@@ -185,7 +188,9 @@ class Role:
         if self._trouble:
             self._trouble = ""
             log.warning("%s continues: the ledger is available again", self.name)
-        if not getattr(self._service, "failed", False):
+        why = str(getattr(self._service, "stands_still", ""))
+        self.standing_still = standing_still(self.standing_still, why, self._clock.now())
+        if not why and not getattr(self._service, "failed", False):
             self.last_good_run = self._clock.now()
             self.next_run = self.last_good_run + round(delay * 1000)
         return delay

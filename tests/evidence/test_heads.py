@@ -28,7 +28,7 @@ from milepost.evidence.heads import Heads, head_digest
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.signing import Signer, make_key
 from milepost.ports.documents import HEAD, LIST
-from milepost.station import Station
+from milepost.station import Role, Station
 from milepost.testing import drain
 from milepost.testing.clock import VirtualClock
 
@@ -209,7 +209,11 @@ def test_a_full_disk_stops_nobody_and_the_head_comes_later(archive: Scene) -> No
             raise OSError("no space left")
 
     full = Context(archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, Full())
-    assert HeadKeeper(full, None).turn() == heads_module.EVERY
+    role = Role(HeadKeeper(full, None), archive.clock, lambda: False)
+    assert role.turn() == heads_module.EVERY
+    assert role.standing_still is not None
+    assert role.standing_still.why == "it cannot store the daily head: no space left"
+    assert not role.last_good_run, "no successful run, for the doctor"
     assert all_heads(archive.ctx) == []
     turn(archive)
     assert len(all_heads(archive.ctx)) == 1

@@ -16,6 +16,7 @@ from tests.lambdas.event_source_mapping import Context, StreamMapping, sqs_event
 from milepost.core.errors import LedgerBusy
 from milepost.core.item import Row
 from milepost.core.status import Status
+from milepost.engine.health.doctor import doctor
 from milepost.lambdas import relay, start, worker
 from milepost.ports.clock import ClockState
 from milepost.testing.aws_model import Faults
@@ -123,6 +124,9 @@ def test_a_function_that_is_not_sure_of_the_time_claims_nothing_and_gets_its_mes
     assert one.resend()["resent"] == {}
     assert one.depth("weigh") == (1, 0, 0)
     clock.doubt = ""
+    stood = [finding.what for finding in doctor(one.opened.ctx).findings if "stands still" in finding.what]
+    assert {what.partition(":")[0] for what in stood} == {"worker", "resender"}
+    assert all("it is not sure of the time of the clock of AWS's answers: it has had no answer yet" in what for what in stood)
     one.run(lambda: one.all_at("COMPLETED"))
     assert one.module.seen == ["weigh a", "send a"]
 

@@ -107,6 +107,25 @@ def test_rows_that_are_held_are_measured_and_all_come_back_in_one_run(deploy: De
     assert metrics(capsys.readouterr().out)["HeldAge", one.prefix] == 0
 
 
+def test_a_step_that_fails_is_no_successful_run_of_its_role(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = deploy()
+    one.resend()
+    one.clock.advance("5m")
+
+    def fail(*_: object) -> None:
+        raise LedgerError("DynamoDB does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resender, "_resend", fail)
+        with pytest.raises(LedgerError, match="does not answer"):
+            one.resend()
+    roles = {finding.what.partition(":")[0]: finding.what for finding in doctor(one.opened.ctx).findings if finding.about == "role"}
+    assert "stands still" in roles["resender"]
+    assert "DynamoDB does not answer" in roles["resender"]
+    assert "last successful run" in roles["resender"]
+    assert "stands still" not in roles["sweeper"]
+
+
 def test_a_run_that_fails_does_not_count_as_one(deploy: Deploy, capsys: pytest.CaptureFixture[str]) -> None:
     one = deploy()
     one.submit("a")

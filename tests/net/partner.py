@@ -26,12 +26,20 @@ PATIENCE = 60.0
 """Seconds within which something must have happened that takes a moment: far more than a busy machine needs."""
 
 
+PATIENT = net.Timeouts(connect=PATIENCE, read=PATIENCE, total=PATIENCE)
+"""For calls that a test ends itself: on a machine that is too busy, or stopped for a while, the usual timeouts would end them before."""
+
+
 class StoppedClock:
     """The clock of asyncio's event loop, stopped: it moves when a test moves it, and deadlines come when a test wants them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._now = loop.time()
         loop.time = lambda: self._now  # type: ignore[method-assign]
+
+    def jump(self, seconds: float) -> None:
+        """Move on, without a turn for anything."""
+        self._now += seconds
 
     async def move(self, seconds: float) -> None:
         """Move on, and let everything happen that is due then."""

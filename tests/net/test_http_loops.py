@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from tests.net.partner import LARGE, OPEN, PATIENCE, Line, Partner, always, hang
+from tests.net.partner import LARGE, OPEN, PATIENCE, PATIENT, Line, Partner, StoppedClock, always, hang
 
 from milepost import net
 from milepost.net import SendState
+from milepost.net.connection import Exchange
 
 
 # Event loops, cancelled calls, and the end ----------------------------------------------------------------------------------
@@ -62,7 +64,7 @@ def test_a_cancelled_call_closes_its_connection_and_the_next_one_works() -> None
             line.answer()
 
     async def main(partner: Partner) -> None:
-        async with net.Client(allow_cidrs=OPEN, connections=1) as client:
+        async with net.Client(allow_cidrs=OPEN, timeouts=PATIENT, connections=1) as client:
             call = asyncio.ensure_future(client.request_async("GET", partner.url))
             await asyncio.to_thread(partner.came.wait, PATIENCE)
             call.cancel()
@@ -84,7 +86,7 @@ def test_a_call_that_is_cancelled_while_its_sink_writes_waits_for_that_write() -
         ended.set()
 
     async def main(partner: Partner) -> None:
-        async with net.Client(allow_cidrs=OPEN) as client:
+        async with net.Client(allow_cidrs=OPEN, timeouts=PATIENT) as client:
             call = asyncio.ensure_future(client.request_async("GET", partner.url, sink=sink, largest=len(LARGE)))
             await asyncio.to_thread(writing.wait, PATIENCE)
             call.cancel()
@@ -107,7 +109,7 @@ def test_closing_the_client_ends_calls_under_way_and_says_how_far_they_got() -> 
 
     asked = threading.Event()
     with Partner(hang) as partner, ThreadPoolExecutor(2) as threads:
-        client = net.Client(allow_cidrs=OPEN, resolver=stuck)
+        client = net.Client(allow_cidrs=OPEN, timeouts=PATIENT, resolver=stuck)
         sent = threads.submit(client.request, "POST", partner.url)
         resolving = threads.submit(client.request, "POST", "http://partner.example/")
         assert partner.came.wait(PATIENCE)
@@ -121,7 +123,7 @@ def test_closing_the_client_ends_calls_under_way_and_says_how_far_they_got() -> 
 
 def test_closing_on_an_event_loop_ends_its_calls_and_leaves_their_tasks_whole() -> None:
     async def main(partner: Partner) -> None:
-        client = net.Client(allow_cidrs=OPEN)
+        client = net.Client(allow_cidrs=OPEN, timeouts=PATIENT)
 
         async def call() -> str:
             try:
@@ -140,11 +142,52 @@ def test_closing_on_an_event_loop_ends_its_calls_and_leaves_their_tasks_whole() 
         asyncio.run(main(partner))
 
 
+@pytest.mark.parametrize(("answer", "expected"), [(b"HTTP/1.1 204 No\r\n\r\n", "204"), (b"HTTP/1.1 200 OK\r\nContent-Le", "timeout")])
+def test_an_answer_that_came_while_the_process_was_stopped_is_read_before_the_call_is_late(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: str
+) -> None:
+    """uvloop runs the timers that are due before it reads. Here the test does: the loop has no turn between the answer and the deadline."""
+    exchanges: list[Exchange] = []
+    asked, answered = threading.Event(), threading.Event()
+
+    class Recorded(Exchange):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            exchanges.append(self)
+
+    def script(line: Line) -> None:
+        line.read()
+        asked.wait(PATIENCE)
+        line.send(answer)
+        answered.set()
+        line.closing.wait()
+
+    async def main(url: str) -> str:
+        clock = StoppedClock(asyncio.get_running_loop())
+        async with net.Client(allow_cidrs=OPEN, timeouts=PATIENT) as client:
+            call = asyncio.ensure_future(client.request_async("GET", url))
+            await asyncio.to_thread(partner.came.wait, PATIENCE)
+            asked.set()
+            assert answered.wait(PATIENCE), "the loop stands still meanwhile"
+            clock.jump(PATIENCE + 1)
+            [exchange] = exchanges
+            exchange._check()
+            await clock.move(1)
+            try:
+                return str((await call).status)
+            except net.NetError as error:
+                return error.kind
+
+    monkeypatch.setattr("milepost.net.client.Exchange", Recorded)
+    with Partner(script) as partner:
+        assert asyncio.run(main(partner.url)) == expected
+
+
 PROGRAM = """
 import sys, threading
 from milepost import net
 
-client = net.Client(allow_cidrs=["127.0.0.0/8"])
+client = net.Client(allow_cidrs=["127.0.0.0/8"], timeouts=net.Timeouts(60, 60, 60))
 
 def call():
     try:
@@ -173,7 +216,7 @@ INTERRUPTED = """
 import sys
 from milepost import net
 
-with net.Client(allow_cidrs=["127.0.0.0/8"]) as client:
+with net.Client(allow_cidrs=["127.0.0.0/8"], timeouts=net.Timeouts(60, 60, 60)) as client:
     try:
         client.request("GET", sys.argv[1])
     except KeyboardInterrupt:

@@ -49,6 +49,18 @@ def test_a_lane_that_is_alone_leaves_the_last_hand_to_one_that_comes_later() -> 
     assert taken(jobs, 4, 1)[1].lane == "quick"
 
 
+def test_the_lanes_within_a_wider_lane_share_its_cap() -> None:
+    jobs = Jobs(lanes=True)
+    lanes = ("amy@north", "bob@north", "north", "amy@south")
+    jobs.put([[item(lane, n)] for n in range(3) for lane in lanes], dict.fromkeys(lanes), {"north": 2})
+    portions = [portion for found in (jobs.take(9) for _ in range(9)) if found is not None for portion in (found[1],)]
+    assert sorted(portion.lane.rpartition("@")[2] for portion in portions) == ["north", "north", "south", "south", "south"]
+    jobs.done(next(portion for portion in portions if portion.lane != "amy@south"))
+    assert [found is not None for found in (jobs.take(9), jobs.take(9))] == [True, False]
+    jobs.put([], {}, {"north": None})
+    assert [found is not None for found in (jobs.take(9) for _ in range(7))] == [True] * 6 + [False]
+
+
 def test_a_lane_has_the_only_hand() -> None:
     jobs = Jobs(lanes=True)
     jobs.put([[item("slow", 0)]])

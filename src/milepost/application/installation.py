@@ -172,6 +172,7 @@ class AppService:
         """Whether it has run once. A process that ends when it is idle waits for that."""
         self.failed = False
         """Whether the last call raised an error."""
+        self.stands_still = ""
         self._app, self._part = app, part
 
     def turn(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.old_documents import old_processes
 from milepost.engine.views.items import live_processes, processes
-from milepost.ports.documents import PROCESS, Process, read_each_versioned
+from milepost.ports.documents import PROCESS, Process, StandingStill, read_each_versioned
 
 EVERY_MS = 2_000
 HEARD_MS = 150_000
@@ -108,6 +108,34 @@ def last_runs(ctx: Context) -> dict[str, RoleRun]:
     return last
 
 
+def standing_still(before: StandingStill | None, why: str, now: int) -> StandingStill | None:
+    """The record of a role whose service stands still for this reason, or, if there is none, works."""
+    if not why:
+        return None
+    return StandingStill(now if before is None else before.since, why)
+
+
+class StandingRole(NamedTuple):
+    """A role that no process carries out now, since the one that did stands still."""
+
+    holder: str
+    since: int
+    why: str
+
+
+def standing_roles(ctx: Context, last: Mapping[str, RoleRun]) -> dict[str, StandingRole]:
+    """The roles that stand still in a process that was heard of lately, where no process has carried them out since. `last`: the
+    last successful runs."""
+    found: dict[str, StandingRole] = {}
+    for process in processes(ctx):
+        if process.stopped or ctx.clock.now() - process.seen_at > HEARD_MS:
+            continue
+        for role, still in process.standing_still.items():
+            if last.get(role, RoleRun()).at <= still.since and (role not in found or still.since < found[role].since):
+                found[role] = StandingRole(process.holder, still.since, still.why)
+    return found
+
+
 class ProcessView(Struct, frozen=True):
     """A process of the last week. `alive`: running now. `stopped`: has ended regularly; neither: it died or cannot be reached.
     `roles`: last successful run of each. `overrunning`: handlers that exceed their timeout. `outdated`: routes of which it has an older
@@ -128,12 +156,14 @@ class ProcessView(Struct, frozen=True):
 
 
 class RoleView(Struct, frozen=True):
-    """A role: its last successful run in any process, and in which. `late`: it should have run again by now."""
+    """A role: its last successful run in any process, and in which. `late`: it should have run again by now. `stands_still`: why no process does
+    its work now, though one has it."""
 
     role: str
     at: str | None
     holder: str
     late: bool = False
+    stands_still: str = ""
 
 
 class Processes(Struct, frozen=True):
@@ -146,6 +176,8 @@ class Processes(Struct, frozen=True):
 def processes_view(ctx: Context, sees: Callable[[str], bool] | None = None) -> Processes:
     """Processes and roles as a view. `sees` limits it to the routes that the caller may see."""
     alive = {process.holder for process in live_processes(ctx)}
+    last = last_runs(ctx)
+    standing = standing_roles(ctx, last)
     return Processes(
         [
             ProcessView(
@@ -163,5 +195,10 @@ def processes_view(ctx: Context, sees: Callable[[str], bool] | None = None) -> P
             )
             for process in processes(ctx)
         ],
-        [RoleView(role, iso(run.at), run.holder, run.late(ctx.clock.now())) for role, run in sorted(last_runs(ctx).items())],
+        [_role_view(role, last.get(role, RoleRun()), standing.get(role), ctx.clock.now()) for role in sorted({*last, *standing})],
     )
+
+
+def _role_view(role: str, run: RoleRun, standing: StandingRole | None, now: int) -> RoleView:
+    at = iso(run.at) if run.at else None
+    return RoleView(role, at, run.holder, run.late(now), "" if standing is None else standing.why)

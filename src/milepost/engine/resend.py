@@ -23,6 +23,7 @@ from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.old_documents import remove_old_acts
 from milepost.engine.progress import ProgressNoter
 from milepost.engine.routes.backfill import step
+from milepost.engine.routes.versions import standing_by
 from milepost.ports.documents import BACK_FILL, HOLD
 from milepost.ports.items import Query, Refused
 
@@ -76,6 +77,8 @@ class Resender:
         self._places: dict[tuple[str, int], Any] = {}
         self._progress = ProgressNoter(ctx)
         self._acts_at = ctx.clock.now() + ACTS_MS
+        self.stands_still = ""
+        """Why the last run left items alone that were due."""
 
     def turn(self) -> float:
         summary = self.run_once()
@@ -85,7 +88,8 @@ class Resender:
     def run_once(self, pages: int = PAGES) -> ResendSummary:
         """Check all items whose due time has passed, at most so many pages per search; none while the time is not known."""
         summary = ResendSummary()
-        if self._ctx.check_clock().doubt:
+        self.stands_still = self._ctx.check_clock().stops_work
+        if self.stands_still:
             return summary
         end_pauses(self._ctx)
         paused = set(self._ctx.ledger.read(HOLD))
@@ -104,6 +108,7 @@ class Resender:
             summary.more |= portion.more
         self._progress.note()
         self._remove_old_acts()
+        self.stands_still = standing_by(self._ctx)
         return summary
 
     def _remove_old_acts(self) -> None:

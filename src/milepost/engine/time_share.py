@@ -55,6 +55,10 @@ class SharedTurns:
         self._rests_until = 0
         self._seen = 0
 
+    @property
+    def stands_still(self) -> str:
+        return str(getattr(self._service, "stands_still", ""))
+
     def turn(self) -> float:
         began = self._clock.now()
         rest = 0 if self._stopping() else self._rest(began)

@@ -29,7 +29,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         ready = opened()
         answer = ready.part(AcceptContainer).answer(event)
         with suppress(LedgerError):
-            ready.beat(context, "accept")
+            ready.beat(context, {"accept": ""})
         return answer
 
 

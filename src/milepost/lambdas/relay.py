@@ -73,7 +73,7 @@ def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> dict
         log.warning("ended rows cannot be finished now: %s", error)
     deliver(ready, call, max(reserve, call.get_remaining_time_in_millis() - DELIVERY_MS))
     with suppress(LedgerError):
-        ready.beat(call, "stream", *(relay.name for relay in ready.event_relays))
+        ready.beat(call, {"stream": "", **{relay.name: relay.stands_still for relay in ready.event_relays}})
     return {"records": len(records), "ended": len(ended)}
 
 

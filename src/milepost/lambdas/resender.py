@@ -60,15 +60,18 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         ready = opened()
         done: dict[str, Any] = {}
         errors: list[LedgerError] = []
+        undone: dict[str, str] = {}
         changed = False
-        for name, step in _steps(ready.part(ResenderParts), context, bool(event.get("repair"))).items():
+        for name, step in _steps(ready.part(ResenderParts), context, bool(event.get("repair")), undone).items():
             try:
                 done[name] = step()
             except RouteChanged as error:
                 log.warning("%s: %s", name, error)
+                undone[name] = str(error)
                 changed = True
             except LedgerError as error:
                 log.error("%s: %s", name, error)
+                undone[name] = str(error)
                 errors.append(error)
         prefix = ready.store.names.prefix
         if changed:
@@ -77,12 +80,13 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
             raise errors[0]
         log.info("resent", extra=done)
         trace.note(done=done)
-        report_run(prefix)
+        if not ready.part(ResenderParts).resender.stands_still:
+            report_run(prefix)
         return done
 
 
-def _steps(parts: ResenderParts, call: LambdaContext, repair: bool) -> dict[str, Callable[[], Any]]:
-    """In order. The repair comes last: it uses the remaining time."""
+def _steps(parts: ResenderParts, call: LambdaContext, repair: bool, undone: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
+    """In order. The repair comes last: it uses the remaining time. `undone`: the steps that have failed so far, with their errors."""
     ready = parts.opened
     total = call.get_remaining_time_in_millis()
     reserve = min(RESERVE_MS, total // 4)
@@ -100,9 +104,16 @@ def _steps(parts: ResenderParts, call: LambdaContext, repair: bool) -> dict[str,
         "undelivered": lambda: deliver(ready, call, ends + round((1 - DELIVERED) * shared)),
         "daily head": lambda: _continue_head(parts.heads, left),
         "measured": lambda: _measure(parts),
-        "alive": lambda: ready.beat(call, "resender", "sweeper", *(relay.name for relay in ready.event_relays)),
+        "alive": lambda: ready.beat(call, _roles(parts, undone)),
         "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in parts.repairs.items()},
     }
+
+
+def _roles(parts: ResenderParts, undone: Mapping[str, str]) -> dict[str, str]:
+    """The roles that had their turn, each with the reason why it did not do its work; empty: it did."""
+    resender = undone.get("resent", parts.resender.stands_still)
+    roles = {"resender": resender, "sweeper": undone.get("resumed", "")}
+    return {**roles, **{relay.name: undone.get("undelivered", relay.stands_still) for relay in parts.opened.event_relays}}
 
 
 def _resend(resender: Resender, left: Callable[[], int]) -> dict[str, int]:

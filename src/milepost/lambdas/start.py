@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -18,12 +19,13 @@ from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
+from milepost.engine.presence import standing_still
 from milepost.ledgers.aws.ledger import AwsLedger, parse
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import CALL, Requests
 from milepost.ledgers.aws.requests.queues import Queues, SqsMessage
 from milepost.ledgers.aws.store import AwsStore
-from milepost.ports.documents import PROCESS, Process
+from milepost.ports.documents import PROCESS, Process, StandingStill
 from milepost.ports.subscriber import Subscriber
 from milepost.route_files import load_application, load_routes
 
@@ -61,6 +63,9 @@ class Opened:
         self.holder = who()
         self._started_at = ctx.clock.now()
         self._beaten_at: dict[str, int] = {}
+        self._last_runs: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._standing: defaultdict[str, dict[str, StandingStill]] = defaultdict(dict)
+        """By function: its roles' last successful runs, and the roles that do not work now."""
         self._parts: dict[tuple[Any, ...], Any] = {}
 
     @property
@@ -93,15 +98,21 @@ class Opened:
         subscribers: list[Subscriber] = [topic, *follow_ups(self.ctx, self.ctx.plans)]
         return [EventRelay(self.ctx, subscriber, self.holder) for subscriber in subscribers]
 
-    def beat(self, call: LambdaContext, *roles: str, intervals: Mapping[str, float] = {}) -> None:
-        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document.
-        `intervals`: seconds until the next run of a role, if it has an interval of its own."""
-        now = self.ctx.clock.now()
+    def beat(self, call: LambdaContext, roles: Mapping[str, str], intervals: Mapping[str, float] = {}) -> None:
+        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document. `roles`: the
+        roles that had their turn, each with the reason why it did not do its work, empty if it did. `intervals`: seconds until the next run of a
+        role, if it has an interval of its own."""
+        now, last_runs, standing = self.ctx.clock.now(), self._last_runs[call.function_name], self._standing[call.function_name]
+        for role, why in roles.items():
+            still = standing_still(standing.pop(role, None), why, now)
+            if still is None:
+                last_runs[role] = now
+            else:
+                standing[role] = still
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
             return
         clock = self.ctx.check_clock()
-        next_runs = {role: now + round(intervals[role] * 1000) for role in roles if role in intervals}
-        last_runs = dict.fromkeys(roles, now)
+        next_runs = {role: now + round(intervals[role] * 1000) for role, why in roles.items() if not why and role in intervals}
         process = Process(
             call.function_name,
             self.holder,
@@ -112,6 +123,7 @@ class Opened:
             clock=clock,
             next_runs=next_runs,
             known_format=self.ledger.known_format,
+            standing_still=standing,
         )
         self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(process))
         self._beaten_at[call.function_name] = now
@@ -257,11 +269,14 @@ def _deliver(relay: EventRelay, call: LambdaContext, reserve_ms: int) -> str | N
     def in_time() -> bool:
         return call.get_remaining_time_in_millis() > reserve_ms
 
+    if not in_time():
+        relay.stands_still = "the time of the call was over before its turn"
     while in_time():
         try:
             summary = relay.run_once(in_time)
         except LedgerError as error:
             log.error("cannot deliver events to %s: %s", relay.name, error)
+            relay.stands_still = str(error)
             return str(error)
         if summary.standing_by is not None:
             return summary.standing_by

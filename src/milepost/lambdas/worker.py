@@ -68,7 +68,7 @@ def _handle(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> d
         forget()
     else:
         with suppress(LedgerError):
-            station.opened.beat(context, "worker")
+            station.opened.beat(context, {"worker": call.stands_still})
     failed = [message.id for wanted in again.values() for message in wanted]
     done = {"messages": len(messages), "again": len(failed), **call.counts}
     log.info("called", extra={"stage": station.name, **done})
@@ -129,7 +129,8 @@ class WorkerCall:
     def __init__(self, station: StageContainer, call: LambdaContext) -> None:
         self._station, self._call = station, call
         self._ctx = station.opened.ctx
-        self._unsure_of_time = bool(self._ctx.check_clock().doubt)
+        self.stands_still = self._ctx.check_clock().stops_work
+        """Why it claims nothing."""
         left = call.get_remaining_time_in_millis()
         self._until = self._ctx.clock.now() + left
         self._reserve = min(RESERVE_MS, left // 4)
@@ -167,7 +168,7 @@ class WorkerCall:
         if not self._may_start():
             self._come_again(messages, SOON_S)
             return MessageResults()
-        if self._unsure_of_time:
+        if self.stands_still:
             self._come_again(messages, TROUBLE_S)
             return MessageResults()
         lease = Lease(ctx.chance.token(), self._station.opened.holder, self._until)

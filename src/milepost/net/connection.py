@@ -21,6 +21,9 @@ from milepost.net.url import HttpUrl
 BUFFERED = 1 << 20
 """Bytes of a streamed body that wait for the sink before the partner is asked to pause."""
 
+UNREAD_S = 0.01
+"""How long bytes that have come and are not read yet put off the end of a call whose time is over: an event loop may run timers before it reads."""
+
 TCP_ESTABLISHED = b"\x01"
 """The first byte of TCP_INFO while both sides may send."""
 SO_MEMINFO = 55
@@ -160,6 +163,8 @@ class Exchange:
         self._wake: asyncio.Future[None] | None = None
         self._last = self._loop.time()
         self._unsent = 0
+        self._looked = False
+        """Whether bytes that had come were left to be read once after a deadline."""
         self._timer = self._loop.call_at(min(self._last + timeouts.read, ends_at), self._check)
 
     @property
@@ -301,6 +306,13 @@ class Exchange:
             # The sink is at work, or the partner is reading: neither is a silence of the partner.
             self._last = now
         self._unsent = unsent
+        is_late = now >= min(self._last + self._timeouts.read, self._ends_at)
+        if is_late and not self._looked and not self._connection.is_silent():
+            # This process was stopped, or too busy to read: what has come is read first, and may be the rest of the answer.
+            self._looked = True
+            self._timer = self._loop.call_later(UNREAD_S, self._check)
+            return
+        self._looked = False
         if now >= self._ends_at:
             self._late(f"no whole answer within {self._timeouts.total:g} s", "timeout")
         elif now >= self._last + self._timeouts.read:

@@ -21,6 +21,11 @@ class ClockState(Struct, frozen=True):
     doubt: str = ""
     """Why leases and due times must not be judged by it now; empty: they may."""
 
+    @property
+    def stops_work(self) -> str:
+        """Why a process with this clock claims and resends nothing, for people; empty: it does."""
+        return f"it is not sure of the time of {self.source}: {self.doubt}" if self.doubt else ""
+
 
 @runtime_checkable
 class CheckedClock(Clock, Protocol):

@@ -129,6 +129,13 @@ class BackFill(Struct, frozen=True):
         return self.finished_at is None and self.stopped_at is None
 
 
+class StandingStill(Struct, frozen=True):
+    """A role whose service leaves its work undone: since when, and why, for people."""
+
+    since: int
+    why: str
+
+
 class Process(Struct, frozen=True):
     """A running process: its identity, its last heartbeat, and the last successful run of each of its roles."""
 
@@ -149,6 +156,8 @@ class Process(Struct, frozen=True):
     """What it knows about its clock."""
     known_format: int = 1
     """The newest format of tables that it knows. Versions before the formats do not write it; on ledgers without formats it says nothing."""
+    standing_still: dict[str, StandingStill] = {}
+    """Its roles that do not work now, though their services have their turns."""
 
 
 MOVER = "the move"
@@ -211,6 +220,9 @@ class Act(Struct, frozen=True):
     """The answer of the call that finished it, which a repeat gets; None: it has not finished, or an earlier version recorded it."""
     from_seq: int | None = None
     """The place in the feed when it began: its lines come after it. None: an earlier version recorded it."""
+    to_seq: int | None = None
+    """The place in the feed when it had finished: none of its lines comes after it. None: it is not known, as on a ledger whose feed follows
+    its rows with a delay."""
 
 
 class ListRecord(Struct, frozen=True):

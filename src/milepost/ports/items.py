@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from milepost.core.admission.controls import lanes_above
 from milepost.core.change import Change
 from milepost.core.due import Lease
 from milepost.core.future import dated_at
@@ -193,6 +194,8 @@ class Query(Struct, frozen=True, kw_only=True):
     statuses: frozenset[Status] | None = None
     stages: frozenset[str] | None = None
     lane: str | None = None
+    within: str | None = None
+    """Only items of this lane and of the lanes within it."""
     group: str | None = None
     lists: frozenset[str] | None = None
     """Items from one of these lists."""
@@ -227,6 +230,7 @@ class Query(Struct, frozen=True, kw_only=True):
             and (self.statuses is None or row.status in self.statuses)
             and (self.stages is None or row.stage in self.stages)
             and (self.lane is None or row.lane == self.lane)
+            and (self.within is None or self.within in lanes_above(row.lane))
             and (not self.handed_over or row.handed_over)
             and (self.group is None or (row.error is not None and row.error.group == self.group))
             and (self.lists is None or row.list_id in self.lists)

@@ -32,8 +32,9 @@ Job = list[Item]
 class HandlerPool(Protocol):
     """Runs one stage's handler calls, at most `width` at a time."""
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None]) -> None:
-        """Add jobs; returns at once. `caps` has the number of calls at a time of each of their lanes; None: as many as the pool's."""
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None], joint_caps: Mapping[str, int | None]) -> None:
+        """Add jobs; returns at once. `caps` has the number of calls at a time of each of their lanes, `joint_caps` that of all lanes within each
+        wider lane together; None: as many as the pool's."""
 
     def take(self) -> list[JobResult]:
         """Results since the last take."""
@@ -54,7 +55,8 @@ class HandlerPool(Protocol):
 
 
 class Service(Protocol):
-    """A background task that is called repeatedly: each turn does the present work and returns the time of the next."""
+    """A background task that is called repeatedly: each turn does the present work and returns the time of the next. A service that may leave its
+    work undone has the attribute `stands_still`: why the last turn did, empty if it worked. Such a turn is no successful run."""
 
     name: str
 

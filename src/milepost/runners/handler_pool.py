@@ -145,8 +145,8 @@ class ThreadHandlerPool(BaseHandlerPool):
         self._idle = 0
         self._closed = False
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
-        self._jobs.put(jobs, caps)
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        self._jobs.put(jobs, caps, joint_caps)
         self._rouse()
 
     def _rouse(self) -> None:
@@ -279,8 +279,8 @@ class AsyncHandlerPool(BaseHandlerPool):
         """The task that began a job last."""
         self._called_off = False
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
-        self._jobs.put(jobs, caps)
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        self._jobs.put(jobs, caps, joint_caps)
         self._loop.call_soon_threadsafe(self._rouse)
 
     def _rouse(self) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from milepost.core.admission.controls import lanes_above
 from milepost.core.item import Item
 from milepost.ports.runner import Job
 
@@ -63,7 +64,7 @@ class Jobs:
     """A queue for many takers. The next job comes from the lane with the fewest takers at work; among equals, from the one served
     longest ago. In a stage with lanes one taker is kept free for other lanes, even if only one lane has jobs now: its
     calls may hang when a job of another lane arrives. A
-    lane with a cap has at most so many takers.
+    lane with a cap has at most so many takers, and so have all lanes within a wider lane together.
 
     Where there are many takers, a lane in doubt, which has not succeeded since it was first seen or has failed last, has a few of them alone, and all such
     lanes together three quarters: so many partners that hang do not delay one that answers.
@@ -76,6 +77,8 @@ class Jobs:
         """Portions that have jobs not started yet, by identity."""
         self._under_way: dict[str, int] = {}
         self._caps: dict[str, int | None] = {}
+        self._joint_caps: dict[str, int] = {}
+        """Caps of wider lanes."""
         self._sound: set[str] = set()
         """Lanes whose last call has succeeded."""
         self._lock = threading.Lock()
@@ -91,10 +94,12 @@ class Jobs:
         with self._lock:
             return sum(map(len, self._lanes.values())) + sum(map(len, self._portions.values()))
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
-        """Add jobs, and set the caps of lanes; None: no cap."""
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        """Add jobs, and set the caps of lanes, and those of all lanes within a wider lane together; None: no cap."""
         with self._lock:
             self._caps.update(caps)
+            if joint_caps:
+                self._joint_caps = {lane: cap for lane, cap in {**self._joint_caps, **joint_caps}.items() if cap is not None}
             for job in jobs:
                 lane = job[0].row.lane
                 waiting = self._lanes.get(lane)
@@ -159,12 +164,21 @@ class Jobs:
         cap = self._caps.get(lane)
         if cap is not None and takers >= cap:
             return False
+        if self._joint_caps and not self._wider_lane_has_room(lane):
+            return False
         if not self._keeps_one or width == 1:
             return True
         if width >= MANY_TAKERS and lane not in self._sound:
             in_doubt = sum(count for other, count in self._under_way.items() if other not in self._sound)
             return takers < width // 32 and in_doubt < width * 3 // 4
         return takers < width - 1
+
+    def _wider_lane_has_room(self, lane: str) -> bool:
+        for above in lanes_above(lane):
+            cap = self._joint_caps.get(above)
+            if cap is not None and sum(n for other, n in self._under_way.items() if above in lanes_above(other)) >= cap:
+                return False
+        return True
 
     def learn(self, lane: str, *, sound: bool) -> bool:
         """Note whether the last call of a lane has succeeded. True: it may have more takers from now on."""

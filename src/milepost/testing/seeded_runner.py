@@ -165,8 +165,8 @@ class SimCrew:
     def busy(self) -> bool:
         return bool(self._jobs or self._calls or self._done)
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS) -> None:
-        self._jobs.put(jobs, caps)
+    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+        self._jobs.put(jobs, caps, joint_caps)
         self._begin()
 
     def take(self) -> list[JobResult]:

@@ -14,9 +14,11 @@ from tests.net.partner import Line
 
 import milepost as mp
 from milepost.applications.notifications.destinations import origin_lane, sender_lane, url_pause
+from milepost.core.due import Lease
 from milepost.engine.acts.controls import limit
 from milepost.engine.auth import make_key
 from milepost.net.url import parse_url
+from milepost.ports.items import ClaimRequest
 
 SIGNED = {"by": "ops", "reason": "a test"}
 STATUS = re.compile(rb"/s(\d{3})")
@@ -183,24 +185,21 @@ def test_a_pause_of_host_port_holds_the_messages_of_all_senders_before_and_after
         assert statuses(at, old, new) == {"COMPLETED"}
 
 
-def test_a_limit_of_host_port_holds_for_messages_of_before_alone_and_the_doctor_says_so(
+def test_a_limit_of_host_port_holds_for_all_senders_together(
     partner: Partner, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with service(clock=clock) as at:
         limit(at.ctx, ROUTE, "deliver", host(partner), rate="1/h", **SIGNED)
-        old = [message(f"{partner.url}ok", messageId=f"m-{number}") for number in range(3)]
-        for one in old:
-            old_lane(at, one, monkeypatch, partner)
-        [before, after] = [
-            one
-            for one in at.milepost.lanes(ROUTE, "deliver", [f"bob@{host(partner)}"])
-            if one.lane in (host(partner), f"bob@{host(partner)}")
-        ][::-1]
-        assert (before.lane, before.rate, before.waiting, after.rate) == (host(partner), pytest.approx(1 / 3600), 3, None)
-        [finding] = [one for one in at.findings() if one.level == "warn"]
-        assert f"the limit of {host(partner)} " in finding.what
-        assert finding.next is not None
-        assert "[notifications.destinations" in finding.next
+        old_lane(at, message(f"{partner.url}ok", messageId="m-1"), monkeypatch, partner)
+        for number in range(2):
+            post(at, f"{partner.url}ok", "bob", f"b{number}")
+            post(at, f"{partner.url}ok", "shop", f"s{number}")
+        lanes = {one.lane: one for one in at.milepost.lanes(ROUTE, "deliver", [f"bob@{host(partner)}"])}
+        assert [one.rate for one in lanes.values()] == [pytest.approx(1 / 3600)] * 2
+        assert (lanes[host(partner)].waiting, lanes[f"bob@{host(partner)}"].waiting) == (5, 2)
+        request = ClaimRequest(at.ctx.plan(ROUTE), "deliver", 100, Lease("token", "host:1", clock.now() + 60_000))
+        assert len(at.ctx.ledger.claim([request], clock.now(), 0.0)[0].items) == 1, "one call in an hour, for all senders"
+        assert [one for one in at.findings() if one.level == "warn"] == []
 
 
 # What senders see -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner, Result
+
+from milepost.cli.commands import cli
+from milepost.engine.acts import outcome
 
 
 def _key(shell, key: str) -> dict:
@@ -58,6 +62,26 @@ def test_a_bulk_act_is_previewed_has_an_id_and_can_go_on(failed) -> None:
     assert named.code == 0
     assert failed("retry", "parcels", "B", "--reason", "why", MILEPOST_BY="desk").code == 0
     assert _key(failed, "B")["history"][-1]["by"] == "desk"
+
+
+def test_an_act_says_how_many_of_its_items_it_has_counted_and_counts_all_when_asked(failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    act = failed.signed("retry", "parcels", "--status", "failed", "--json").json["id"]
+    monkeypatch.setattr(outcome, "PAGE", 1)
+    monkeypatch.setattr(outcome, "LOOK_LINES", 1)
+
+    def shown(*options: str) -> Result:
+        ledger = f"sqlite:///{failed.folder}/milepost.db"
+        return CliRunner().invoke(cli, ["--ledger", ledger, "acts", *options], catch_exceptions=False)
+
+    first = shown("--id", act).output
+    assert "1 in progress (counted 1 of 2 so far)." in first
+    assert f"To count all of them: milepost acts --id {act} --all" in first
+    whole = shown("--id", act, "--all").output
+    assert "0 completed, 0 failed again, 2 in progress." in whole
+    assert "To count all" not in whole
+    assert json.loads(shown("--id", act, "--all", "--json").output)["outcome"]["counted"] == 2
+    wrong = shown("--all")
+    assert (wrong.exit_code, "give its --id" in wrong.output) == (2, True)
 
 
 def test_what_is_refused_says_why_and_fails(failed) -> None:

@@ -189,3 +189,40 @@ def test_mistakes_name_the_field(lanes: World) -> None:
     with pytest.raises(UsageError, match="name a stage"):
         pause(lanes.ctx, ROUTE, drain="1/s", **OPS)
     assert lanes.ledger.read(HOLD) == {}
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by an operator"])
+def test_the_backlog_of_a_pause_of_a_wider_lane_is_drained_at_its_pace_for_all_lanes_within_it(lanes: World, ends: str) -> None:
+    pause(lanes.ctx, ROUTE, "send", "crm:443", until="1h" if ends == "by itself" else None, drain="1/s", **OPS)
+    lanes.add("a", "b", to="desk@crm:443")
+    lanes.add("c", "d", to="shop@crm:443")
+    lanes.add("x", "y", to="shop@shop:443")
+    assert sorted(worked(lanes)) == ["x", "y"]
+    lanes.clock.advance("1h")
+    resender = Resender(lanes.ctx)
+    if ends == "by an operator":
+        assert resume(lanes.ctx, ROUTE, "send", "crm:443", by="ops", reason="it is back")
+    resender.run_once()
+    drained = list[str]()
+    for _ in range(4):
+        drained += worked(lanes)
+        assert worked(lanes) == []
+        lanes.add(f"new-{len(drained)}", to="shop@shop:443")
+        assert worked(lanes) == [f"new-{len(drained)}"], "other lanes are not slowed down"
+        lanes.clock.advance("1s")
+        resender.run_once()
+    assert sorted(drained) == ["a", "b", "c", "d"]
+    assert lanes.ledger.read(LIMIT) == {}, "the pace ends with the backlog"
+    lanes.add("e", "f", to="desk@crm:443")
+    assert sorted(worked(lanes)) == ["e", "f"]
+
+
+def test_a_drain_of_a_wider_lane_speeds_up_no_lane_that_has_a_lower_limit(lanes: World) -> None:
+    limit(lanes.ctx, ROUTE, "send", "crm:443", rate="1/s", by="ops", reason="go easy")
+    pause(lanes.ctx, ROUTE, "send", "crm:443", drain="5/s", **OPS)
+    lanes.add("a", "b", to="desk@crm:443")
+    lanes.add("c", to="crm:443")
+    resume(lanes.ctx, ROUTE, "send", "crm:443", by="ops", reason="it is back")
+    assert len(worked(lanes)) == 1
+    lanes.clock.advance("500ms")
+    assert worked(lanes) == []

@@ -230,7 +230,9 @@ def test_an_outdated_process_tells_nothing(world: World) -> None:
     newer = world.beside("weigh", "stamp", "Delivered", "filed")
     apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="a fourth stage")
     old_ear, new_ear = RecordingSubscriber(), RecordingSubscriber()
-    assert EventRelay(world.ctx, old_ear, "p1").run_once().standing_by == "the ledger holds a newer version of parcels"
+    assert EventRelay(world.ctx, old_ear, "p1").run_once().standing_by == (
+        "the ledger holds a newer version of parcels; restart it with the present route file"
+    )
     assert old_ear.heard == []
     assert EventRelay(newer.ctx, new_ear, "p2").run_once().delivered == 1
 

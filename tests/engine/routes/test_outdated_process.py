@@ -18,6 +18,8 @@ from milepost.engine.views.snapshot import snapshots
 from milepost.engine.views.story import story
 from milepost.http.dashboard.pages.overview import health
 from milepost.ports.ledger import Ledger
+from milepost.station import Station
+from milepost.subscribers.in_process import CallSubscriber
 from milepost.testing.clock import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "one more stage"}
@@ -62,6 +64,22 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
     found = story(new, "parcels", "a")
     assert found is not None
     assert by not in found.next
+
+
+def test_a_resender_and_a_relay_of_an_outdated_process_have_no_successful_run_and_the_doctor_says_why(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    old = context(ledger, clock, route("weigh"))
+    station = Station(old, subscribers=[CallSubscriber(print, name="desk")], roles={"resender", "relay"}, holder="old-process")
+    new = context_of(ledger, clock)
+    clock.advance("1m")
+    for role in station.roles:
+        role.turn()
+    station.heartbeat.beat()
+    found = {finding.what.partition(":")[0]: finding.what for finding in doctor(new).findings if "stands still" in finding.what}
+    assert set(found) == {"resender", "relay-desk"}
+    for what in found.values():
+        assert "the ledger holds a newer version of parcels; restart it with the present route file" in what
 
 
 def context_of(ledger: Ledger, clock: VirtualClock):  # type: ignore[no-untyped-def]

@@ -155,7 +155,7 @@ def test_a_lower_limit_holds_for_items_that_wait_here_already() -> None:
     jobs = pool._jobs
     items = [Item(replace(NOTHING, key=str(n), lane="north", lease="x", claimed_at=1), Content()) for n in range(20)]
     slots.add(items)
-    jobs.put(slots.jobs(items), {"north": slots._cap("north")})
+    jobs.put(slots.jobs(items), {"north": 8})
     running = [jobs.take(20) for _ in range(8)]
     assert jobs.take(20) is None
     slots.set_width({"r/s0/north": Limit(concurrency=2)})

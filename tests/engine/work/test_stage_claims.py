@@ -82,7 +82,7 @@ class Pool:
         self.jobs: list[Any] = []
         self.results: list[JobResult] = []
 
-    def put(self, jobs: Any, caps: Any) -> None:
+    def put(self, jobs: Any, caps: Any, joint_caps: Any) -> None:
         self.jobs += jobs
 
     def take(self) -> list[JobResult]:

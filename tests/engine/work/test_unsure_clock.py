@@ -8,10 +8,15 @@ from tests.engine.work.stepped_worker import SteppedWorker, add, context, row
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.engine.health.doctor import doctor, unready
+from milepost.engine.health.findings import OK, WARN
+from milepost.engine.presence import processes_view
 from milepost.engine.resend import Resender
 from milepost.engine.work.remote import Remote, RemoteClaimRequest
 from milepost.ports.clock import ClockState
 from milepost.ports.ledger import Ledger
+from milepost.station import Station
 from milepost.testing.clock import VirtualClock
 
 
@@ -70,3 +75,58 @@ def test_a_remote_worker_gets_nothing(ledger: Ledger, clock: UnsureClock) -> Non
     assert Remote(ctx).claim(request).items == []
     clock.doubt = ""
     assert len(Remote(ctx).claim(request).items) == 1
+
+
+def role_findings(ctx: Context, role: str) -> list[tuple[str, str, str]]:
+    return [(one.level, one.what, one.next or "") for one in doctor(ctx).findings if one.what.startswith(f"{role}:")]
+
+
+@pytest.mark.parametrize("role", ["resender", "worker"])
+def test_a_service_that_is_not_sure_of_the_time_has_no_successful_run_and_the_doctor_says_why(
+    ledger: Ledger, clock: UnsureClock, role: str
+) -> None:
+    route = Route("parcels")
+    route.stage("weigh")(lambda item: Done())
+    ctx = context(ledger, clock, route)
+    station = Station(ctx, roles={"worker", "resender"}, holder="host:1")
+    [service] = [one for one in station.roles if one.name == role]
+    service.turn()
+    station.heartbeat.beat()
+    [(level, what, _)] = role_findings(ctx, role)
+    assert (level, "last successful run" in what) == (OK, True)
+    clock.advance("10s")
+    clock.doubt = "it has had no answer for 61 s"
+    for _ in range(3):
+        service.turn()
+        clock.advance("10s")
+    station.heartbeat.beat()
+    [(level, what, cure)] = role_findings(ctx, role)
+    assert level == WARN
+    assert "stands still in host:1 since " in what
+    assert "30 s ago" in what
+    assert "it is not sure of the time of a clock: it has had no answer for 61 s" in what
+    assert "40 s ago" in what
+    assert "continues by itself" in cure
+    [view] = [one for one in processes_view(ctx).roles if one.role == role]
+    assert view.stands_still
+    clock.doubt = ""
+    service.turn()
+    station.heartbeat.beat()
+    assert role_findings(ctx, role)[0][0] == OK
+
+
+def test_a_process_that_works_makes_up_for_one_that_stands_still(ledger: Ledger, clock: UnsureClock) -> None:
+    route = Route("parcels")
+    route.stage("weigh")(lambda item: Done())
+    ctx = context(ledger, clock, route)
+    still, working = (Station(ctx, roles={"resender"}, holder=holder) for holder in ("host:1", "host:2"))
+    clock.doubt = "it has had no answer yet"
+    still.roles[0].turn()
+    still.heartbeat.beat()
+    clock.advance("5s")
+    clock.doubt = ""
+    assert role_findings(ctx, "resender")[0][0] == WARN
+    assert [one.part for one in unready(ctx) if "stood still" in one.why] == ["resender"]
+    working.roles[0].turn()
+    working.heartbeat.beat()
+    assert role_findings(ctx, "resender")[0][0] == OK

@@ -185,13 +185,15 @@ def test_acts_come_in_pages_to_the_first(failed: LiveServer) -> None:
 def test_an_act_says_what_became_of_its_items(failed: LiveServer) -> None:
     act(failed, "retry", filter=FAILED, id="night-3")
     assert failed.call("GET", "/api/v1/acts/night-3").body["outcome"] == {
-        "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 3, "unknown": 0,
+        "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 3, "unknown": 0, "counted": 3, "total": 3, "next": None,
     }  # fmt: skip
     failed.work()
     outcome = failed.call("GET", "/api/v1/acts/night-3").body["outcome"]
     assert (outcome["completed"], outcome["failed"], outcome["in_progress"]) == (0, 3, 0)
     page = text_of(failed.call("GET", "/acts/night-3"))
     assert "3 restarted: 0 completed, 3 failed again , as they are now." in page
+    wrong = failed.call("GET", "/api/v1/acts/night-3?after=nope")
+    assert (wrong.status, wrong.body["field"]) == (400, "after")
     single = act(failed, "retry", keys=["a"]).body["id"]
     assert "1 restarted: 0 completed, 0 failed again, 1 in progress" in text_of(failed.call("GET", f"/acts/{single}"))
     pause = failed.call("PUT", f"{HOLDS}/weigh", {"reason": "away"})

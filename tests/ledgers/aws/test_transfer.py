@@ -109,6 +109,9 @@ def test_everything_is_there_as_it_was(full: AwsCommandLine, to: str) -> None:
     assert (report["items"], report["statuses"]) == (len(here), planned["statuses"])
     assert report["subscribers"] == {"log": 2}
     lists, acts = full.ok("lists", "--json").json, full.ok("acts", "--json").json["acts"]
+    [several] = [act["id"] for act in acts if act["verb"] == "retry" and act["done"] == 2]
+    became = full.ok("acts", "--id", several, "--json").json["outcome"]
+    assert (became["unknown"], became["counted"]) == (0, 2)
     full.settle(to)
     there = views(full)
     late = ("due_at", "results")
@@ -120,6 +123,7 @@ def test_everything_is_there_as_it_was(full: AwsCommandLine, to: str) -> None:
     assert all(view["verified"] for view in there.values())
     assert {**full.show("gone"), "history": []} == {**seal, "history": []}
     assert full.ok("lists", "--json").json == lists
+    assert full.ok("acts", "--id", several, "--json").json["outcome"] == became, "its lines have other places there"
     assert {act["id"] for act in acts if act["verb"] != "move"} < {act["id"] for act in full.ok("acts", "--json").json["acts"]}
     assert {item["key"] for item in full.ok("list", "parcels", "--status", "failed", "--json").json["items"]} == {
         key for key, view in here.items() if view["status"] in ("REJECTED", "MAX_RETRIES_EXCEEDED")

@@ -133,10 +133,6 @@ def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.
         what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
         cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: {resume_command(name)}"
         yield mp.Finding("warn", "notifications", what, cure)
-    if view["former_limit"]:
-        what = f"the limit of {name} holds for messages that an earlier version has accepted alone: lanes of unregistered targets are by sender now"
-        cure = f"to limit the calls to this host for all senders, register a destination for it: [notifications.destinations.NAME] url = 'https://{name}/'"
-        yield mp.Finding("warn", "notifications", what, cure)
     late_s = _age_s(view["oldest_due_at"], now)
     # Pauses and open breakers are findings of Milepost's own checks, and explain a backlog.
     if late_s > LATE_S and view["paused"] is None and view["breaker"] is None:

@@ -324,13 +324,17 @@ def _check_distinct(found: Mapping[str, Destination], place: str) -> None:
 
 
 class LaneLimits(Mapping[str, mp.Limits]):
-    """The limits of every lane, as the registry has them now. Lanes of unregistered targets are not listed, but have limits too."""
+    """The limits of every lane, as the registry has them now. Lanes of unregistered targets are not listed, but have limits too, each of its
+    own: a lane HOST:PORT has none for the senders' lanes within it together."""
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations = destinations
 
     def __getitem__(self, lane: str) -> mp.Limits:
         return self._destinations.limits_of(lane)
+
+    def __contains__(self, lane: object) -> bool:
+        return lane in self._destinations.all
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._destinations.all)

@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 @click.argument("route", required=False)
 @click.option("--id", "act_id", metavar="ID", help="Only this act, with what became of its items.")
 @click.option("--after", metavar="ID", help="Only acts before this one: the next page.")
+@click.option("--all", "whole", is_flag=True, help="With --id: count all its items, however many history lines must be read.")
 @limit_option
 @shared_options
-def acts(given: CliSettings, route: str | None, act_id: str | None, after: str | None, limit: int, as_json: bool) -> None:
+def acts(given: CliSettings, route: str | None, act_id: str | None, after: str | None, whole: bool, limit: int, as_json: bool) -> None:
     """The log of acts: who did what, why, and the result.
 
     Latest first: acts on items, pauses, limits, route changes, pruning, subscribers. An interrupted act shows the command that
-    continues it. With --id: how many of its items have completed since, failed again, or are in progress.
+    continues it. With --id: how many of its items have completed since, failed again, or are in progress; of an act on many
+    thousands, those whose history lines come first, or --all.
     """
     if act_id is not None:
-        _show_one(given, act_id, as_json)
+        _show_one(given, act_id, whole, as_json)
         return
+    if whole:
+        raise click.UsageError("--all counts the items of one act: give its --id")
     from datetime import datetime
 
     from milepost.engine.act_log import act_view, acts_after, all_acts, control_in_words
@@ -60,16 +64,16 @@ def acts(given: CliSettings, route: str | None, act_id: str | None, after: str |
     print_rest(len(found) - limit)
 
 
-def _show_one(given: CliSettings, act_id: str, as_json: bool) -> None:
+def _show_one(given: CliSettings, act_id: str, whole: bool, as_json: bool) -> None:
     """Print one act, with what became of its items."""
     from msgspec import to_builtins
 
     from milepost.engine.act_log import act_view, recorded
-    from milepost.engine.acts.outcome import deed_words, outcome_of
+    from milepost.engine.acts.outcome import deed_words, outcome_of, whole_outcome_of
 
     with given.context() as ctx:
         act = recorded(ctx, act_id)
-        outcome = outcome_of(ctx, act)
+        outcome = whole_outcome_of(ctx, act) if whole else outcome_of(ctx, act)
     if as_json:
         print_json({**act_view(act), "outcome": None if outcome is None else to_builtins(outcome)})
         return
@@ -78,6 +82,8 @@ def _show_one(given: CliSettings, act_id: str, as_json: bool) -> None:
     to.print(f"  act {safe(act.id)}: {_result(act)}")
     if outcome is not None:
         to.print(f"{deed_words(act.verb, act.done)}: {outcome.words(act.verb)}.", soft_wrap=True)
+        if outcome.next is not None:
+            to.print(f"To count all of them: milepost acts --id {safe(act.id)} --all", soft_wrap=True)
 
 
 def _result(act: Act) -> str:

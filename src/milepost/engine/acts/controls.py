@@ -239,7 +239,8 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
         limit, version = _read_control(ctx, LIMIT, name, Limit, NO_LIMIT)
         old = limit or NO_LIMIT
         normal = replace(old, rate=old.normal_rate) if old.drains is not None else old
-        present = Controls((), {name: normal}, {}).rate(route, ctx.plan(route).by_name[stage], lane)
+        controls, at = Controls((), {name: normal}, {}), ctx.plan(route).by_name[stage]
+        present = controls.rate(route, at, None) if lane is None else controls.joint_rate(route, at, lane)
         if present is not None and present.per_second <= rate_per_second(drain, "drain"):
             return
         slowed = replace(normal, rate=drain, drains=now + ahead_ms, normal_rate=normal.rate, by=by, reason=reason, at=now)
@@ -276,11 +277,11 @@ def _end_drains(ctx: Context) -> int:
 
 
 def _backlog(ctx: Context, name: str, since: int) -> bool:
-    """Whether an item that waited there at the time `since` still waits, or that time is yet to come."""
+    """Whether an item that waited there, or in a lane within it, at the time `since` still waits, or that time is yet to come."""
     if ctx.clock.now() < since:
         return True
     route, stage, lane = _parts(name)
-    waiting = Query(route=route, stages=frozenset({stage}), lane=lane, limit=1)
+    waiting = Query(route=route, stages=frozenset({stage}), within=lane, limit=1)
     fresh = replace(waiting, statuses=frozenset({Status.PENDING, Status.QUEUED}), entered_before=since + 1)
     again = replace(waiting, statuses=frozenset({Status.RETRY_SCHEDULED, Status.WAITING}), due_before=since)
     return any(ctx.ledger.find(query).items for query in (fresh, again))

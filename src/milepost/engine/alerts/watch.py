@@ -96,6 +96,11 @@ class AlertWatch:
         return sent
 
     @property
+    def stands_still(self) -> str:
+        """Why failures raise no alert now."""
+        return "" if self._relay is None else self._relay.stands_still
+
+    @property
     def quiet(self) -> bool:
         """Whether there is nothing to do. A process that ends when it is idle waits for that."""
         return self._rested and (self._relay is None or all_delivered(self._ctx, [self.name], self._ctx.clock.now()))

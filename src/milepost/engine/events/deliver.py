@@ -16,7 +16,7 @@ from milepost.engine.context import Context
 from milepost.engine.events import parked_events
 from milepost.engine.events.feed import FeedEvent, Ref, feed_events
 from milepost.engine.events.parked_index import ParkedIndex
-from milepost.engine.routes.versions import outdated
+from milepost.engine.routes.versions import standing_by
 from milepost.ports.documents import CURSOR, MOVER, Cursor, read_as
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.subscriber import Subscriber
@@ -121,6 +121,8 @@ class EventRelay:
         self._version = 0
         self._parked = ParkedIndex(ctx, subscriber.name)
         self._next = POLL
+        self.stands_still = ""
+        """Why the last run delivered nothing, whatever was to be delivered. That another process delivers is no such reason."""
         self._in_time: Callable[[], bool] = lambda: True
         """Whether the present run has time to find out which of several events the subscriber does not accept."""
 
@@ -146,15 +148,16 @@ class EventRelay:
         ctx, now = self._ctx, self._ctx.clock.now()
         summary = DeliverySummary()
         self._next = STAND_BY
+        self.stands_still = ""
         summary.standing_by = self._look(now)
         if summary.standing_by is None:
             lines = ctx.ledger.feed(self._cursor.seq, PAGE)
             self._parked.refresh()
             due = self._parked.due(now)
             # Check after reading the lines, so that an outdated process never delivers a line of a newer version.
-            old = outdated(ctx)
-            if old:
-                summary.standing_by = f"the ledger holds a newer version of {', '.join(old)}"
+            self.stands_still = standing_by(ctx)
+            if self.stands_still:
+                summary.standing_by = self.stands_still
             elif lines or due:
                 self._deliver(lines, due, summary)
         summary.parked = len(self._parked)

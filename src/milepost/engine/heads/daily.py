@@ -78,13 +78,18 @@ class HeadKeeper:
     def __init__(self, ctx: Context, signer: Signer | None) -> None:
         self._ctx = ctx
         self._signer = signer
+        self.stands_still = ""
+        """Why the last run published no head that was due."""
 
     def turn(self) -> float:
         try:
-            return 0.0 if self.run_once() else EVERY
+            more = self.run_once()
         except OSError as error:
             log.error("cannot store the daily head; will retry: %s", error)
+            self.stands_still = f"it cannot store the daily head: {error}"
             return EVERY
+        self.stands_still = ""
+        return 0.0 if more else EVERY
 
     def run_once(self) -> bool:
         """Do a few seconds of work; returns whether there is more to do. Raises OSError if the blob store fails."""

@@ -28,7 +28,7 @@ from milepost.engine.health.clock_checks import clocks, future_rows
 from milepost.engine.health.document_checks import damaged_documents, tables_format
 from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
 from milepost.engine.left_items import unexplained
-from milepost.engine.presence import HEARD_MS, RoleRun
+from milepost.engine.presence import HEARD_MS, RoleRun, StandingRole, standing_roles
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
@@ -266,11 +266,14 @@ def _roles(run: CheckRun) -> Iterator[CheckResult]:
     """When each role last ran successfully, in any process."""
     needed = {*ROLES, Retention.name} if Retention.needed(run.ctx) else {*ROLES}
     blocked = run.no_heartbeats is not None
-    for role in sorted({*needed, *run.last_runs}):
+    standing = standing_roles(run.ctx, run.last_runs)
+    for role in sorted({*needed, *run.last_runs, *standing}):
         last = run.last_runs.get(role, RoleRun())
         at, holder = last.at, last.holder
-        shown = _resender(run, at) if role == "resender" and not blocked else {}
-        if not at:
+        shown = _resender(run, at, standing.get(role)) if role == "resender" and not blocked else {}
+        if role in standing:
+            yield _warn("role", _stands_still(run, role, standing[role], at), "it continues by itself when that is over", **shown)
+        elif not at:
             yield _warn("role", f"{role}: no successful run yet", FREE_SPACE if blocked else _start(run, role), **shown)
         elif last.late(run.now):
             what = f"{role}: last successful run {'on record ' if blocked else ''}{run.watch.when(at)}, by {holder}"
@@ -279,9 +282,18 @@ def _roles(run: CheckRun) -> Iterator[CheckResult]:
             yield _ok("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", **shown)
 
 
-def _resender(run: CheckRun, at: int) -> dict[str, str]:
+def _stands_still(run: CheckRun, role: str, standing: StandingRole, at: int) -> str:
+    last = f"last successful run {run.watch.when(at)}" if at else "no successful run yet"
+    return f"{role}: stands still in {standing.holder} since {run.watch.when(standing.since)}: {standing.why} ({last})"
+
+
+def _resender(run: CheckRun, at: int, standing: StandingRole | None) -> dict[str, str]:
     """How the overview and `/readyz` show the resender: without one, silent items are not sent again."""
     silent_ms = run.now - at
+    if standing is not None:
+        still = f"has stood still for {short_span(run.now - standing.since)}: {standing.why}"
+        headline = f"The resender {still}. Items whose due time has passed are not sent again."
+        return {"part": "resender", "unready": f"it {still}", "headline": headline}
     if at and silent_ms <= HEARD_MS:
         return {"headline": f"the resender last ran {short_span(silent_ms)} ago"}
     since = f"has had no successful run for {short_span(silent_ms)}" if at else "has had no successful run yet"

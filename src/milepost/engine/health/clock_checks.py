@@ -37,7 +37,7 @@ def clocks(run: CheckRun) -> Iterator[CheckResult]:
 def _clock_of(run: CheckRun, process: str, clock: ClockState, *, quiet: bool) -> CheckResult:
     since = "" if clock.since is None else f", since {run.watch.when(clock.since)}"
     if clock.doubt:
-        what = f"{process} is running, but claims and resends nothing: it is not sure of the time of {clock.source}: {clock.doubt}"
+        what = f"{process} is running, but claims and resends nothing: {clock.stops_work}"
         return _warn("clock", what, "check its network and its machine's clock; it continues by itself")
     if abs(clock.offset_ms) > CORRECTED_MS:
         side = "behind" if clock.offset_ms > 0 else "ahead"

@@ -127,6 +127,12 @@ def outdated(ctx: Context) -> list[str]:
     return [name for name, plan in ctx.plans.items() if name in damaged or (name in stored and stored[name][0].version != plan.version)]
 
 
+def standing_by(ctx: Context) -> str:
+    """Why this process does nothing for some of its routes; empty: it has the ledger's version of each."""
+    old = outdated(ctx)
+    return f"the ledger holds a newer version of {', '.join(old)}; restart it with the present route file" if old else ""
+
+
 def route_view(ctx: Context, name: str) -> dict[str, Any]:
     """One route as JSON. `cure`: the command that puts a changed file into force."""
     stored, _ = read_versioned(ctx.ledger, ROUTE, name, RouteVersion)

@@ -292,6 +292,10 @@ class DocumentTransfer:
             value = document.value
             if kind == kinds.LIST:
                 blobs += copy_blob(self._source, target, read_as(ListRecord, value).keys_blob)
+            if kind == kinds.ACT and value.get("from_seq") is not None:
+                # Its lines have other places there, among those that were moved.
+                to_seq = None if value.get("finished_at") is None else moving.place
+                value = {**value, "from_seq": moving.since, "to_seq": to_seq}
             if kind in (kinds.APPLICATION, kinds.TALLY):
                 application, _, own = name.partition("/")
                 value = self._applications[application](own, value, lambda place: self._place(target, moving, place))

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.admission.controls import Controls, Hold, Limit, lanes_above, scope
+from milepost.core.admission.controls import NO_LIMIT, Controls, Hold, Limit, lanes_above, scope
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import LIVE, Status
@@ -82,7 +82,7 @@ class LaneView(Struct, frozen=True):
     breaker: BreakerView | None
     """Its breaker, if that is open or half-open."""
     rate: float | None
-    """Calls per second; None: no limit."""
+    """Calls per second; None: no limit. Within a wider lane the lower one of its own and of that lane, which all lanes within share."""
     concurrency: int | None
     draining: bool
     """The backlog of a pause is being worked off at a set pace."""
@@ -135,22 +135,23 @@ def _view(
     ctx: Context, plan: Plan, stage: Stage, lane: str, controls: Controls, paused: dict[str, PauseView], breakers: dict[str, BreakerView]
 ) -> LaneView:
     name, now = scope(plan.name, stage.name, lane), ctx.clock.now()
-    found = Query(route=plan.name, stages=frozenset({stage.name}), lane=lane, statuses=LIVE - {Status.PROCESSING}, limit=COUNTED)
+    found = Query(route=plan.name, stages=frozenset({stage.name}), within=lane, statuses=LIVE - {Status.PROCESSING}, limit=COUNTED)
     counted = ctx.ledger.cost_of(found) is None
     page = ctx.ledger.find(found) if counted else QueryPage([])
     busy = ctx.ledger.find(replace(found, statuses=frozenset({Status.PROCESSING}))) if counted else QueryPage([])
     due = min((item.row.due_at for item in page.items if item.row.due_at is not None), default=None)
-    rate = controls.rate(plan.name, stage, lane)
-    limit = controls.limits.get(name)
+    rates = [rate.per_second for _, rate in controls.lane_rates(plan.name, stage, lane)]
+    caps = [controls.cap(plan.name, stage, lane), *controls.joint_caps(plan.name, stage, [lane]).values()]
+    limits = [controls.limits.get(scope(plan.name, stage.name, above), NO_LIMIT) for above in lanes_above(lane)]
     return LaneView(
         plan.name,
         stage.name,
         lane,
         next((pause for _, pause in pauses_over(paused, plan.name, stage.name, lane)), None),
         breakers.get(name),
-        None if rate is None else rate.per_second,
-        controls.cap(plan.name, stage, lane),
-        limit is not None and limit.drains is not None,
+        min(rates, default=None),
+        min((cap for cap in caps if cap is not None), default=None),
+        any(limit.drains is not None for limit in limits),
         len(page.items) if counted else None,
         page.next is not None,
         len(busy.items) if counted else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from milepost.core.admission.controls import Controls, Limit
 from milepost.core.item import Item
@@ -78,7 +78,7 @@ class StageSlots(StageClaims):
         self._controls = Controls((), limits, {})
         if self.lanes:
             # A lane that holds enough is not claimed for: its waiting items would all start by the old limit.
-            self.pool.put((), {lane: self._cap(lane) for lane in self.lanes})
+            self._put((), self.lanes)
         changed = super().set_width(limits)
         if changed:
             self.pool.resize(self.width)
@@ -100,10 +100,15 @@ class StageSlots(StageClaims):
         """Take claimed items in hand, and run them in the pool."""
         self.take(ctx, items, lost, refused)
         if items:
-            self.pool.put(self.jobs(items), {lane: self._cap(lane) for lane in {item.lane for item in items}})
+            self._put(self.jobs(items), {item.lane for item in items})
 
-    def _cap(self, lane: str) -> int | None:
-        return None if self.stage.lane is None else self._controls.cap(self.plan.name, self.stage, lane)
+    def _put(self, jobs: Sequence[Job], lanes: Collection[str]) -> None:
+        """Run jobs in the pool, by the limits that their lanes have now."""
+        if self.stage.lane is None:
+            self.pool.put(jobs, {}, {})
+            return
+        controls, route, stage = self._controls, self.plan.name, self.stage
+        self.pool.put(jobs, {lane: controls.cap(route, stage, lane) for lane in lanes}, controls.joint_caps(route, stage, lanes))
 
     def collect(self) -> list[JobResult]:
         """The results that are not settled yet, with those that the pool has now."""

@@ -71,7 +71,8 @@ class Worker:
         self._controls_at = 0
         self._draining_until: int | None = None
         self._grace_ms = GRACE_MS
-        self._sure_of_time = True
+        self.stands_still = ""
+        """Why it claims nothing now, whatever is due."""
         """Whether items may be claimed by this process's clock (see `ClockState.doubt`)."""
 
     @property
@@ -104,7 +105,7 @@ class Worker:
             self.turns += 1
 
     def _turn(self) -> float:
-        self._sure_of_time = not self.ctx.check_clock().doubt
+        self.stands_still = self.ctx.check_clock().stops_work
         claimed = self._settle()
         clock = self.ctx.clock
         # Each step may take long, so each asks for the time: a new lease must not begin when the turn began.
@@ -113,7 +114,7 @@ class Worker:
             self._give_up(clock.now())
             return 0.02
         self._read_controls(clock.now())
-        if self._sure_of_time and not claimed:
+        if not self.stands_still and not claimed:
             self._claim(clock.now())
         return self._rest(clock.now())
 
@@ -136,7 +137,7 @@ class Worker:
         """The stages that claim in the write that settles, and how many items each may claim. While there are fragile items, the worker is
         draining or not sure of the time, nothing is claimed with a settle."""
         if (
-            not self._sure_of_time
+            self.stands_still
             or self._draining_until is not None
             or self._alone
             or self._fragile

@@ -56,23 +56,23 @@ class StreamReader:
         self._ended: list[Row] = []
         """Ended rows that are not finished yet, because AWS had a problem."""
         self._quiet_turns = 0
-        self._waits = False
-        """The last turn ended with an error, which is logged once."""
+        self.stands_still = ""
+        """Why the last turn has left records of a stream unread; it is logged once."""
 
     def turn(self) -> float:
-        done, trouble = 0, False
+        done, troubles = 0, list[str]()
         for stream in self.streams.values():
             try:
                 done += stream.poll(self._handle, self._clock)
             except (LedgerBusy, LedgerMissing, RouteChanged) as error:
                 # The records stay in that stream; the streams of the other routes are still read.
-                trouble = True
-                if not self._waits:
+                troubles.append(f"it cannot read the stream of {stream.route}: {error}")
+                if not self.stands_still:
                     log.warning("the relay waits before it reads the stream of %s again: %s", stream.route, error)
-        self._waits = trouble
+        self.stands_still = "; ".join(troubles)
         self._finish()
-        self._quiet_turns = 0 if done or trouble else self._quiet_turns + 1
-        return 0.0 if done else STAND_BY_S if trouble else POLL_S
+        self._quiet_turns = 0 if done or troubles else self._quiet_turns + 1
+        return 0.0 if done else STAND_BY_S if troubles else POLL_S
 
     @property
     def quiet(self) -> bool:
@@ -112,9 +112,12 @@ class Sweeper:
         self._repairs = [Repair(store, plan, jitter) for plan in plans.values()]
         self._sweep_at = self._repair_at = 0
         self._started_at = clock.now()
+        self.stands_still = ""
+        """Why the last turn has left its work undone."""
 
     def turn(self) -> float:
-        if check(self._clock).doubt:
+        self.stands_still = check(self._clock).stops_work
+        if self.stands_still:
             return STAND_BY_S
         now = self._clock.now()
         try:
@@ -124,7 +127,8 @@ class Sweeper:
                 self._sweep_at = self._clock.now() + (round(SWEEP_S * 1000) if resumed.ended else 0)
             if _is_over(self._repair_at, self._clock.now()):
                 self._repair_at = self._repair()
-        except (LedgerBusy, RouteChanged):
+        except (LedgerBusy, RouteChanged) as error:
+            self.stands_still = str(error)
             return STAND_BY_S  # the work is still there at the next turn
         next_at = min(self._sweep_at, self._repair_at)
         return min(LOOK_S, max(0.0, (next_at - self._clock.now()) / 1000))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from msgspec import Struct
+
 from milepost.core.admission.breakers import PROBE_CANDIDATES, ask_again_at, probe_order, room_for, with_probes
 from milepost.core.admission.controls import scope
 from milepost.core.due import fragile, look
@@ -31,6 +33,7 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
     if ask.fragile:
         left = min(left, 1)
     room, lane_tokens = _room(state, ask, list(lanes), now)
+    wider_lanes = _wider_lanes(state, ask, now)
     probing, closed_until = _limit_by_breakers(state, ask, room, now)
     for lane in probing & lanes.keys():
         lanes[lane] = _probe_candidates(state, ask, lane, lanes[lane])
@@ -41,7 +44,11 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
     lost = 0
     while left > 0:
         # The lane with the fewest claimed items comes first, then the one that was served longest ago: none starves another.
-        turn = [lane for lane in lanes if lanes[lane] and taken[lane] < room[lane]]
+        turn = [
+            lane
+            for lane in lanes
+            if lanes[lane] and taken[lane] < room[lane] and all(wide.lets_through(lane, taken) for wide in wider_lanes)
+        ]
         if not turn:
             break
         lane = min(turn, key=lambda lane: (ask.held.get(lane, 0) + taken[lane], state.served.get(scope(route, ask.stage, lane), 0)))
@@ -71,14 +78,79 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
             moved.append(record)
     for lane, bucket in lane_tokens.items():
         bucket.tokens -= math.ceil(taken[lane] / ask.batch)
+    for wide in wider_lanes:
+        wide.charge(taken)
     if tokens is not None:
-        tokens.tokens -= math.ceil(len(claimed) / ask.batch)
+        tokens.tokens -= sum(math.ceil(number / ask.batch) for number in taken.values())
         if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
             return ClaimResult(claimed, len(moved), tokens.next_at, fragile=skipped_fragile, lost=lost, refused=refused)
     waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
+    waits += [wide.next_at for wide in wider_lanes if not wide.calls and any(lanes[lane] for lane in lanes if wide.has_within(lane))]
     waits += [at for lane, at in closed_until.items() if lanes.get(lane)]
     waits += _next_due(state, ask, now, moved, closed_until)
     return ClaimResult(claimed, len(moved), min(waits, default=None), fragile=skipped_fragile, lost=lost, refused=refused)
+
+
+class _WiderLane(Struct):
+    """The limits of a wider lane, which hold for the lanes within it together; the lanes named `A@B` lie within `B`."""
+
+    name: str
+    batch: int
+    room: float
+    """Number of items that may still be claimed of the wider lane and the lanes within it, by their limit of concurrent calls."""
+    bucket: Bucket | None
+
+    def has_within(self, lane: str) -> bool:
+        return lane.endswith(f"@{self.name}")
+
+    @property
+    def calls(self) -> float:
+        return math.inf if self.bucket is None else self.bucket.calls
+
+    @property
+    def next_at(self) -> int:
+        assert self.bucket is not None
+        return self.bucket.next_at
+
+    def lets_through(self, lane: str, taken: dict[str, int]) -> bool:
+        """Whether one more item of this lane may be claimed."""
+        if lane != self.name and not self.has_within(lane):
+            return True
+        if sum(number for other, number in taken.items() if other == self.name or self.has_within(other)) >= self.room:
+            return False
+        following = {**taken, lane: taken[lane] + 1}
+        own_calls = math.ceil(following.get(self.name, 0) / self.batch)
+        return own_calls + self._calls_within(following) <= self.calls
+
+    def charge(self, taken: dict[str, int]) -> None:
+        """Spend the calls of the lanes within; those of the wider lane itself are charged as every lane's are."""
+        if self.bucket is not None:
+            self.bucket.tokens -= self._calls_within(taken)
+
+    def _calls_within(self, taken: dict[str, int]) -> int:
+        return sum(math.ceil(number / self.batch) for lane, number in taken.items() if self.has_within(lane))
+
+
+def _wider_lanes(state: State, ask: ClaimRequest, now: int) -> list[_WiderLane]:
+    """The wider lanes of the stage that have a limit of their own."""
+    route, stage = ask.plan.name, ask.plan.by_name[ask.stage]
+    here = {record.row.lane for record in state.records.values() if (record.row.route, record.row.stage) == (route, stage.name)}
+    found = []
+    for name in sorted({lane.rpartition("@")[2] for lane in here | ask.held.keys() | ask.spent.keys() if "@" in lane}):
+        declared = stage.lanes[name] if name in stage.lanes else Limits()
+        limit, bucket = state.limit(scope(route, stage.name, name)), None
+        if limit.rate or declared.rate:
+            bucket = state.bucket(scope(route, stage.name, name), declared.rate, now)
+        if bucket is not None:
+            bucket.tokens -= sum(calls for lane, calls in ask.spent.items() if lane.endswith(f"@{name}"))
+        cap = limit.concurrency or declared.concurrency
+        held, ahead = (
+            sum(number for lane, number in by_lane.items() if lane == name or lane.endswith(f"@{name}"))
+            for by_lane in (ask.held, ask.ahead)
+        )
+        room = math.inf if cap is None else cap * ask.batch + ahead - held
+        found.append(_WiderLane(name, ask.batch, room, bucket))
+    return found
 
 
 def _due_by_lane(state: State, ask: ClaimRequest, now: int) -> dict[str, list[MemoryRecord]]:

@@ -238,12 +238,15 @@ class State:
         return record
 
     def bucket(self, name: str, rate: str | float | None, now: int) -> Bucket | None:
-        """The token bucket of a scope; a limit set at run time overrides the route's rate. None: no rate applies."""
-        rate = self.limit(name).rate or rate
-        if rate is None:
+        """The token bucket of a scope; a limit set at run time overrides the route's rate, and a drain only slows it down. None: no rate
+        applies."""
+        limit = self.limit(name)
+        rates = [limit.rate or rate] if limit.drains is None else [limit.rate, limit.normal_rate or rate]
+        per_second = [rate_per_second(one, f"the rate of {name}") for one in rates if one is not None]
+        if not per_second:
             self.buckets.pop(name, None)
             return None
-        calls = rate_per_second(rate, f"the rate of {name}")
+        calls = min(per_second)
         bucket = self.buckets.setdefault(name, Bucket(calls, now))
         bucket.refill(calls, now)
         return bucket

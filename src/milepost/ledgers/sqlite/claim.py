@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from milepost.core.admission.breakers import PROBE_CANDIDATES
+from milepost.core.admission.controls import LaneItems
 from milepost.core.admission.lanes import share_out
 from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
@@ -107,7 +108,7 @@ class StageClaim:
         self.stage = ask.plan.by_name[ask.stage]
         self.left = min(1, ask.want) if ask.fragile else ask.want
         self.claimed: list[Item] = []
-        self.held = dict(ask.held)
+        self.held, self.ahead = LaneItems(ask.held), LaneItems(ask.ahead)
         self.moved = 0
         self.lost = 0
         self.skipped_fragile = False
@@ -115,14 +116,14 @@ class StageClaim:
         self.refused: list[Refused] = []
 
     def in_hand(self, place: int) -> int:
-        return self.held.get(self.tx.names.by_id[place].lane, 0)
+        return self.held.by_lane.get(self.tx.names.by_id[place].lane, 0)
 
     def take(self, place: int, share: int) -> int:
         """Claim up to `share` due items of one lane, within its own limits; returns how many."""
         ask, route, lane = self.ask, self.ask.plan.name, self.tx.names.by_id[place].lane
-        cap = self.admission.controls.cap(route, self.stage, lane)
-        if cap is not None:
-            share = min(share, cap * ask.batch + ask.ahead.get(lane, 0) - self.held.get(lane, 0))
+        free = self.admission.controls.room(route, self.stage, lane, ask.batch, self.held, self.ahead)
+        if free is not None:
+            share = min(share, free)
         room, room_at = self.admission.breaker_room(route, self.stage, lane, self.now)
         if room is not None:
             share = min(share, room)
@@ -166,7 +167,7 @@ class StageClaim:
         self.moved += moved
         self.lost += lost
         if got:
-            self.held[lane] = self.held.get(lane, 0) + len(got)
+            self.held.add(lane, len(got))
             self.admission.charge(route, self.stage, lane, -(-len(got) // ask.batch), self.now)
             if probes:
                 self.admission.note_probes(route, self.stage, lane, [item.key for item in got], self.now, ask.lease.until)

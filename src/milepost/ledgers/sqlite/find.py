@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from milepost.core.admission.controls import lanes_above
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import LIVE, Status
 from milepost.core.values.key_text import SEPARATOR
@@ -243,12 +244,13 @@ def _places(names: NameNumbers, query: Query) -> list[int]:
         if place.route == query.route
         and (query.stages is None or place.stage in query.stages)
         and (query.lane is None or place.lane == query.lane)
+        and (query.within is None or query.within in lanes_above(place.lane))
     )
 
 
 def _only_places(names: NameNumbers, query: Query) -> str:
     """A condition for searches that use another index than the one by place."""
-    if query.stages is None and query.lane is None:
+    if query.stages is None and query.lane is None and query.within is None:
         return ""
     return f" AND place IN ({','.join(map(str, _places(names, query)))})"
 

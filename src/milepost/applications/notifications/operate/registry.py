@@ -266,7 +266,6 @@ def _view(
         "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
         "rate_per_second": lane.rate,
         "concurrency": lane.concurrency,
-        "former_limit": _former_limit(registry.unregistered.limits, lane),
         "draining": lane.draining,
         "waiting": counted.not_ended if lane.waiting is None else lane.waiting,
         "waiting_more": lane.more,
@@ -278,14 +277,6 @@ def _view(
         "last_failure": counted.last_failure,
         "last_error": counted.last_error or None,
     }
-
-
-def _former_limit(usual: mp.Limits, lane: mp.LaneView) -> bool:
-    """Does this lane of all senders at an unregistered HOST:PORT have a limit? Its messages are from an earlier version, and it does not hold
-    for later ones."""
-    of_all_senders = ":" in lane.lane and "@" not in lane.lane and paused_at(lane.lane) is None
-    rate = None if usual.rate is None else mp.CallRate.of(usual.rate, "rate").per_second
-    return of_all_senders and not lane.draining and (lane.rate, lane.concurrency) != (rate, usual.concurrency)
 
 
 def state_of(lane: mp.LaneView, tries: TryFigures, fault: str | None) -> str:

@@ -74,6 +74,10 @@ class ActHistoryQuery(Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
+class ActQuery(Struct, frozen=True, kw_only=True):
+    after: str | None = None
+
+
 class Acts(Struct, frozen=True):
     """The latest first, each as `milepost acts --json` shows it. `more`: there are earlier ones; give `next` as `after` to get them."""
 
@@ -160,17 +164,21 @@ def history(state: ServerState, call: Call) -> Acts:
     return Acts([act_view(one) for one in shown], more, shown[-1].id if more else None)
 
 
-@endpoint("GET", "/api/v1/acts/{id}", scope="read", problems=("unknown-act",), summary="One act, with its progress")
+@endpoint("GET", "/api/v1/acts/{id}", scope="read", query=ActQuery, problems=("unknown-act",), summary="One act, with its progress")
 def one_act(state: ServerState, call: Call) -> dict[str, Any]:
     """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;
     `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to
     read its progress while the call that runs it is still waiting. `outcome` says what became of the items that it changed, as they are
     now: `completed`, `failed`, `cancelled`, `in_progress`, and `unknown` where no line of theirs is found any more; null for acts that
-    change no items. Each line that a bulk act wrote in an item's history carries its id."""
+    change no items. One call counts the items with a line among the first ten thousand since the act began: `counted` of `total`. Give
+    `next` as `after` to count the following ones alone; it is null where no more can be found. Each line that a bulk act wrote in an item's history carries its id."""
     found, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if found is None or not call.caller.sees(found.route):
         raise _unknown_act(f"there is no act {call.path['id']!r}")
-    outcome = outcome_of(state.ctx, found)
+    try:
+        outcome = outcome_of(state.ctx, found, call.query.after)
+    except UsageError as error:
+        raise problem_error("wrong-value", str(error), field="after", expected="the `next` of an outcome") from None
     return {**act_view(found), "outcome": None if outcome is None else to_builtins(outcome)}
 
 

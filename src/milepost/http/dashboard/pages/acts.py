@@ -20,7 +20,7 @@ from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import problem_error
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import Act
+from milepost.ports.documents import ACT, Act, read_versioned
 from milepost.ports.feed import Group
 
 SHOWN = 100
@@ -76,8 +76,8 @@ def acts(state: ServerState, call: Call) -> Answer:
 
 @endpoint("GET", "/acts/{id}", scope="read", page=True, summary="One act in full")
 def one(state: ServerState, call: Call) -> Answer:
-    found = next((act for act in all_acts(state.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
-    if found is None:
+    found, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
+    if found is None or not call.caller.sees(found.route):
         raise problem_error("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="an id from /acts")
     names = _names(state, [found])
     row = _row(found, names, state.ctx.clock.now())
@@ -93,6 +93,7 @@ def one(state: ServerState, call: Call) -> Answer:
         on_items=found.verb in VERBS,
         single=found.filter.get("key") if found.verb in VERBS else None,
         outcome=None if became is None else f"{deed_words(found.verb, found.done)}: {became.words(found.verb)}",
+        count_all=None if became is None or became.next is None else f"milepost acts --id {found.id} --all",
     )
 
 

@@ -65,7 +65,7 @@ def system(state: ServerState, call: Call) -> Answer:
         "system.html",
         everything=call.caller.routes is None,
         processes=[_process(one) for one in seen.processes],
-        roles=[(role, role.at is None or role.late) for role in seen.roles],
+        roles=[(role, role.at is None or role.late or bool(role.stands_still)) for role in seen.roles],
         pauses=[pause for pause in paused if pause.scope.partition("/")[0] in routes],
         alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
         breakers=[one for one in breaker_views(ctx) if one.route in routes],

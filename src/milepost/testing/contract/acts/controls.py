@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Limits
 from milepost.core.status import Status
+from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
@@ -223,6 +225,71 @@ class ControlsContract(Promises):
         assert world.claim(held={"narrow": 2, "wide": 5}).items == []
         assert world.claim(held={"narrow": 3}).items == []
         assert len(world.claim(held={}, batch=2).items) == 4
+
+    def test_a_rate_of_a_wider_lane_holds_for_the_lanes_within_it_together(self, world: World) -> None:
+        for lane in ("amy@north", "bob@north", "north", "amy@south"):
+            world.add(*(f"{lane}-{n}" for n in range(20)), lane=lane)
+        world.limit("parcels/weigh/north", rate="2/s")
+        first = world.claim()
+        within = [item for item in first.items if item.lane.endswith("north")]
+        assert (len(within), len(first.items)) == (1, 21), "at 2/s one call is saved up at most"
+        assert first.next_at is not None
+        assert first.next_at <= world.now + 501
+        got: Counter[str] = Counter()
+        for _ in range(100):
+            world.clock.advance(0.1)
+            got.update(item.lane for item in world.claim().items)
+        assert 19 <= sum(got.values()) <= 21
+        assert min(got[lane] for lane in ("amy@north", "bob@north", "north")) >= 3, "none starves another"
+        world.audit()
+
+    def test_a_routes_limits_of_a_wider_lane_hold_for_the_lanes_within_it_together(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(lanes={"north": Limits(rate="1/s"), "south": Limits(concurrency=3)}))
+        for lane in ("amy@north", "bob@north", "amy@south", "bob@south"):
+            world.add(*(f"{lane}-{n}" for n in range(9)), lane=lane)
+        claimed = Counter(item.lane.rpartition("@")[2] for item in world.claim().items)
+        assert claimed == {"north": 1, "south": 3}
+
+    def test_a_lane_keeps_its_own_limits_within_a_wider_one(self, world: World) -> None:
+        for lane in ("amy@north", "bob@north"):
+            world.add(*(f"{lane}-{n}" for n in range(50)), lane=lane)
+        world.limit("parcels/weigh/north", rate="100/s")
+        world.limit("parcels/weigh/bob@north", rate="1/s", concurrency=5)
+        claimed = Counter(item.lane for item in world.claim().items)
+        assert (claimed.total(), claimed["bob@north"] <= 1) == (10, True)
+        world.clock.advance(1)
+        assert world.claim(held={"bob@north": 5, "amy@north": 9}).items[0].lane == "amy@north"
+
+    def test_the_concurrency_of_a_wider_lane_counts_what_the_lanes_within_it_hold(self, world: World) -> None:
+        for lane in ("amy@north", "bob@north", "north", "bob@south"):
+            world.add(*(f"{lane}-{n}" for n in range(9)), lane=lane)
+        world.limit("parcels/weigh/north", concurrency=4)
+        held = {"amy@north": 1, "eve@north": 1}
+        claimed = Counter(item.lane.rpartition("@")[2] for item in world.claim(held=held).items)
+        assert claimed == {"north": 2, "south": 9}
+        assert world.claim(held={"amy@north": 2, "north": 2, "bob@south": 9}).items == []
+        assert len(world.claim(held={"amy@north": 4}, ahead={"amy@north": 2}).items) == 2
+
+    def test_calls_beyond_the_claim_are_charged_to_the_wider_lane_too(self, world: World) -> None:
+        for lane in ("amy@north", "bob@north"):
+            world.add(*(f"{lane}-{n}" for n in range(9)), lane=lane)
+        world.limit("parcels/weigh/north", rate="1/s")
+        assert len(world.claim().items) == 1
+        world.clock.advance(1)
+        assert world.claim(spent={"amy@north": 2, "bob@north": 1}).items == []
+        world.clock.advance(2)
+        assert world.claim().items == []
+        world.clock.advance(1)
+        assert len(world.claim().items) == 1
+
+    def test_a_search_within_a_wider_lane_finds_the_items_of_all_lanes_within_it(self, world: World) -> None:
+        for key, lane in (("amy", "amy@north"), ("own", "north"), ("other", "amy@south"), ("alike", "upnorth")):
+            world.add(key, lane=lane)
+        query = Query(route="parcels", within="north")
+        assert {item.key for item in world.ledger.find(query).items} == {"amy", "own"}
+        live = replace(query, statuses=frozenset({Status.PENDING, Status.QUEUED}), entered_before=world.now + 1, limit=1)
+        assert len(world.ledger.find(live).items) == 1
+        assert {item.key for item in world.ledger.find(replace(query, within="amy@north")).items} == {"amy"}
 
     def test_a_lane_limit_set_while_running_wins(self, world: World) -> None:
         world.add(*(f"n{n}" for n in range(5)), lane="north")
