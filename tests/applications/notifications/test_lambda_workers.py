@@ -178,5 +178,5 @@ def test_worker_and_services_do_only_what_their_roles_allow(
         refused = denied(used, allowed_of(template, template.statements(function).values()))
         assert not refused, f"{function} may not: {refused}"
     written = {(function, *use.leading) for function, uses in watch.uses.items() for use in uses if use.action == "dynamodb:UpdateItem"}
-    assert (name, "hold") in written
+    assert (name, "hold#notifications") in written
     assert ("test-services", "application") in written
