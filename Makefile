@@ -99,7 +99,7 @@ $(INFRA)/.ready: $(INFRA)/.packages | $(VENV)/.ready
 
 synth: $(INFRA)/.ready ## write the CloudFormation template of the examples to build/synth and check it; needs no network
 	@rm -rf build/synth
-	@$(INFRA)/bin/python -m infra $(ROUTES:%=--routes %) --prefix $(PREFIX) --alarm-email $(ALARMS) --code src
+	@$(INFRA)/bin/python -m milepost_aws.infra $(ROUTES:%=--routes %) --prefix $(PREFIX) --alarm-email $(ALARMS) --code src
 	@$(INFRA)/bin/cfn-lint build/synth/$(PREFIX)-milepost.template.json
 
 clean: clean-infra

@@ -24,8 +24,8 @@ from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ports.ledger import Ledger
-from milepost.testing.aws_model import AwsModel
-from milepost.testing.clock import VirtualClock
+from milepost_aws.aws_model import AwsModel
+from milepost_testing.clock import VirtualClock
 
 # No time limits: on a busy machine they would say more about the machine than about the code.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Undo what imports do to the log, and exempt what collection made from garbage collection: it lives until the end of the run."""
-    # `milepost.lambdas.start` writes the log of its process to stdout as JSON, from INFO on. Its tests ask for that (`lambda_log`).
+    # `milepost_aws.lambdas.start` writes the log of its process to stdout as JSON, from INFO on. Its tests ask for that (`lambda_log`).
     log = logging.getLogger("milepost")
     LAMBDA_LOG[:] = log.handlers
     log.handlers.clear()

@@ -21,10 +21,10 @@ from milepost.engine.heads.route import heads_for
 from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import register
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
 from milepost.runners.clock import SystemChance, SystemClock
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 ROUTE, STAGES = "assets", ("CC", "TC")
 

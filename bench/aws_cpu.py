@@ -22,14 +22,14 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.engine.work.worker import Worker
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import Stream, StreamRecord
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.stream import Stream, StreamRecord
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.runners.threads import ThreadRunner
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 ROUTE = "notes"
 PATIENCE_S = 300

@@ -12,8 +12,8 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.routes.versions import register
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
 from milepost.runners.clock import SystemChance, SystemClock
 
 ROUTE = "parcels"

@@ -42,9 +42,9 @@ def send(item: mp.Item) -> mp.Outcome:
 CHILD = """
 import json, sys, time
 began, cpu, before = time.perf_counter(), time.process_time(), len(sys.modules)
-import milepost.lambdas.{function}
+import milepost_aws.lambdas.{function}
 imported, imported_cpu, modules = time.perf_counter(), time.process_time(), len(sys.modules) - before
-from milepost.lambdas.start import opened
+from milepost_aws.lambdas.start import opened
 requests = opened().store.requests
 print(json.dumps({{
     "import": 1000 * (imported - began),

@@ -17,16 +17,16 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.work.worker import Worker
-from milepost.ledgers.aws.cost.model import Need
-from milepost.ledgers.aws.cost.prices import dollars, prices_in
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
+from milepost_aws.cost.model import Need
+from milepost_aws.cost.prices import dollars, prices_in
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord
 from milepost.runners.threads import ThreadRunner
-from milepost.subscribers.topic import Topic
-from milepost.testing.aws_model import AwsModel
-from milepost.testing.clock import VirtualClock
+from milepost_aws.topic import Topic
+from milepost_aws.aws_model import AwsModel
+from milepost_testing.clock import VirtualClock
 
 REGION, PRICED_IN = "eu-central-1", "us-east-1"
 PATIENCE_S = 300

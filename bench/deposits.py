@@ -20,15 +20,15 @@ from typing import Any
 
 import milepost as mp
 from bench.measure import Span, peak_mb
-from milepost.applications.deposits.doi import normalise, normalise_all
-from milepost.applications.deposits.files import Deposit
-from milepost.applications.deposits.intake import take_in_lists
-from milepost.applications.deposits.rounds import run_round
-from milepost.applications.deposits.route import deposits_route
-from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.doi import normalise, normalise_all
+from milepost_deposits.files import Deposit
+from milepost_deposits.intake import take_in_lists
+from milepost_deposits.rounds import run_round
+from milepost_deposits.route import deposits_route
+from milepost_deposits.settings import DepositsSettings
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.engine.lists.source import BATCH
-from milepost.testing.http_standin import HttpFault, StandInAnswer, StandInRequest
+from milepost_testing.http_standin import HttpFault, StandInAnswer, StandInRequest
 
 FORMS: dict[str, tuple[str, ...]] = {
     "plain": ("10.1002/abcd.{}",),
@@ -205,7 +205,7 @@ def settings_of(
         "mailto": "bench@example.org", "allow_cidrs": ["127.0.0.0/8"], "concurrency": {"metadata": 8, "content": 8, "submit": 8},
         "submit": {"dspace": "http://127.0.0.1:9/server", "collection": "1/2"},
     }  # fmt: skip
-    from milepost.applications.deposits.application import application
+    from milepost_deposits.application import application
 
     found: DepositsSettings = application.configured(table | more, {}).settings
     return found

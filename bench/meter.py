@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore import xform_name
 
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.ledger.names import ResourceNames
 
 _KINDS = {
     "journal": "journal",

@@ -1,4 +1,4 @@
-"""Requests that go out: `milepost.net` beside aiohttp and the standard library, POSTs of 1 KB to a server on loopback.
+"""Requests that go out: `milepost_net` beside aiohttp and the standard library, POSTs of 1 KB to a server on loopback.
 
 The server answers from memory, in a process of its own: `python -m bench.net serve`. Each client is a process too:
 `python -m bench.net MODE PORT SECONDS`. aiohttp is left out where it is not installed (`pip install aiohttp`).
@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from bench.measure import Span
 from bench.parts import ROOT
-from milepost import net
+import milepost_net as net
 
 BODY = b"x" * 1_024
 HERE = ["127.0.0.0/8"]

@@ -22,7 +22,7 @@ import milepost as mp
 from bench.measure import Span, ledger_bytes, tell
 from bench.ours import completed, run_station
 from bench.route import NAME
-from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost_postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.engine.context import Context
 from milepost.engine.intake import submit

@@ -16,7 +16,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.http.server.assembly import HttpServer
 from milepost.ports.documents import LIST, ListRecord
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 SMALL = 1_000
 PAGES = {

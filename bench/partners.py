@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from bench.parts import ROOT
-from milepost.net.background import new_event_loop
+from milepost_net.background import new_event_loop
 
 SENT = b'"sentAt":'
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"

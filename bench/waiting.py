@@ -23,8 +23,8 @@ import milepost as mp
 from bench.measure import Span, tell
 from bench.ocfl import add, object_id, write
 from bench.station import at_work
-from milepost.applications.postingest import postingest
-from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost_postingest import postingest
+from milepost_postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.core.item import Item
 from milepost.core.status import Status

@@ -19,7 +19,8 @@ from typing import Any
 import click
 
 import milepost
-from milepost import client, net
+import milepost_client as client
+import milepost_net as net
 from milepost.cli.commands import cli
 from milepost.cli.sections import SECTIONS
 from milepost.core import errors
@@ -262,7 +263,7 @@ def python_page() -> str:
         "# The Python surface",
         "`import milepost as mp`; these names are public. "
         "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`, `EmailSubscriber`, `open_subscriber`), "
-        "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.blobs` (`open_blobs`, `open_inbox`), `milepost.net` (see [The HTTP client](net.md)), `milepost.client` (see [The client of notifications](client.md)) and `milepost.testing` (see [Testing](../testing.md)).",
+        "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.blobs` (`open_blobs`, `open_inbox`), `milepost_net` (see [The HTTP client](net.md)), `milepost_client` (see [The client of notifications](client.md)) and `milepost_testing` (see [Testing](../testing.md)).",
         SPAN,
     ]
     for title, names in GROUPS.items():
@@ -409,12 +410,12 @@ NET_GROUPS = {
 
 
 def net_page() -> str:
-    """Every public name of `milepost.net` with its signature and docstring."""
+    """Every public name of `milepost_net` with its signature and docstring."""
     raised = errors_of(net, NET_GROUPS, "NET_GROUPS")
     parts = [
         MADE,
         "# The HTTP client",
-        "`from milepost import net`: one client for everything that calls out. It needs no package besides Milepost itself; "
+        "`import milepost_net as net`: one client for everything that calls out. It needs no package besides Milepost itself; "
         "where `uvloop` is installed (it comes with `milepost[http]`), calls from threads run on it. "
         "What it refuses, and how webhooks are signed, is in [Security](../security.md#outgoing-requests).",
         *group_parts(NET_GROUPS, net),
@@ -477,12 +478,12 @@ CLIENT_GROUPS = {
 
 
 def client_page() -> str:
-    """Every public name of `milepost.client` with its signature and docstring."""
+    """Every public name of `milepost_client` with its signature and docstring."""
     raised = errors_of(client, CLIENT_GROUPS, "CLIENT_GROUPS")
     parts = [
         MADE,
         "# The client of notifications",
-        "`from milepost import client`: for programs that hand over messages to a notifications service. It needs no package besides "
+        "`import milepost_client as client`: for programs that hand over messages to a notifications service. It needs no package besides "
         "the standard library: `pip install --no-deps 'milepost[client]'` installs it without the engine's dependencies.",
         *group_parts(CLIENT_GROUPS, client),
         "## Errors",

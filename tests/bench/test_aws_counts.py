@@ -8,7 +8,7 @@ import pytest
 from bench import aws
 from bench.aws_list import run as run_list
 
-from milepost.ledgers.aws.requests.client import Requests
+from milepost_aws.ledger.requests.client import Requests
 
 N = 20
 

@@ -15,7 +15,7 @@ from tests.project import ROOT
 from tools.architecture import missing_steps, reduced, steps
 
 import milepost as mp
-from milepost.testing.aws_model import AwsModel
+from milepost_aws.aws_model import AwsModel
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 

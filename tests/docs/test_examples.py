@@ -11,7 +11,7 @@ import pytest
 from tests.docs.samples import shell
 from tests.project import ROOT
 
-from milepost.applications.postingest.scoutam.standin import StandIn
+from milepost_postingest.standins.scoutam import StandIn
 
 EXAMPLES = ROOT / "examples"
 

@@ -17,10 +17,10 @@ from tests.docs.samples import Page, SampleError, compare
 from tests.http.live_server import running_server
 from tests.project import ROOT
 
-from milepost.applications.deposits.dspace.standin import PASSWORD, USER
-from milepost.applications.deposits.standins.__main__ import partners
-from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.postingest.scoutam.standin import StandIn
+from milepost_deposits.standins.dspace import PASSWORD, USER
+from milepost_deposits.standins.__main__ import partners
+from milepost_deposits.standins.mailbox import MailboxStandIn
+from milepost_postingest.standins.scoutam import StandIn
 
 WORDS_ONLY = ROOT / "docs/glossary.md"
 PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {WORDS_ONLY}), *sorted((ROOT / "docs/guides").glob("*.md"))]

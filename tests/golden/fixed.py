@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 HOST, PID = "golden-host", 4711
 

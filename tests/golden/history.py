@@ -20,7 +20,7 @@ from tests.golden.fixed import FixedChance, fixed
 from tests.golden.sinks import Topic, WebSink
 
 import milepost as mp
-from milepost.testing import VirtualClock, drain
+from milepost_testing import VirtualClock, drain
 
 SIGNED = ("--by", "anna", "--reason", "a golden test")
 LEDGER = "sqlite:///ledger.db"

@@ -32,22 +32,22 @@ from milepost.evidence.heads import head_of
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.record import blob_name
 from milepost.http.server.assembly import HttpServer
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.offers import message_body, message_for
-from milepost.ledgers.aws.retention import seal_for, write_seals
-from milepost.ledgers.aws.store import AwsStore, StoreSettings
-from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
-from milepost.ledgers.aws.tables.counters import RowChange
-from milepost.ledgers.aws.tables.create import make_common, make_route
-from milepost.ledgers.aws.tables.item_rows import attributes
-from milepost.ledgers.aws.tables.journal import JournalEntry
-from milepost.ledgers.aws.tables.values import Values
-from milepost.net import webhook_headers
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.offers import message_body, message_for
+from milepost_aws.ledger.retention import seal_for, write_seals
+from milepost_aws.ledger.store import AwsStore, StoreSettings
+from milepost_aws.ledger.tables.conditional_write import put_of, update_of
+from milepost_aws.ledger.tables.counters import RowChange
+from milepost_aws.ledger.tables.create import make_common, make_route
+from milepost_aws.ledger.tables.item_rows import attributes
+from milepost_aws.ledger.tables.journal import JournalEntry
+from milepost_aws.ledger.tables.values import Values
+from milepost_net import webhook_headers
 from milepost.ports import documents
 from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
 from milepost.subscribers.email import Mail, MailAttachment
 from milepost.subscribers.email.subscriber import words_of
-from milepost.subscribers.topic import Topic
+from milepost_aws.topic import Topic
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tests.golden.masks import masked
 from tests.golden.recording import Recorder
 
 import milepost
-import milepost.testing
+import milepost_testing
 
 
 def parameters(function: Any) -> list[str]:
@@ -47,7 +47,7 @@ def described(value: Any, public: dict[str, Any]) -> Any:
 
 
 def test_the_public_names_are_as_recorded(golden: Recorder) -> None:
-    for module in (milepost, milepost.testing):
+    for module in (milepost, milepost_testing):
         public = {name: getattr(module, name) for name in module.__all__}
         golden.json(f"python/{module.__name__}.json", {name: described(value, public) for name, value in public.items()})
 

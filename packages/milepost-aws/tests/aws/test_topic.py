@@ -21,8 +21,8 @@ from milepost.core.errors import ConfigMistake, EventRefused, MilepostError
 from milepost.core.events import Envelope
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
-from milepost.subscribers.topic import AT_ONCE, ENTRIES, LARGEST, Topic
-from milepost.testing import SeededChance, VirtualClock, drain
+from milepost_aws.topic import AT_ONCE, ENTRIES, LARGEST, Topic
+from milepost_testing import SeededChance, VirtualClock, drain
 
 
 @pytest.fixture

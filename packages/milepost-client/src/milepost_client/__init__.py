@@ -1,6 +1,6 @@
 """Client of the notifications service, for programs that hand over messages: typed, for threads and event loops.
 
-from milepost.client import MessageClient
+from milepost_client import MessageClient
 
 with MessageClient("http://message-sender", sender="shop") as client:
     client.send("https://crm.example/hooks", {"paid": True})
@@ -13,11 +13,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from milepost.client.message import INLINE_BODY, KEY, Message, MessageRefused, check_message
+from milepost_client.message import INLINE_BODY, KEY, Message, MessageRefused, check_message
 
 if TYPE_CHECKING:
-    from milepost.client.clients import AsyncMessageClient, MessageClient
-    from milepost.client.exchange import MessageNotAccepted, MessageReceipt, MessageState, MessageUnknown, RetryPolicy
+    from milepost_client.clients import AsyncMessageClient, MessageClient
+    from milepost_client.exchange import MessageNotAccepted, MessageReceipt, MessageState, MessageUnknown, RetryPolicy
 
 __all__ = [
     "INLINE_BODY",

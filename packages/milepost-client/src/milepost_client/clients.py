@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
-from milepost import net
-from milepost.client.exchange import (
+import milepost_net as net
+from milepost_client.exchange import (
     Body,
     Conversation,
     GivenMessage,
@@ -24,7 +24,7 @@ from milepost.client.exchange import (
     reading,
     sending,
 )
-from milepost.client.message import INLINE_BODY
+from milepost_client.message import INLINE_BODY
 from milepost.core.errors import UsageError
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-from milepost import net
-from milepost.client.message import Message, MessageRefused, check_message, plain_json
+import milepost_net as net
+from milepost_client.message import Message, MessageRefused, check_message, plain_json
 from milepost.core.errors import MilepostError, UsageError
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from milepost import net
+import milepost_net as net
 from milepost.core.errors import MilepostError
 from milepost.core.values.key_text import formed_key, joined_key
 from milepost.core.values.redaction import url_in_key
@@ -40,7 +40,7 @@ RESERVED = frozenset(
 )  # fmt: skip
 """Headers that every delivery sets itself; a sender's are left out."""
 FOR_PROXIES = frozenset({"proxy-authenticate", "proxy-authorization"})
-"""Headers between a client and its proxy. Others that are hop-by-hop no request can have (`milepost.net`)."""
+"""Headers between a client and its proxy. Others that are hop-by-hop no request can have (`milepost_net`)."""
 JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
 
 Encode = Callable[[Any], bytes]

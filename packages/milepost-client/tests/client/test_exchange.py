@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost as mp
-from milepost import net
-from milepost.client import MessageNotAccepted, MessageReceipt, MessageRefused, MessageUnknown, RetryPolicy
-from milepost.client.exchange import GivenMessage, HttpCall, RetryPause, checked_message, reading, sending
+import milepost_net as net
+from milepost_client import MessageNotAccepted, MessageReceipt, MessageRefused, MessageUnknown, RetryPolicy
+from milepost_client.exchange import GivenMessage, HttpCall, RetryPause, checked_message, reading, sending
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
 ACCEPTED = {"messageId": "m-1", "duplicateDetected": False, "requestId": "r-1", "storedMessage": {"status": "QUEUED"}}

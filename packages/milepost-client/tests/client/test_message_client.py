@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import TIME, Partner, Service, answers, service
+from tests.notifications.partners import TIME, Partner, Service, answers, service
 from tests.net.partner import Line
 
 import milepost
 import milepost as mp
-from milepost.client import (
+from milepost_client import (
     AsyncMessageClient,
     MessageClient,
     MessageNotAccepted,
@@ -217,7 +217,7 @@ class OnlyOurs(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, OnlyOurs())
 import asyncio, json
-from milepost.client import AsyncMessageClient, MessageClient, MessageRefused
+from milepost_client import AsyncMessageClient, MessageClient, MessageRefused
 
 url, target = sys.argv[1:]
 with MessageClient(url, sender="shop") as client:

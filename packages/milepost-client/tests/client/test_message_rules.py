@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.applications.notifications.operate.messages import read_message
-from milepost.client import KEY, MessageRefused, check_message
+from milepost_notifications.operate.messages import read_message
+from milepost_client import KEY, MessageRefused, check_message
 from milepost.core.values.key_text import key_parts
 
 LIMIT = 200

@@ -5,7 +5,7 @@ In milepost.toml: applications = ["deposits"], with its settings in [deposits].
 
 from __future__ import annotations
 
-from milepost.applications.deposits.application import application
-from milepost.applications.deposits.people import pages
+from milepost_deposits.application import application
+from milepost_deposits.people import pages
 
 __all__ = ["application", "pages"]

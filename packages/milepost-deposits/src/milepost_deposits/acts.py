@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import CONTENT, METADATA, SUBMIT, handle_in
-from milepost.applications.deposits.twins import settle
+from milepost_deposits.doi import DoiMistake, normalise
+from milepost_deposits.settings import DepositsApp
+from milepost_deposits.status_names import CONTENT, METADATA, SUBMIT, handle_in
+from milepost_deposits.twins import settle
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.controls import LedgerControls, partner_waits
-from milepost.applications.deposits.digest.collect import CURSOR, collect_when_due, digests_route, send_again_command, unmailed
-from milepost.applications.deposits.digest.file_news import note_files
-from milepost.applications.deposits.dspace.login import probe_login, resume_command
-from milepost.applications.deposits.dss.results import ResultListener, set_aside
-from milepost.applications.deposits.intake import take_in_lists
-from milepost.applications.deposits.rounds import STORE_CURE, store_fault
-from milepost.applications.deposits.route import deposits_route
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, check_settings
-from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
-from milepost.applications.deposits.twins import CURSOR as TWINS_CURSOR
-from milepost.applications.deposits.twins import find_twins, twins
+from milepost_deposits.controls import LedgerControls, partner_waits
+from milepost_deposits.digest.collect import CURSOR, collect_when_due, digests_route, send_again_command, unmailed
+from milepost_deposits.digest.file_news import note_files
+from milepost_deposits.dspace.login import probe_login, resume_command
+from milepost_deposits.dss.results import ResultListener, set_aside
+from milepost_deposits.intake import take_in_lists
+from milepost_deposits.rounds import STORE_CURE, store_fault
+from milepost_deposits.route import deposits_route
+from milepost_deposits.settings import DepositsApp, DepositsSettings, check_settings
+from milepost_deposits.stuck import find_late_deposits, stuck_deposits
+from milepost_deposits.twins import CURSOR as TWINS_CURSOR
+from milepost_deposits.twins import find_twins, twins
 
 TWINS_SHOWN = 10
 
@@ -32,7 +32,7 @@ application = mp.Application(
     summary="DOIs of a master list, each deposited once.",
     state=LedgerControls,
     templates=Path(__file__).parent / "people" / "templates",
-    commands="milepost.applications.deposits.commands",
+    commands="milepost_deposits.commands",
 )
 
 

@@ -13,18 +13,18 @@ import click
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import abandon, handle_of, keys_of, mark_deposited, requeue
-from milepost.applications.deposits.application import application
-from milepost.applications.deposits.digest.collect import send_again_command, unmailed
-from milepost.applications.deposits.dss.results import ResultListener, drop_set_aside, set_aside
-from milepost.applications.deposits.imports import ImportReport, import_dois
-from milepost.applications.deposits.intake import IntakeReport, TakenList
-from milepost.applications.deposits.people.worklist import PAGE, WorklistPage, claim, release, whole_worklist, worklist_csv, worklist_page
-from milepost.applications.deposits.rounds import STORE_CURE, RoundReport, run_round
-from milepost.applications.deposits.runs import interruption_text, runs
-from milepost.applications.deposits.settings import DepositsApp, check_settings
-from milepost.applications.deposits.status_names import FAILED, SUCCESS, word_counts
-from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
+from milepost_deposits.acts import abandon, handle_of, keys_of, mark_deposited, requeue
+from milepost_deposits.application import application
+from milepost_deposits.digest.collect import send_again_command, unmailed
+from milepost_deposits.dss.results import ResultListener, drop_set_aside, set_aside
+from milepost_deposits.imports import ImportReport, import_dois
+from milepost_deposits.intake import IntakeReport, TakenList
+from milepost_deposits.people.worklist import PAGE, WorklistPage, claim, release, whole_worklist, worklist_csv, worklist_page
+from milepost_deposits.rounds import STORE_CURE, RoundReport, run_round
+from milepost_deposits.runs import interruption_text, runs
+from milepost_deposits.settings import DepositsApp, check_settings
+from milepost_deposits.status_names import FAILED, SUCCESS, word_counts
+from milepost_deposits.stuck import find_late_deposits, stuck_deposits
 
 SHOWN = 20
 """Most lines of one kind that a command prints."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
-from milepost.applications.deposits.status_names import SUBMIT
+from milepost_deposits.settings import DepositsApp, DepositsSettings
+from milepost_deposits.status_names import SUBMIT
 
 LEAST = 3
 """Fewest DOIs whose same error is no accident."""

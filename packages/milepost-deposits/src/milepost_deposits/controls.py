@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
-from milepost.applications.deposits.status_names import PARTNERS, SUBMIT
+from milepost_deposits.settings import DepositsApp, DepositsSettings
+from milepost_deposits.status_names import PARTNERS, SUBMIT
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from milepost.applications.deposits.settings import DepositsApp
+from milepost_deposits.settings import DepositsApp
 
 
 def place_at(app: DepositsApp, since: datetime) -> int:

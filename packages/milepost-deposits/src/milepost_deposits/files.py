@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.controls import operators_fault, reason_of
-from milepost.applications.deposits.status_names import CONTENT, METADATA, result_in
+from milepost_deposits.controls import operators_fault, reason_of
+from milepost_deposits.status_names import CONTENT, METADATA, result_in
 from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")

@@ -10,11 +10,11 @@ from typing import BinaryIO, Literal
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import handle_of
-from milepost.applications.deposits.doi import DELIMITERS, FIELD, DoiMistake, normalise
-from milepost.applications.deposits.list_files import readable_list
-from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import CONTENT, IMPORTED, METADATA, SUBMIT
+from milepost_deposits.acts import handle_of
+from milepost_deposits.doi import DELIMITERS, FIELD, DoiMistake, normalise
+from milepost_deposits.list_files import readable_list
+from milepost_deposits.settings import DepositsApp
+from milepost_deposits.status_names import CONTENT, IMPORTED, METADATA, SUBMIT
 
 COLUMNS = {
     "doi": FIELD,

@@ -15,7 +15,7 @@ from typing import IO, BinaryIO
 from xml.parsers import expat
 
 import milepost as mp
-from milepost.applications.deposits.doi import DELIMITERS, is_doi
+from milepost_deposits.doi import DELIMITERS, is_doi
 
 CHUNK = 1 << 16
 IN_MEMORY = 4 << 20

@@ -9,20 +9,20 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.common_cause import CommonCause, common_cause
-from milepost.applications.deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
-from milepost.applications.deposits.digest.collect import collect_digests, place_cursor, refused_recipients, unmailed, unmailed_keys
-from milepost.applications.deposits.digest.file_news import note_files
-from milepost.applications.deposits.dspace.login import probe_login
-from milepost.applications.deposits.dss.results import ResultListener
-from milepost.applications.deposits.feed_places import place_at
-from milepost.applications.deposits.files import STORE_FAULTS
-from milepost.applications.deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
-from milepost.applications.deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
-from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
-from milepost.applications.deposits.stuck import MOST_LISTED, find_late_deposits, too_early
-from milepost.applications.deposits.twins import find_twins, twins
+from milepost_deposits.common_cause import CommonCause, common_cause
+from milepost_deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
+from milepost_deposits.digest.collect import collect_digests, place_cursor, refused_recipients, unmailed, unmailed_keys
+from milepost_deposits.digest.file_news import note_files
+from milepost_deposits.dspace.login import probe_login
+from milepost_deposits.dss.results import ResultListener
+from milepost_deposits.feed_places import place_at
+from milepost_deposits.files import STORE_FAULTS
+from milepost_deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
+from milepost_deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
+from milepost_deposits.settings import DepositsApp
+from milepost_deposits.status_names import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
+from milepost_deposits.stuck import MOST_LISTED, find_late_deposits, too_early
+from milepost_deposits.twins import find_twins, twins
 
 log = logging.getLogger(__name__)
 

@@ -7,16 +7,16 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import milepost as mp
-from milepost.applications.deposits.controls import LedgerControls, LimitedStage, StageLimit
-from milepost.applications.deposits.doi import FIELD, doi_column, normalise_all, parse_input
-from milepost.applications.deposits.dspace.errors import ClaimLost, DSpaceError, failed
-from milepost.applications.deposits.dspace.submission import DSpaceSubmission, Present
-from milepost.applications.deposits.dss.submission import DssSubmission
-from milepost.applications.deposits.fetch.content import ContentStage
-from milepost.applications.deposits.fetch.metadata import MetadataStage
-from milepost.applications.deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, accepts_file, deposit_of
-from milepost.applications.deposits.settings import CROSSREF, DepositsSettings
-from milepost.applications.deposits.status_names import CLEAN, CONTENT, METADATA, PRESENT, SUBMIT, result_in
+from milepost_deposits.controls import LedgerControls, LimitedStage, StageLimit
+from milepost_deposits.doi import FIELD, doi_column, normalise_all, parse_input
+from milepost_deposits.dspace.errors import ClaimLost, DSpaceError, failed
+from milepost_deposits.dspace.submission import DSpaceSubmission, Present
+from milepost_deposits.dss.submission import DssSubmission
+from milepost_deposits.fetch.content import ContentStage
+from milepost_deposits.fetch.metadata import MetadataStage
+from milepost_deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, accepts_file, deposit_of
+from milepost_deposits.settings import CROSSREF, DepositsSettings
+from milepost_deposits.status_names import CLEAN, CONTENT, METADATA, PRESENT, SUBMIT, result_in
 
 UNTIL_NEXT_ROUND = "3650d"
 """Delay after a failure where rounds bring it forward: nothing falls due between two rounds."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import milepost as mp
-from milepost.applications.deposits.doi import doi_or_none
+from milepost_deposits.doi import doi_or_none
 
 _FIELD = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){1,2}")
 CROSSREF = "https://api.crossref.org"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.settings import DepositsApp
+from milepost_deposits.settings import DepositsApp
 
 METADATA, CONTENT, SUBMIT = "metadata", "content", "submit"
 CLEAN = "clean"

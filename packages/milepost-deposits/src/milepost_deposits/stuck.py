@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, may_be_deposited
-from milepost.applications.deposits.controls import LedgerControls, moment_s
-from milepost.applications.deposits.dspace.api import DSpace, open_dspace
-from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
-from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.record import SubmissionRecords
-from milepost.applications.deposits.dspace.submission import deposited, same_file
-from milepost.applications.deposits.files import FileStore, StoredFile
-from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import CONTENT, SUBMIT, result_in
+from milepost_deposits.acts import FAILED, may_be_deposited
+from milepost_deposits.controls import LedgerControls, moment_s
+from milepost_deposits.dspace.api import DSpace, open_dspace
+from milepost_deposits.dspace.errors import DSpaceLoginRefused, DSpaceRefused
+from milepost_deposits.dspace.login import LoginHold
+from milepost_deposits.dspace.record import SubmissionRecords
+from milepost_deposits.dspace.submission import deposited, same_file
+from milepost_deposits.files import FileStore, StoredFile
+from milepost_deposits.settings import DepositsApp
+from milepost_deposits.status_names import CONTENT, SUBMIT, result_in
 
 MOST_LISTED = 10_000
 MOST_SEARCHED = 200

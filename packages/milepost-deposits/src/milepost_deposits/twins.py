@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.controls import LedgerControls
-from milepost.applications.deposits.doi import doi_or_none
-from milepost.applications.deposits.dspace.api import DSpace, open_dspace
-from milepost.applications.deposits.dspace.errors import DSpaceError
-from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.search import ItemSearch
-from milepost.applications.deposits.feed_places import place_at
-from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import IMPORTED, NOTES, SUBMIT, handle_in, result_in
+from milepost_deposits.controls import LedgerControls
+from milepost_deposits.doi import doi_or_none
+from milepost_deposits.dspace.api import DSpace, open_dspace
+from milepost_deposits.dspace.errors import DSpaceError
+from milepost_deposits.dspace.login import LoginHold
+from milepost_deposits.dspace.search import ItemSearch
+from milepost_deposits.feed_places import place_at
+from milepost_deposits.settings import DepositsApp
+from milepost_deposits.status_names import IMPORTED, NOTES, SUBMIT, handle_in, result_in
 
 CURSOR = "twin-search"
 """Name of the document that says up to which history line deposits have been searched for again."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.deposits_scene import DepositsScene
+from tests.deposits.deposits_scene import DepositsScene
 
-from milepost.applications.deposits.fetch import metadata as metadata_stage
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.fetch import metadata as metadata_stage
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 MakeScene = Callable[..., DepositsScene]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.deposits.digest.collect import digests_route
-from milepost.applications.deposits.dspace.submission import Present
-from milepost.applications.deposits.files import Deposit
-from milepost.applications.deposits.intake import IntakeReport, take_in_lists
-from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.route import deposits_route
-from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
-from milepost.applications.deposits.status_names import word_of
+from milepost_deposits.digest.collect import digests_route
+from milepost_deposits.dspace.submission import Present
+from milepost_deposits.files import Deposit
+from milepost_deposits.intake import IntakeReport, take_in_lists
+from milepost_deposits.rounds import RoundReport, run_round
+from milepost_deposits.route import deposits_route
+from milepost_deposits.settings import DepositsSettings, SubmitSettings
+from milepost_deposits.status_names import word_of
 
 SUBMIT = SubmitSettings(dspace="http://127.0.0.1:9/server", collection="123456789/2")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from typing import Any, Literal
 
-from milepost.applications.deposits.dspace.standin import REGISTRY, DSpaceStandIn, StandInItem
+from milepost_deposits.standins.dspace import REGISTRY, DSpaceStandIn, StandInItem
 
 Behaviour = Literal[
     "success",  # an item, and the result in today's form

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import msgspec
-from tests.applications.deposits.submit_scene import ENVIRONMENT, pdf_of
+from tests.deposits.submit_scene import ENVIRONMENT, pdf_of
 
 import milepost as mp
-from milepost.applications.deposits.dspace.standin import COLLECTION
-from milepost.applications.deposits.dspace.submission import DSpaceSubmission
-from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.route import add_submit
-from milepost.applications.deposits.settings import AttemptSettings, ConcurrencySettings, DepositsSettings, SubmitSettings
+from milepost_deposits.standins.dspace import COLLECTION
+from milepost_deposits.dspace.submission import DSpaceSubmission
+from milepost_deposits.files import FileStore
+from milepost_deposits.route import add_submit
+from milepost_deposits.settings import AttemptSettings, ConcurrencySettings, DepositsSettings, SubmitSettings
 
 
 class ClockAhead:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.applications.deposits.test_deposits_settings import SAMPLE
+from tests.deposits.test_deposits_settings import SAMPLE
 from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
 
-from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.standins.dspace import PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.standins.mailbox import MailboxStandIn
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 
 class Folder:

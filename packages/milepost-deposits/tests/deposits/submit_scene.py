@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.applications.deposits.dss_standin import Behaviour, DssStandIn
+from tests.deposits.dss_standin import Behaviour, DssStandIn
 
 import milepost as mp
-from milepost.applications.deposits.controls import LedgerControls
-from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.dspace.submission import DSpaceSubmission
-from milepost.applications.deposits.dss.results import ResultListener, ResultsTally
-from milepost.applications.deposits.dss.submission import DssSubmission
-from milepost.applications.deposits.fetch.metadata import MetadataField, to_json
-from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.route import add_submit, deposits_route
-from milepost.applications.deposits.settings import AttemptSettings, DepositsApp, DepositsSettings, DssSettings, SubmitSettings
-from milepost.testing import VirtualClock, audit
-from milepost.testing.aws_model import AwsModel, Faults
-from milepost.testing.drive import run_until_rest
+from milepost_deposits.controls import LedgerControls
+from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.dspace.submission import DSpaceSubmission
+from milepost_deposits.dss.results import ResultListener, ResultsTally
+from milepost_deposits.dss.submission import DssSubmission
+from milepost_deposits.fetch.metadata import MetadataField, to_json
+from milepost_deposits.files import FileStore
+from milepost_deposits.route import add_submit, deposits_route
+from milepost_deposits.settings import AttemptSettings, DepositsApp, DepositsSettings, DssSettings, SubmitSettings
+from milepost_testing import VirtualClock, audit
+from milepost_aws.aws_model import AwsModel, Faults
+from milepost_testing.drive import run_until_rest
 
 ENVIRONMENT = {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
 RETENTION_S = 4 * 3600

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.conftest import MakeScene
-from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
+from tests.deposits.conftest import MakeScene
+from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.acts import abandon, handle_of, mark_deposited, may_be_deposited, requeue
-from milepost.applications.deposits.digest.mail import advice_of
+from milepost_deposits.acts import abandon, handle_of, mark_deposited, may_be_deposited, requeue
+from milepost_deposits.digest.mail import advice_of
 
 DOI = "10.1002/abcd.20417"
 WHO = {"by": "ann", "reason": "seen in DSpace"}

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.sample_folder import sample_folder
+from tests.deposits.sample_folder import sample_folder
 
-from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.standins.dspace import PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.standins.mailbox import MailboxStandIn
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
-from milepost.applications.deposits.application import application
-from milepost.applications.deposits.fetch.content import ContentStage
-from milepost.applications.deposits.fetch.metadata import MetadataStage
-from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.settings import DepositsSettings, check_settings
+from milepost_deposits.application import application
+from milepost_deposits.fetch.content import ContentStage
+from milepost_deposits.fetch.metadata import MetadataStage
+from milepost_deposits.files import FileStore
+from milepost_deposits.settings import DepositsSettings, check_settings
 
 SAMPLE = """
 [deposits]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
+from tests.deposits.submit_scene import SubmitScene, pdf_of, submit_scene
 
-from milepost.applications.deposits.controls import end_waits, partner_waits
-from milepost.applications.deposits.settings import SubmitSettings
-from milepost.applications.deposits.stuck import find_late_deposits, stuck_deposits
+from milepost_deposits.controls import end_waits, partner_waits
+from milepost_deposits.settings import SubmitSettings
+from milepost_deposits.stuck import find_late_deposits, stuck_deposits
 
 DOI = "10.1002/abcd.20417"
 

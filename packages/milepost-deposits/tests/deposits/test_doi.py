@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from milepost.applications.deposits.doi import LONGEST, DoiMistake, is_doi, normalise, normalise_all
+from milepost_deposits.doi import LONGEST, DoiMistake, is_doi, normalise, normalise_all
 
 SICI = "10.1002/(SICI)1096-8644(199605)100:1<19::AID-AJPA3>3.0.CO;2-0"
 dois = st.builds(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost as mp
-from milepost.applications.deposits.doi import doi_column, parse_input
+from milepost_deposits.doi import doi_column, parse_input
 
 SICI = "10.1002/(SICI)1096-8644(199605)100:1<19::AID-AJPA3>3.0.CO;2-0"
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from milepost import net
-from milepost.applications.deposits.dspace.api import DSpace, query_for, quoted
-from milepost.applications.deposits.dspace.errors import (
+import milepost_net as net
+from milepost_deposits.dspace.api import DSpace, query_for, quoted
+from milepost_deposits.dspace.errors import (
     CollectionUnknown,
     DSpaceError,
     DSpaceForbidden,
@@ -19,9 +19,9 @@ from milepost.applications.deposits.dspace.errors import (
     DSpaceUnavailable,
     DSpaceUnreadable,
 )
-from milepost.applications.deposits.dspace.session import DSpaceSession, expiry_of
-from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.settings import SubmitSettings
+from milepost_deposits.dspace.session import DSpaceSession, expiry_of
+from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.settings import SubmitSettings
 
 LOOPBACK = ("127.0.0.0/8",)
 DOI = "10.1000/abc"

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 
-from milepost import net
+import milepost_net as net
 
 
 def test_it_prints_its_address_answers_and_ends() -> None:
-    command = [sys.executable, "-m", "milepost.applications.deposits.dspace.standin", "--collection", "1721.1/7"]
+    command = [sys.executable, "-m", "milepost_deposits.standins.dspace", "--collection", "1721.1/7"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.applications.deposits.dss.results import DepositedResult, FailedResult, UnusableResult, outcome_of, read_result
-from milepost.applications.deposits.dss.submission import queue_name, submit_message
-from milepost.applications.deposits.files import Deposit, StoredFile, accepts_deposit
-from milepost.applications.deposits.settings import DssSettings
+from milepost_deposits.dss.results import DepositedResult, FailedResult, UnusableResult, outcome_of, read_result
+from milepost_deposits.dss.submission import queue_name, submit_message
+from milepost_deposits.files import Deposit, StoredFile, accepts_deposit
+from milepost_deposits.settings import DssSettings
 
 DOI = "10.1002/abcd.20417"
 MD5 = "9e107d9d372bb6826bd81d3542a419d6"

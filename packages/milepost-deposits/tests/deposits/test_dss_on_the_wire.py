@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from tests import standins
-from tests.applications.deposits.dss_standin import DssStandIn
-from tests.applications.deposits.test_deposits_settings import SAMPLE
+from tests.deposits.dss_standin import DssStandIn
+from tests.deposits.test_deposits_settings import SAMPLE
 from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
 
-from milepost.applications.deposits.dspace.standin import PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.standins.dspace import PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 pytestmark = pytest.mark.wire
 

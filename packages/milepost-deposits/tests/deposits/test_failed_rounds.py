@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
+from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
-from milepost.applications.deposits.dss.results import ResultListener
-from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.stuck import find_late_deposits
-from milepost.applications.deposits.twins import find_twins
+from milepost_deposits.dss.results import ResultListener
+from milepost_deposits.rounds import RoundReport, run_round
+from milepost_deposits.stuck import find_late_deposits
+from milepost_deposits.twins import find_twins
 
 DOI = "10.1002/words.1"
 PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"
@@ -28,7 +28,7 @@ def one_round(scene: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> RoundRepor
         find_twins(app, scene.submission.dspace)
 
     with monkeypatch.context() as patch:
-        patch.setattr("milepost.applications.deposits.rounds.apply_results", apply)
+        patch.setattr("milepost_deposits.rounds.apply_results", apply)
         return run_round(scene.app, lambda: scene.work("1s"), lambda seconds: None)
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from tests.applications.deposits.dss_standin import Behaviour
-from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
+from tests.deposits.dss_standin import Behaviour
+from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
-from milepost.applications.deposits.acts import FAILED, requeue
-from milepost.applications.deposits.controls import end_waits
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
-from milepost.applications.deposits.stuck import find_late_deposits
-from milepost.testing import audit
+from milepost_deposits.acts import FAILED, requeue
+from milepost_deposits.controls import end_waits
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
+from milepost_deposits.stuck import find_late_deposits
+from milepost_testing import audit
 
 SIZES = {"sqlite": (25, 30), "aws": (6, 8)}
 """How many DOIs, and how many steps with faults."""

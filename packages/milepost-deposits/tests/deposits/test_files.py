@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.applications.deposits.conftest import MakeScene
+from tests.deposits.conftest import MakeScene
 
-from milepost.applications.deposits.files import FileStore, file_name, readable
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.files import FileStore, file_name, readable
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.blobs.folder import check_name
 
 texts = st.text(min_size=1, max_size=300)

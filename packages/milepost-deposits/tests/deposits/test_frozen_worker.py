@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.submit_scene import DSS, SubmitScene, second_worker, submit_scene
+from tests.deposits.submit_scene import DSS, SubmitScene, second_worker, submit_scene
 
-from milepost.applications.deposits.dspace.record import SubmissionRecord
-from milepost.testing import audit
+from milepost_deposits.dspace.record import SubmissionRecord
+from milepost_testing import audit
 
 DOI = "10.1002/frozen"
 LEDGERS = ["sqlite", pytest.param("aws", marks=pytest.mark.slow)]

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.deposits_scene import DepositsScene
-from tests.applications.deposits.workbooks import workbook
+from tests.deposits.deposits_scene import DepositsScene
+from tests.deposits.workbooks import workbook
 
 import milepost as mp
-from milepost.applications.deposits.commands import import_lines
-from milepost.applications.deposits.digest.mail import entry_of, latest_lines
-from milepost.applications.deposits.imports import ImportReport, import_dois
-from milepost.applications.deposits.people.worklist import worklist_page
-from milepost.applications.deposits.twins import needs_second_search
+from milepost_deposits.commands import import_lines
+from milepost_deposits.digest.mail import entry_of, latest_lines
+from milepost_deposits.imports import ImportReport, import_dois
+from milepost_deposits.people.worklist import worklist_page
+from milepost_deposits.twins import needs_second_search
 
 TABLE = """doi;status;handle;attempts
 10.1/done;SUCCESS;https://hdl.handle.net/1721.1/7;2

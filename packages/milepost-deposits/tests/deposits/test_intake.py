@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.applications.deposits.deposits_scene import DepositsScene
+from tests.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
-from milepost.applications.deposits.intake import take_in_lists
-from milepost.testing.aws_model import AwsModel
+from milepost_deposits.intake import take_in_lists
+from milepost_aws.aws_model import AwsModel
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.submit_scene import ENVIRONMENT, pdf_of
+from tests.deposits.submit_scene import ENVIRONMENT, pdf_of
 
-from milepost.applications.deposits.dspace.standin import DSpaceStandIn
-from milepost.testing.http_standin import HttpFault, StandInAnswer, StandInRequest
+from milepost_deposits.standins.dspace import DSpaceStandIn
+from milepost_testing.http_standin import HttpFault, StandInAnswer, StandInRequest
 
 WRITES = ("POST */core/items", "POST */bundles", "POST */bitstreams", "PATCH *")
 POINTS = [(where, acted) for where in WRITES for acted in (False, True)]

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import boto3
 import pytest
-from tests.lambdas.deployment import HEAD, Deployment, deployments
-from tests.lambdas.event_source_mapping import Context
+from tests.aws.lambdas.deployment import HEAD, Deployment, deployments
+from tests.aws.lambdas.event_source_mapping import Context
 
 from milepost.engine.views.items import lists as records
-from milepost.lambdas import lists
+from milepost_aws.lambdas import lists
 
 SOURCE = (
     HEAD
     + """
-from milepost.applications.deposits.route import deposits_route
-from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
+from milepost_deposits.route import deposits_route
+from milepost_deposits.settings import DepositsSettings, SubmitSettings
 
 submit = SubmitSettings(dspace="https://dspace.example/server", collection="123456789/2")
 deposits = deposits_route(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.applications.deposits.deposits_scene import DepositsScene
-from tests.applications.deposits.workbooks import HEAD, MAIN, workbook
+from tests.deposits.deposits_scene import DepositsScene
+from tests.deposits.workbooks import HEAD, MAIN, workbook
 
-from milepost.applications.deposits.digest.file_news import pending_news
-from milepost.applications.deposits.digest.mail import Digest, html_of, subject_of, text_of
-from milepost.applications.deposits.settings import MailSettings
+from milepost_deposits.digest.file_news import pending_news
+from milepost_deposits.digest.mail import Digest, html_of, subject_of, text_of
+from milepost_deposits.settings import MailSettings
 
 ROWS = [["Title", "Article DOI", "Year"], ["Foam; wet", "10.1/a", "2020"], [], ["[Sand]", "https://doi.org/10.1/B", "2021"]]
 MAIL = MailSettings(smtp="smtp://127.0.0.1:9", sender="d@example.org", to=("a@example.org",))
@@ -113,7 +113,7 @@ def test_a_spreadsheet_that_cannot_be_read_is_in_quarantine(scene: DepositsScene
 
 
 def test_a_spreadsheet_that_unpacks_to_more_than_the_limit_is_refused(scene: DepositsScene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milepost.applications.deposits.list_files.LARGEST_CONTENT", 1 << 20)
+    monkeypatch.setattr("milepost_deposits.list_files.LARGEST_CONTENT", 1 << 20)
     scene.deliver("list.xlsx", workbook([["DOI"], ["10.1/a"], ["x" * (2 << 20)]]))
     assert "unpacked it has more than 1 MB" in scene.take_in().refused[0].reason
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from tests.applications.deposits.deposits_service import deposits_service
-from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, second_worker, submit_scene
+from tests.deposits.deposits_service import deposits_service
+from tests.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, second_worker, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.commands import round_lines
-from milepost.applications.deposits.controls import PAUSED_BY, partner_waits
-from milepost.applications.deposits.dspace.errors import DSpaceLoginRefused
-from milepost.applications.deposits.dspace.login import FIRST_S, LONGEST_S, delay_s, probe_login, resume_command
-from milepost.applications.deposits.dspace.standin import PASSWORD, USER
-from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.stuck import find_late_deposits
+from milepost_deposits.commands import round_lines
+from milepost_deposits.controls import PAUSED_BY, partner_waits
+from milepost_deposits.dspace.errors import DSpaceLoginRefused
+from milepost_deposits.dspace.login import FIRST_S, LONGEST_S, delay_s, probe_login, resume_command
+from milepost_deposits.standins.dspace import PASSWORD, USER
+from milepost_deposits.rounds import RoundReport, run_round
+from milepost_deposits.stuck import find_late_deposits
 
 DOIS = [f"10.1002/held.{number}" for number in range(8)]
 LEDGERS = ["memory", "sqlite", pytest.param("aws", marks=pytest.mark.slow)]

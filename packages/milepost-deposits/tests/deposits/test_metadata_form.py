@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
+from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
-from milepost.applications.deposits.application import form_check
-from milepost.applications.deposits.common_cause import common_cause
-from milepost.applications.deposits.metadata_form import in_form
-from milepost.applications.deposits.rounds import RoundReport, run_round
+from milepost_deposits.application import form_check
+from milepost_deposits.common_cause import common_cause
+from milepost_deposits.metadata_form import in_form
+from milepost_deposits.rounds import RoundReport, run_round
 
 DOIS = tuple(f"10.1002/form.{number}" for number in range(4))
 
@@ -98,7 +98,7 @@ def test_doctor_says_which_form_a_setting_that_is_left_out_has(tmp_path: Path) -
 def test_the_report_of_a_round_begins_with_the_common_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with submit_scene(tmp_path, "memory", dss=replace(DSS, metadata="old"), mode="rounds", inbox=str(tmp_path)) as scene:
         scene.service.form = "dspace8"
-        monkeypatch.setattr("milepost.applications.deposits.rounds.apply_results", lambda app: scene.apply())
+        monkeypatch.setattr("milepost_deposits.rounds.apply_results", lambda app: scene.apply())
         scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))
 
         def one_round() -> RoundReport:

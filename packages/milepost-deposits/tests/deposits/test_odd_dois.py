@@ -9,17 +9,17 @@ from typing import Literal
 from urllib.parse import quote
 
 import pytest
-from tests.applications.deposits.conftest import MakeScene
-from tests.applications.deposits.deposits_scene import item_of
-from tests.applications.deposits.submit_scene import SubmitScene, submit_scene
+from tests.deposits.conftest import MakeScene
+from tests.deposits.deposits_scene import item_of
+from tests.deposits.submit_scene import SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.digest.mail import Digest, DigestEntry, html_of
-from milepost.applications.deposits.doi import doi_or_none
-from milepost.applications.deposits.fetch.metadata import MetadataStage
-from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.settings import DssSettings, SubmitSettings
-from milepost.applications.deposits.standins.sources import CrossrefStandIn
+from milepost_deposits.digest.mail import Digest, DigestEntry, html_of
+from milepost_deposits.doi import doi_or_none
+from milepost_deposits.fetch.metadata import MetadataStage
+from milepost_deposits.files import FileStore
+from milepost_deposits.settings import DssSettings, SubmitSettings
+from milepost_deposits.standins.sources import CrossrefStandIn
 
 ODD = ["10.1000/456#789", "10.1000/a%2fb", "10.1000/a?b=c", "10.1002/(sici)1096(199605)100:1<19::aid-ajpa3>3.0.co;2-0", "10.1000/é/../ü"]
 

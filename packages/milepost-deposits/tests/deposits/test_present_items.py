@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.conftest import MakeScene
-from tests.applications.deposits.submit_scene import pdf_of, submit_scene
+from tests.deposits.conftest import MakeScene
+from tests.deposits.submit_scene import pdf_of, submit_scene
 
-from milepost.applications.deposits.digest.mail import digests_of, entry_of, latest_lines, present_text, subject_of, text_of
-from milepost.applications.deposits.dspace.errors import DSpaceUnavailable
-from milepost.applications.deposits.dspace.submission import Present
-from milepost.applications.deposits.people.doi_view import moments_of
-from milepost.applications.deposits.people.pages import _doi_page
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.digest.mail import digests_of, entry_of, latest_lines, present_text, subject_of, text_of
+from milepost_deposits.dspace.errors import DSpaceUnavailable
+from milepost_deposits.dspace.submission import Present
+from milepost_deposits.people.doi_view import moments_of
+from milepost_deposits.people.pages import _doi_page
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 DOI = "10.1002/there.1"
 OUTPUT: dict[str, Any] = {

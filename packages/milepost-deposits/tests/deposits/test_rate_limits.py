@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.submit_scene import DSS, SubmitScene, submit_scene
+from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.commands import round_lines
-from milepost.applications.deposits.controls import FIRST_S, LONGEST_S, PAUSED_BY, asks_to_slow_down, end_waits, partner_waits, pause_s
-from milepost.applications.deposits.rounds import RoundReport, run_round
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.testing.http_standin import HttpStandIn
+from milepost_deposits.commands import round_lines
+from milepost_deposits.controls import FIRST_S, LONGEST_S, PAUSED_BY, asks_to_slow_down, end_waits, partner_waits, pause_s
+from milepost_deposits.rounds import RoundReport, run_round
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_testing.http_standin import HttpStandIn
 
 DOIS = [f"10.1002/busy.{number}" for number in range(5)]
 LEDGERS = ["sqlite", pytest.param("aws", marks=pytest.mark.slow)]

@@ -7,15 +7,15 @@ import io
 import os
 
 import pytest
-from tests.applications.deposits.conftest import MakeScene
-from tests.applications.deposits.deposits_scene import DepositsScene
+from tests.deposits.conftest import MakeScene
+from tests.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
-from milepost.applications.deposits.files import Deposit
-from milepost.applications.deposits.people.doi_view import moments_of
-from milepost.applications.deposits.settings import AttemptSettings
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.applications.deposits.status_names import counts_by_word, word_of
+from milepost_deposits.files import Deposit
+from milepost_deposits.people.doi_view import moments_of
+from milepost_deposits.settings import AttemptSettings
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.status_names import counts_by_word, word_of
 
 DOI = "10.1/x"
 
@@ -118,7 +118,7 @@ def test_in_continuous_mode_a_failure_is_tried_again_by_itself(make_scene: MakeS
 def test_a_file_that_was_just_written_is_waited_for_once(
     make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn
 ) -> None:
-    from milepost.applications.deposits.rounds import run_round
+    from milepost_deposits.rounds import run_round
 
     scene = make_scene(inbox_quiet="30s")
     scene.deliver("list.csv", "10.1/a\n", age_s=0)
@@ -173,7 +173,7 @@ def test_a_full_folder_of_temporary_files_uses_no_try(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("milepost.applications.deposits.fetch.content.TemporaryFile", lambda **_: FullFile())
+        patch.setattr("milepost_deposits.fetch.content.TemporaryFile", lambda **_: FullFile())
         assert "temporary files takes no file: No space left" in scene.round().store_fault
     assert scene.row(DOI)["total_attempts"] == 0
     assert scene.round().counts["Success"] == 1

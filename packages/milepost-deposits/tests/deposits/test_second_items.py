@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, submit_scene
+from tests.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.acts import mark_deposited
-from milepost.applications.deposits.controls import end_waits, partner_waits
-from milepost.applications.deposits.digest.mail import digests_of, latest_lines, subject_of, text_of, twins_entry
-from milepost.applications.deposits.people.worklist import claim, worklist_page
-from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings, check_settings
-from milepost.applications.deposits.twins import find_twins, twins
+from milepost_deposits.acts import mark_deposited
+from milepost_deposits.controls import end_waits, partner_waits
+from milepost_deposits.digest.mail import digests_of, latest_lines, subject_of, text_of, twins_entry
+from milepost_deposits.people.worklist import claim, worklist_page
+from milepost_deposits.settings import DepositsSettings, SubmitSettings, check_settings
+from milepost_deposits.twins import find_twins, twins
 
 DOI, OLD = "10.1002/new.1", "10.1002/old.1"
 NEVER = 1e12

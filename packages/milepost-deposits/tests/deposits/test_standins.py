@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from milepost import net
-from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
+import milepost_net as net
+from milepost_deposits.standins.mailbox import MailboxStandIn
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
 from milepost.subscribers.email import Mail, mail_transport
 
 LOOPBACK = ("127.0.0.0/8",)
@@ -54,7 +54,7 @@ def test_the_publisher_refuses_clients_that_are_no_browser(publisher: PublisherS
 
 def test_all_partners_start_as_one_process(client: net.Client, tmp_path: Path) -> None:
     free = [word for name in ("crossref", "publisher", "dspace", "smtp") for word in (f"--{name}", "0")]
-    command = [sys.executable, "-m", "milepost.applications.deposits.standins", *free, "--mails", str(tmp_path)]
+    command = [sys.executable, "-m", "milepost_deposits.standins", *free, "--mails", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:

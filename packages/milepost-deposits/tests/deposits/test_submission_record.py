@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from milepost.applications.deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords, next_step
-from milepost.applications.deposits.files import FileStore
+from milepost_deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords, next_step
+from milepost_deposits.files import FileStore
 
 APART, READABLE = 900.0, 4 * 86_400.0
 

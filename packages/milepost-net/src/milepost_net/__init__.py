@@ -1,6 +1,6 @@
 """One HTTP client for everything that calls out: deadlines, size limits, an address guard, signatures.
 
-from milepost import net
+import milepost_net as net
 
 with net.Client() as client:
     answer = client.request("POST", "https://office.example/events", body=b"{}", headers={"Content-Type": "application/json"})
@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from milepost.net.body import FileBody, FormPart, MultipartForm, RequestBody
-    from milepost.net.client import Client
-    from milepost.net.connection import Timeouts
-    from milepost.net.errors import (
+    from milepost_net.body import FileBody, FormPart, MultipartForm, RequestBody
+    from milepost_net.client import Client
+    from milepost_net.connection import Timeouts
+    from milepost_net.errors import (
         AddressRefused,
         AnswerTooLarge,
         CallStopped,
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
         SendState,
         SignatureRefused,
     )
-    from milepost.net.guard import ANYWHERE, AddressGuard
-    from milepost.net.headers import HeaderList, checked_headers, merged_headers
-    from milepost.net.redirects import Redirects
-    from milepost.net.response import Response
-    from milepost.net.signatures import new_secret, verify, webhook_headers
-    from milepost.net.tls import Tls
-    from milepost.net.url import HttpUrl, parse_url
+    from milepost_net.guard import ANYWHERE, AddressGuard
+    from milepost_net.headers import HeaderList, checked_headers, merged_headers
+    from milepost_net.redirects import Redirects
+    from milepost_net.response import Response
+    from milepost_net.signatures import new_secret, verify, webhook_headers
+    from milepost_net.tls import Tls
+    from milepost_net.url import HttpUrl, parse_url
 
 __all__ = [
     "ANYWHERE",

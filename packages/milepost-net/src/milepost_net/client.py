@@ -12,18 +12,18 @@ from types import TracebackType
 from typing import Any
 
 from milepost.core.errors import UsageError
-from milepost.net import background
-from milepost.net.body import RequestBody
-from milepost.net.connection import Exchange, HttpConnection, Sink, Timeouts
-from milepost.net.errors import CallStopped, InvalidRequest, NetError, NoAnswer, SendState
-from milepost.net.guard import AddressGuard
-from milepost.net.headers import PASSED_ON, header_lines
-from milepost.net.pool import ConnectionPool, HostConnections, PoolLimits
-from milepost.net.redirects import Redirects, next_url
-from milepost.net.resolver import Resolver, SystemResolver
-from milepost.net.response import Response
-from milepost.net.tls import Tls
-from milepost.net.url import HttpUrl, parse_url
+from milepost_net import background
+from milepost_net.body import RequestBody
+from milepost_net.connection import Exchange, HttpConnection, Sink, Timeouts
+from milepost_net.errors import CallStopped, InvalidRequest, NetError, NoAnswer, SendState
+from milepost_net.guard import AddressGuard
+from milepost_net.headers import PASSED_ON, header_lines
+from milepost_net.pool import ConnectionPool, HostConnections, PoolLimits
+from milepost_net.redirects import Redirects, next_url
+from milepost_net.resolver import Resolver, SystemResolver
+from milepost_net.response import Response
+from milepost_net.tls import Tls
+from milepost_net.url import HttpUrl, parse_url
 
 LARGEST = 1 << 20
 USER_AGENT = "milepost"

@@ -13,10 +13,10 @@ from math import isfinite
 from typing import cast
 
 from milepost.core.errors import UsageError
-from milepost.net.body import RequestBody
-from milepost.net.errors import AnswerTooLarge, InvalidAnswer, InvalidRequest, NetError, NoAnswer, SendState
-from milepost.net.response import MalformedResponse, Response, ResponseParser
-from milepost.net.url import HttpUrl
+from milepost_net.body import RequestBody
+from milepost_net.errors import AnswerTooLarge, InvalidAnswer, InvalidRequest, NetError, NoAnswer, SendState
+from milepost_net.response import MalformedResponse, Response, ResponseParser
+from milepost_net.url import HttpUrl
 
 BUFFERED = 1 << 20
 """Bytes of a streamed body that wait for the sink before the partner is asked to pause."""

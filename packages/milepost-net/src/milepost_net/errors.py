@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from milepost.core.errors import MilepostError, UsageError
 
 if TYPE_CHECKING:
-    from milepost.net.response import Response
+    from milepost_net.response import Response
 
 
 LOOKUP_WAITS = "lookup-waits"

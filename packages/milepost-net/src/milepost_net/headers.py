@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from milepost.net.errors import InvalidRequest
+from milepost_net.errors import InvalidRequest
 
 LARGEST_HEAD = 65_536
 OURS = frozenset(

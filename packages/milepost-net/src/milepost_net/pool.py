@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 
 from milepost.core.errors import NO_DESCRIPTOR
-from milepost.net.connection import HttpConnection, Timeouts
-from milepost.net.errors import LOOKUP_WAITS, AddressRefused, ConnectFailed
-from milepost.net.guard import AddressGuard, IpAddress, vetted
-from milepost.net.resolver import LookupsBusy, Resolver, SlowName, SystemResolver
-from milepost.net.tls import Tls, context_of
-from milepost.net.url import HttpUrl
+from milepost_net.connection import HttpConnection, Timeouts
+from milepost_net.errors import LOOKUP_WAITS, AddressRefused, ConnectFailed
+from milepost_net.guard import AddressGuard, IpAddress, vetted
+from milepost_net.resolver import LookupsBusy, Resolver, SlowName, SystemResolver
+from milepost_net.tls import Tls, context_of
+from milepost_net.url import HttpUrl
 
 LIFE = 300.0
 """Seconds after which a connection is replaced, so that a name that has moved is followed."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from milepost.core.errors import UsageError
-from milepost.net.errors import InvalidRequest, RedirectRefused, SendState
-from milepost.net.response import Response
-from milepost.net.url import HttpUrl
+from milepost_net.errors import InvalidRequest, RedirectRefused, SendState
+from milepost_net.response import Response
+from milepost_net.url import HttpUrl
 
 STATUSES = frozenset({301, 302, 303, 307, 308})
 

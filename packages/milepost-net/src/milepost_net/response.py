@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Any
 
-from milepost.net.headers import LARGEST_HEAD, HeaderList
+from milepost_net.headers import LARGEST_HEAD, HeaderList
 
 LARGEST_CHUNK_LINE = 4_096
 LONGEST_RETRY_AFTER_S = 86_400.0

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from milepost.core.errors import UsageError
-from milepost.net.errors import SignatureRefused
+from milepost_net.errors import SignatureRefused
 
 PREFIX = "whsec_"
 SHORTEST, LONGEST = 24, 64
@@ -35,7 +35,7 @@ def secret_keys(secrets: Secrets) -> tuple[bytes, ...]:
     """The bytes of secrets; raises UsageError, without the secret."""
     given = [secrets] if not isinstance(secrets, (list, tuple)) else list(secrets)
     if not given:
-        raise UsageError("give at least one webhook secret, such as one of milepost.net.new_secret()")
+        raise UsageError("give at least one webhook secret, such as one of milepost_net.new_secret()")
     return tuple(_key(secret) for secret in given)
 
 

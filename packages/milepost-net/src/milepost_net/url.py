@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from urllib.parse import urljoin
 
-from milepost.net.errors import InvalidRequest
-from milepost.net.guard import IpAddress, literal
+from milepost_net.errors import InvalidRequest
+from milepost_net.guard import IpAddress, literal
 
 LONGEST_URL = 16_384
 PORTS = {"http": 80, "https": 443}

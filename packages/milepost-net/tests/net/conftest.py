@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.net.partner import OPEN
 
-from milepost import net
+import milepost_net as net
 
 
 @pytest.fixture

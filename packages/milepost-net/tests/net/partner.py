@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from milepost import net
+import milepost_net as net
 
 OPEN = ("127.0.0.0/8", "::1/128")
 """What a client in a test must allow to reach a partner."""

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost as mp
-from milepost.net import AddressGuard, InvalidRequest, parse_url
-from milepost.net.guard import CARRIERS, METADATA, REFUSED_V4, REFUSED_V6, carried_v4, special, vetted
+from milepost_net import AddressGuard, InvalidRequest, parse_url
+from milepost_net.guard import CARRIERS, METADATA, REFUSED_V4, REFUSED_V6, carried_v4, special, vetted
 
 CLOSED = AddressGuard()
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from milepost.net import connection as module
-from milepost.net.connection import HttpConnection
+from milepost_net import connection as module
+from milepost_net.connection import HttpConnection
 
 ABORT = struct.pack("ii", 1, 0)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.net.partner import LARGE, OPEN, PATIENCE, Line, Partner, StoppedClock, always, failure
 
-from milepost import net
-from milepost.net import SendState, Timeouts
+import milepost_net as net
+from milepost_net import SendState, Timeouts
 
 
 # Sizes ----------------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import pytest
 from tests.net.partner import LARGE, OPEN, PATIENCE, QUICK, Line, Partner, always, failure
 
 import milepost as mp
-from milepost import net
-from milepost.net import SendState, Timeouts
-from milepost.net.connection import Exchange, HttpConnection
+import milepost_net as net
+from milepost_net import SendState, Timeouts
+from milepost_net.connection import Exchange, HttpConnection
 
 
 # What is sent and what comes back -------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from tests.descriptors import no_free_descriptor
 from tests.net.partner import OPEN, PATIENCE, QUICK, Line, Partner, StoppedClock, always, failure, hang
 
 import milepost as mp
-from milepost import net
+import milepost_net as net
 from milepost.core.errors import is_shortage
 from milepost.core.outcome import outcome_of_exception
-from milepost.net import SendState, Timeouts
-from milepost.net.connection import Exchange
+from milepost_net import SendState, Timeouts
+from milepost_net.connection import Exchange
 
 
 # Deadlines ------------------------------------------------------------------------------------------------------------------

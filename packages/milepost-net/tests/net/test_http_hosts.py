@@ -9,8 +9,8 @@ import pytest
 from tests.net.partner import OPEN, Line, Partner, always, failure
 
 import milepost as mp
-from milepost import net
-from milepost.net import SendState
+import milepost_net as net
+from milepost_net import SendState
 
 
 # The address guard ----------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.net.partner import LARGE, OPEN, PATIENCE, PATIENT, Line, Partner, StoppedClock, always, hang
 
-from milepost import net
-from milepost.net import SendState
-from milepost.net.connection import Exchange
+import milepost_net as net
+from milepost_net import SendState
+from milepost_net.connection import Exchange
 
 
 # Event loops, cancelled calls, and the end ----------------------------------------------------------------------------------
@@ -178,14 +178,14 @@ def test_an_answer_that_came_while_the_process_was_stopped_is_read_before_the_ca
             except net.NetError as error:
                 return error.kind
 
-    monkeypatch.setattr("milepost.net.client.Exchange", Recorded)
+    monkeypatch.setattr("milepost_net.client.Exchange", Recorded)
     with Partner(script) as partner:
         assert asyncio.run(main(partner.url)) == expected
 
 
 PROGRAM = """
 import sys, threading
-from milepost import net
+import milepost_net as net
 
 client = net.Client(allow_cidrs=["127.0.0.0/8"], timeouts=net.Timeouts(60, 60, 60))
 
@@ -214,7 +214,7 @@ def test_a_process_ends_though_a_call_is_under_way() -> None:
 
 INTERRUPTED = """
 import sys
-from milepost import net
+import milepost_net as net
 
 with net.Client(allow_cidrs=["127.0.0.0/8"], timeouts=net.Timeouts(60, 60, 60)) as client:
     try:
@@ -244,7 +244,7 @@ def test_an_interrupt_ends_the_call() -> None:
 
 FORKED = """
 import os, sys
-from milepost import net
+import milepost_net as net
 
 client = net.Client(allow_cidrs=["127.0.0.0/8"])
 assert client.request("GET", sys.argv[1]).status == 200
@@ -268,7 +268,7 @@ def test_a_forked_process_calls_on_a_loop_of_its_own() -> None:
 
 
 def test_the_library_is_not_loaded_by_the_command_line_or_the_engine() -> None:
-    program = "import sys, milepost.app, milepost.subscribers, milepost.cli.commands; sys.exit(any(name.startswith('milepost.net') for name in sys.modules))"
+    program = "import sys, milepost.app, milepost.subscribers, milepost.cli.commands; sys.exit(any(name.startswith('milepost_net') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

@@ -18,8 +18,8 @@ from cryptography.x509.oid import NameOID
 from tests.net.partner import OPEN, Line, Partner, always
 
 import milepost as mp
-from milepost import net
-from milepost.net import SendState, Tls
+import milepost_net as net
+from milepost_net import SendState, Tls
 
 SIGNS_CERTIFICATES = x509.KeyUsage(
     digital_signature=True,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.net.response import MalformedResponse, Response, ResponseParser
+from milepost_net.response import MalformedResponse, Response, ResponseParser
 
 tokens = st.text("abcdefghijklmnopqrstuvwxyzABCDEF0123456789-_!", min_size=1, max_size=12)
 values = st.text(st.characters(min_codepoint=0x21, max_codepoint=0xFF, exclude_characters="\x7f").filter(lambda c: ord(c) not in range(0x7F, 0xA1)), max_size=20)  # fmt: skip
@@ -187,7 +187,7 @@ def test_where_an_answer_ends(head: bytes, method: str, done: bool, reusable: bo
     ],
 )
 def test_retry_after_in_seconds(headers: list[tuple[str, str]], seconds: float | None) -> None:
-    from milepost.net import HeaderList
+    from milepost_net import HeaderList
 
     assert Response(503, HeaderList(headers)).retry_after == seconds
 

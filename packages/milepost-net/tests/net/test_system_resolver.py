@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.net.partner import PATIENCE, StoppedClock
 
-from milepost import net
-from milepost.net.resolver import SLOW_S, WAITING, LookupsBusy, SlowName, SystemResolver, may_look_up, next_share
+import milepost_net as net
+from milepost_net.resolver import SLOW_S, WAITING, LookupsBusy, SlowName, SystemResolver, may_look_up, next_share
 
 
 class Names:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost as mp
-from milepost import net
+import milepost_net as net
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"

@@ -5,7 +5,7 @@ In milepost.toml: applications = ["notifications"], with its settings in [notifi
 
 from __future__ import annotations
 
-from milepost.applications.notifications import api, pages
-from milepost.applications.notifications.application import application
+from milepost_notifications import api, pages
+from milepost_notifications.application import application
 
 __all__ = ["api", "application", "pages"]

@@ -9,10 +9,10 @@ from typing import Annotated, Any, NoReturn
 from msgspec import Meta, Struct, field, to_builtins
 
 import milepost as mp
-from milepost.applications.notifications.application import application
-from milepost.applications.notifications.operate.collector import figures_of
-from milepost.applications.notifications.operate.dead_letters import DeadLetters, ReplayReport, dead_letters, replay_all
-from milepost.applications.notifications.operate.messages import (
+from milepost_notifications.application import application
+from milepost_notifications.operate.collector import figures_of
+from milepost_notifications.operate.dead_letters import DeadLetters, ReplayReport, dead_letters, replay_all
+from milepost_notifications.operate.messages import (
     MessageFilter,
     MessagePage,
     cancel_message,
@@ -21,7 +21,7 @@ from milepost.applications.notifications.operate.messages import (
     read_record,
     replay_message,
 )
-from milepost.applications.notifications.operate.registry import (
+from milepost_notifications.operate.registry import (
     begin_outage,
     destination_views,
     is_known,
@@ -30,7 +30,7 @@ from milepost.applications.notifications.operate.registry import (
     remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.senders import (
+from milepost_notifications.operate.senders import (
     check_destination,
     seen_sender,
     sender_views,
@@ -38,7 +38,7 @@ from milepost.applications.notifications.operate.senders import (
     shown_destinations,
     shown_record,
 )
-from milepost.applications.notifications.settings import App, DestinationSettings
+from milepost_notifications.settings import App, DestinationSettings
 
 BASE = "/api/v1/notifications"
 DESTINATION = f"{BASE}/destinations/{{name}}"

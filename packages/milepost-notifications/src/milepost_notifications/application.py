@@ -13,12 +13,12 @@ from urllib.parse import quote as url_quote
 from urllib.parse import urlencode
 
 import milepost as mp
-from milepost.applications.notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
-from milepost.applications.notifications.deliver import Deliverer
-from milepost.applications.notifications.destinations import PAUSED_BY, Destinations, resume_command
-from milepost.applications.notifications.operate.collector import FIGURES, PAGE, PAGES, FigureCollector, figures_of
-from milepost.applications.notifications.operate.figures import SENDER_COUNTS
-from milepost.applications.notifications.operate.registry import (
+from milepost_notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
+from milepost_notifications.deliver import Deliverer
+from milepost_notifications.destinations import PAUSED_BY, Destinations, resume_command
+from milepost_notifications.operate.collector import FIGURES, PAGE, PAGES, FigureCollector, figures_of
+from milepost_notifications.operate.figures import SENDER_COUNTS
+from milepost_notifications.operate.registry import (
     REFRESH,
     before_resume,
     destination_views,
@@ -26,9 +26,9 @@ from milepost.applications.notifications.operate.registry import (
     refresh,
     resume_returned,
 )
-from milepost.applications.notifications.operate.senders import ATTRIBUTE, SenderLimits
-from milepost.applications.notifications.route import notifications_route
-from milepost.applications.notifications.settings import App, NotificationsSettings
+from milepost_notifications.operate.senders import ATTRIBUTE, SenderLimits
+from milepost_notifications.route import notifications_route
+from milepost_notifications.settings import App, NotificationsSettings
 
 COLLECT = "2s"
 """How often the feed is counted."""
@@ -65,7 +65,7 @@ application = mp.Application(
     state=NotificationsState,
     bound_by=ATTRIBUTE,
     templates=Path(__file__).parent / "templates",
-    commands="milepost.applications.notifications.commands",
+    commands="milepost_notifications.commands",
 )
 
 

@@ -14,12 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 import milepost as mp
-from milepost.applications.notifications.application import application
-from milepost.applications.notifications.destinations import SIGNED
-from milepost.applications.notifications.operate.collector import figures_of
-from milepost.applications.notifications.operate.dead_letters import causes, dead_letters, replay_all
-from milepost.applications.notifications.operate.figures import SENDER_COUNTS
-from milepost.applications.notifications.operate.messages import (
+from milepost_notifications.application import application
+from milepost_notifications.destinations import SIGNED
+from milepost_notifications.operate.collector import figures_of
+from milepost_notifications.operate.dead_letters import causes, dead_letters, replay_all
+from milepost_notifications.operate.figures import SENDER_COUNTS
+from milepost_notifications.operate.messages import (
     MessageFilter,
     cancel_message,
     find_key,
@@ -32,8 +32,8 @@ from milepost.applications.notifications.operate.messages import (
     waits_for_time,
     what_next,
 )
-from milepost.applications.notifications.operate.record import MessageMoment, timeline_of
-from milepost.applications.notifications.operate.registry import (
+from milepost_notifications.operate.record import MessageMoment, timeline_of
+from milepost_notifications.operate.registry import (
     begin_outage,
     destination_views,
     ended_text,
@@ -47,9 +47,9 @@ from milepost.applications.notifications.operate.registry import (
     remove_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.senders import sender_views
-from milepost.applications.notifications.settings import App
-from milepost.client import MessageRefused
+from milepost_notifications.operate.senders import sender_views
+from milepost_notifications.settings import App
+from milepost_client import MessageRefused
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
 sender_option = click.option("--sender", metavar="NAME", help="Messages of this sender.")

@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 import milepost as mp
-from milepost import net
-from milepost.applications.notifications.destinations import Destination
-from milepost.applications.notifications.outcomes import LOOKUP_WAITS
-from milepost.applications.notifications.settings import BasicAuth, BearerAuth, HeadersAuth, OAuth2Auth, read_secret
+import milepost_net as net
+from milepost_notifications.destinations import Destination
+from milepost_notifications.outcomes import LOOKUP_WAITS
+from milepost_notifications.settings import BasicAuth, BearerAuth, HeadersAuth, OAuth2Auth, read_secret
 
 EARLY_S = 30.0
 """A token is fetched anew so long before it expires, or at half of its life if that is shorter."""

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost import net
-from milepost.applications.notifications.credentials import Credentials, TokenRefused
-from milepost.applications.notifications.destinations import (
+import milepost_net as net
+from milepost_notifications.credentials import Credentials, TokenRefused
+from milepost_notifications.destinations import (
     PAUSED_BY,
     STAGE,
     Destination,
@@ -26,11 +26,11 @@ from milepost.applications.notifications.destinations import (
     resume_command,
     url_pause,
 )
-from milepost.applications.notifications.operate.registry import keep_fresh, read_url_pauses
-from milepost.applications.notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values, url_secrets
-from milepost.applications.notifications.settings import App, NotificationsSettings
-from milepost.client import KEY, MessageRefused, check_message
-from milepost.client.message import METHODS, RESERVED
+from milepost_notifications.operate.registry import keep_fresh, read_url_pauses
+from milepost_notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values, url_secrets
+from milepost_notifications.settings import App, NotificationsSettings
+from milepost_client import KEY, MessageRefused, check_message
+from milepost_client.message import METHODS, RESERVED
 
 READ_BYTES = 65_536
 """Bytes of an answer that are read, more than are recorded, so that the connection can be kept."""

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
-from milepost import net
-from milepost.applications.notifications.settings import (
+import milepost_net as net
+from milepost_notifications.settings import (
     AuthSettings,
     DestinationSettings,
     HeadersAuth,

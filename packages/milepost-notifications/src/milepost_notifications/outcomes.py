@@ -16,8 +16,8 @@ from urllib.parse import unquote, unquote_plus, unquote_to_bytes
 from msgspec import Struct
 
 import milepost as mp
-from milepost import net
-from milepost.applications.notifications.destinations import ASK_TO_WAIT, Destination
+import milepost_net as net
+from milepost_notifications.destinations import ASK_TO_WAIT, Destination
 
 NETWORK_ERROR = "NETWORK_ERROR"
 HIDDEN = "…".encode()

@@ -12,11 +12,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 import milepost as mp
-from milepost.applications.notifications.application import application
-from milepost.applications.notifications.destinations import STAGE
-from milepost.applications.notifications.operate.collector import figures_of
-from milepost.applications.notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
-from milepost.applications.notifications.operate.messages import (
+from milepost_notifications.application import application
+from milepost_notifications.destinations import STAGE
+from milepost_notifications.operate.collector import figures_of
+from milepost_notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
+from milepost_notifications.operate.messages import (
     CANCELLABLE,
     MessageFilter,
     cancel_message,
@@ -29,22 +29,22 @@ from milepost.applications.notifications.operate.messages import (
     send_now,
     waits_for_time,
 )
-from milepost.applications.notifications.operate.record import timeline_of
-from milepost.applications.notifications.operate.registry import (
+from milepost_notifications.operate.record import timeline_of
+from milepost_notifications.operate.registry import (
     begin_outage,
     destination_views,
     lanes_of,
     pause_destination,
     resume_destination,
 )
-from milepost.applications.notifications.operate.senders import (
+from milepost_notifications.operate.senders import (
     check_destination,
     seen_sender,
     sender_views,
     shown_destination,
     shown_destinations,
 )
-from milepost.applications.notifications.settings import App
+from milepost_notifications.settings import App
 
 HOME = "/notifications"
 DESTINATION = f"{HOME}/destinations/{{name}}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import milepost as mp
-from milepost.client import INLINE_BODY
+from milepost_client import INLINE_BODY
 
 _STATUS = re.compile(r"[1-5]xx\Z")
 

@@ -17,20 +17,20 @@ from typing import Any
 import boto3
 import msgspec
 from msgspec import Struct
-from tests.ledgers.aws.processes.worker_process import Life, WrongClock, shorten_waits
+from tests.aws.ledger.processes.worker_process import Life, WrongClock, shorten_waits
 
 from milepost.application.installation import install, services
-from milepost.applications.notifications import application
+from milepost_notifications import application
 from milepost.blobs.folder import FolderBlobs
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import register
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.store import StoreSettings
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.store import StoreSettings
 from milepost.runners.clock import SystemChance
 from milepost.station import Station
-from milepost.testing.aws_model import Faults, kinds
+from milepost_aws.aws_model import Faults, kinds
 
 FAULTY = {
     "dynamodb": ("UpdateItem", "PutItem", "BatchGetItem", "BatchWriteItem", "Query"),
@@ -101,10 +101,10 @@ def serve(life: SoakLife) -> None:
         "MILEPOST_STAGE": STAGE,
         **{f"MILEPOST_NOTIFICATIONS_{name.upper()}": json.dumps(value) for name, value in life.settings.items()},
     }
-    from tests.lambdas.deployment import Countdown, named
-    from tests.lambdas.event_source_mapping import QueueMapping
+    from tests.aws.lambdas.deployment import Countdown, named
+    from tests.aws.lambdas.event_source_mapping import QueueMapping
 
-    from milepost.lambdas import start, worker
+    from milepost_aws.lambdas import start, worker
 
     dice, faults, stopped = random.Random(life.seed), planned_faults(life), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, answers, message, service
+from tests.notifications.partners import ROUTE, Partner, Service, answers, message, service
 from tests.cli.conftest import Shell
 
 ADDED = "/api/v1/notifications/destinations/hook"

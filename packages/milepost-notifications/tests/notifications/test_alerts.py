@@ -9,17 +9,17 @@ from urllib.parse import quote
 
 import pytest
 from standardwebhooks.webhooks import Webhook
-from tests.applications.notifications.partners import Partner, Service, answers, message, service
+from tests.notifications.partners import Partner, Service, answers, message, service
 from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
-from milepost import net
+import milepost_net as net
 from milepost.application.installation import services
-from milepost.applications.notifications import application
-from milepost.applications.notifications.application import pointer
-from milepost.applications.notifications.destinations import url_pause
+from milepost_notifications import application
+from milepost_notifications.application import pointer
+from milepost_notifications.destinations import url_pause
 from milepost.engine.alerts.watch import AlertWatch
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 ALERTS = {"dashboard": "https://milepost.example/ops/"}
 

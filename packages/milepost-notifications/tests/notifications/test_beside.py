@@ -12,11 +12,11 @@ from urllib.request import Request, urlopen
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr
-from tests.applications.notifications.partners import ROUTE, Partner, Service, answers, message, service
+from tests.notifications.partners import ROUTE, Partner, Service, answers, message, service
 from tests.project import ROOT
 from tests.standins import REGION
 
-from milepost.client import MessageClient
+from milepost_client import MessageClient
 
 TIME = "2026-01-31T08:00:00.000Z"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-import milepost.applications.notifications as notifications
+import milepost_notifications as notifications
 from milepost.http.dashboard.render import _environment
 
 FOLDER = Path(notifications.__file__).parent / "templates"

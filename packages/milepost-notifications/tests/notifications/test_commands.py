@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import Partner, answers, message, wait_for
+from tests.notifications.partners import Partner, answers, message, wait_for
 from tests.cli.commands import Answer
 from tests.cli.conftest import Shell
 from tests.cli.work.test_up import port_of

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import Partner, VirtualClock, answers, message, service
+from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 from tests.net.partner import Line
 from tests.net.test_http_tls import Authority
 
 import milepost as mp
-from milepost import net
-from milepost.applications.notifications import application
-from milepost.applications.notifications.deliver import Deliverer
-from milepost.applications.notifications.destinations import Destinations, LaneLimits
-from milepost.applications.notifications.route import notifications_route
-from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
+import milepost_net as net
+from milepost_notifications import application
+from milepost_notifications.deliver import Deliverer
+from milepost_notifications.destinations import Destinations, LaneLimits
+from milepost_notifications.route import notifications_route
+from milepost_notifications.settings import DestinationSettings, NotificationsSettings
 
 
 def registry(**urls: str) -> Destinations:

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.applications.notifications.partners import Partner, VirtualClock, answers, message, service
+from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 
 import milepost as mp
-from milepost.applications.notifications.operate.figures import (
+from milepost_notifications.operate.figures import (
     MOST_DESTINATIONS,
     MOST_SENDERS,
     OTHER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.applications.notifications.partners import Partner, answers, message, service
+from tests.notifications.partners import Partner, answers, message, service
 
 
 def test_a_message_is_accepted_and_delivered_with_its_ids() -> None:

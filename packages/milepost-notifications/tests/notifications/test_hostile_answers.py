@@ -8,13 +8,13 @@ import json
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import Partner, VirtualClock, answers, key_of, message, service
+from tests.notifications.partners import Partner, VirtualClock, answers, key_of, message, service
 from tests.net.partner import Line
 
-from milepost import net
-from milepost.applications.notifications.credentials import Credentials, TokenRefused
-from milepost.applications.notifications.destinations import Destinations
-from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings, OAuth2Auth
+import milepost_net as net
+from milepost_notifications.credentials import Credentials, TokenRefused
+from milepost_notifications.destinations import Destinations
+from milepost_notifications.settings import DestinationSettings, NotificationsSettings, OAuth2Auth
 
 API = "/api/v1/notifications"
 

@@ -6,12 +6,12 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service, wait_for
+from tests.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service, wait_for
 from tests.net.partner import Line, hang
 from tests.polling import wait_until
 
 import milepost as mp
-from milepost.applications.notifications import application
+from milepost_notifications import application
 
 PATIENCE = 60.0
 """Seconds within which something must have happened: far more than a busy machine needs."""

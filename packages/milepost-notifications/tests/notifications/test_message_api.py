@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
+from tests.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 from tests.http.live_server import HttpAnswer
 from tests.net.partner import Line
 
-from milepost.applications.notifications.operate import dead_letters
+from milepost_notifications.operate import dead_letters
 from milepost.engine.auth import make_key
 from milepost.ports.upkeep import ScanCost
 

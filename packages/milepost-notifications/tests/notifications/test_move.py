@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import Partner, Service, answers, message, service
+from tests.notifications.partners import Partner, Service, answers, message, service
 from tests.cli.aws_command_line import SIGNED, AwsCommandLine
 from tests.standins import REGION
 
-from milepost.applications.notifications.operate.collector import figures_of
-from milepost.applications.notifications.operate.registry import destination_views
+from milepost_notifications.operate.collector import figures_of
+from milepost_notifications.operate.registry import destination_views
 from milepost.engine.auth import make_key
 
 API = "/api/v1/notifications"

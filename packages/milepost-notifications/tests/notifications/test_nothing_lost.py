@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answered_late, answers, message, service
+from tests.notifications.partners import ROUTE, Partner, VirtualClock, answered_late, answers, message, service
 
-from milepost import net
+import milepost_net as net
 from milepost.runners.logs import JsonLogFormat
 
 SMALLEST = """

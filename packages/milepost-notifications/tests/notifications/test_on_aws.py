@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import boto3
 import pytest
-from tests.applications.notifications.partners import (
+from tests.notifications.partners import (
     ROUTE,
     Partner,
     Service,
@@ -21,10 +21,10 @@ from tests.applications.notifications.partners import (
     service,
     wait_for,
 )
-from tests.applications.postingest.aws_scene import WallClock
+from tests.postingest.aws_scene import WallClock
 from tests.standins import REGION
 
-from milepost.applications.notifications.operate.collector import figures_of
+from milepost_notifications.operate.collector import figures_of
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
+from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
 from tests.http.page_text import text_of
 from tests.net.partner import Line
 from tests.project import ROOT
 
 import milepost as mp
-from milepost.applications.notifications import commands
-from milepost.applications.notifications.operate.collector import figures_of
+from milepost_notifications import commands
+from milepost_notifications.operate.collector import figures_of
 
 ELEVEN = {
     "attemptNumber", "timestamp", "errorCategory", "errorDetails", "responseTime", "httpStatus", "retryDelaySeconds",

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import Partner, Service, VirtualClock, answers, message, service
+from tests.notifications.partners import Partner, Service, VirtualClock, answers, message, service
 from tests.cli.conftest import Shell
 
-from milepost.applications.notifications.operate import registry
-from milepost.applications.notifications.operate.registry import remove_destination, resume_returned
+from milepost_notifications.operate import registry
+from milepost_notifications.operate.registry import remove_destination, resume_returned
 from milepost.station import Station
 
 API = "/api/v1/notifications"

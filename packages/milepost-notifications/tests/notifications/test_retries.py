@@ -8,14 +8,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, VirtualClock, answers, key_of, message, service
+from tests.notifications.partners import ROUTE, Partner, VirtualClock, answers, key_of, message, service
 
 import milepost as mp
-from milepost import net
-from milepost.applications.notifications.destinations import Destinations
-from milepost.applications.notifications.outcomes import error_details, of_response
-from milepost.applications.notifications.settings import NotificationsSettings, RetrySettings
-from milepost.testing.clock import SeededChance
+import milepost_net as net
+from milepost_notifications.destinations import Destinations
+from milepost_notifications.outcomes import error_details, of_response
+from milepost_notifications.settings import NotificationsSettings, RetrySettings
+from milepost_testing.clock import SeededChance
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
 ELEVEN = {

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, VirtualClock, key_of, message, service
+from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, key_of, message, service
 from tests.net.partner import Line
 
 import milepost as mp
-from milepost.applications.notifications.destinations import origin_lane, sender_lane, url_pause
+from milepost_notifications.destinations import origin_lane, sender_lane, url_pause
 from milepost.core.due import Lease
 from milepost.engine.acts.controls import limit
 from milepost.engine.auth import make_key
-from milepost.net.url import parse_url
+from milepost_net.url import parse_url
 from milepost.ports.items import ClaimRequest
 
 SIGNED = {"by": "ops", "reason": "a test"}

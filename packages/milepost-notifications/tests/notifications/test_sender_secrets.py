@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.applications.notifications.partners import ROUTE, Partner, Service, answers, key_of, message, service
+from tests.notifications.partners import ROUTE, Partner, Service, answers, key_of, message, service
 from tests.cli.conftest import Shell
 
 import milepost as mp

@@ -5,9 +5,9 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import pytest
-from tests.applications.notifications.partners import Partner, answers, key_of, message, service
+from tests.notifications.partners import Partner, answers, key_of, message, service
 
-from milepost.applications.notifications.operate.collector import figures_of
+from milepost_notifications.operate.collector import figures_of
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.engine.auth import make_key
 from milepost.ports.documents import BREAKER

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.applications.notifications.partners import service
+from tests.notifications.partners import service
 
-from milepost.applications.notifications import api
+from milepost_notifications import api
 from milepost.core.errors import LedgerBusy
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
-from tests.applications.notifications.partners import Partner, VirtualClock, answers, message, service
+from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 from tests.net.partner import Received
 
-from milepost import net
+import milepost_net as net
 
 NEW, OLD = net.new_secret(), net.new_secret()
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.applications.notifications.partners import LOOPBACK, Partner, Service, service
-from tests.applications.notifications.soak import MESSAGES, NO_BREAKER, PATIENCE, RETRY, Capricious, accept_all, check, wait_for_ends
-from tests.applications.notifications.soak_process import SoakLife, planned_faults
-from tests.ledgers.aws.processes.fork_server import ForkServer
+from tests.notifications.partners import LOOPBACK, Partner, Service, service
+from tests.notifications.soak import MESSAGES, NO_BREAKER, PATIENCE, RETRY, Capricious, accept_all, check, wait_for_ends
+from tests.notifications.soak_process import SoakLife, planned_faults
+from tests.aws.ledger.processes.fork_server import ForkServer
 from tests.standins import REGION
 
 from milepost.core.errors import LedgerBusy
@@ -154,7 +154,7 @@ def test_s35_chaos_on_aws_with_workers_that_are_killed_and_calls_that_fail(endpo
     with (
         Partner(partner) as listening,
         service(place, **settings) as at,
-        ForkServer(tmp_path, "tests.applications.notifications.soak_process") as forks,
+        ForkServer(tmp_path, "tests.notifications.soak_process") as forks,
     ):
         planned_faults(life).attach(at.ctx.ledger.store.requests)  # type: ignore[attr-defined]
         crew = Crew(forks, life, every=max(50, MESSAGES // 20))

@@ -2,14 +2,14 @@
 
 In milepost.toml: applications = ["postingest"], with its settings in [postingest]. In a route file or a program:
 
-    from milepost.applications.postingest import postingest
+    from milepost_postingest import postingest
 
     assets = postingest("queues.json")
 """
 
 from __future__ import annotations
 
-from milepost.applications.postingest.application import application
-from milepost.applications.postingest.route import postingest
+from milepost_postingest.application import application
+from milepost_postingest.route import postingest
 
 __all__ = ["application", "postingest"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import milepost as mp
-from milepost.applications.postingest.dialects import as_json
+from milepost_postingest.dialects import as_json
 
 SHOWN = 10
 LONGEST_NAME = 120

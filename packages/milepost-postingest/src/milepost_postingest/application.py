@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import milepost as mp
-from milepost.applications.postingest.dialects import INGESTED
-from milepost.applications.postingest.route import open_worker, postingest, queues_of
+from milepost_postingest.dialects import INGESTED
+from milepost_postingest.route import open_worker, postingest, queues_of
 
 
 class PostingestSettings(mp.AppSettings, frozen=True):
@@ -26,7 +26,7 @@ application = mp.Application(
     "postingest",
     PostingestSettings,
     summary="Assets after their ingest: on disk, then on tape.",
-    commands="milepost.applications.postingest.commands",
+    commands="milepost_postingest.commands",
 )
 
 
@@ -53,8 +53,8 @@ def workers(app: mp.AppContext[PostingestSettings]) -> Iterator[mp.Finding]:
 
 
 def _worker(stage: str, kind: str) -> mp.Finding:
-    from milepost.applications.postingest.custodial_copy import ROOT
-    from milepost.applications.postingest.tape import NEEDED
+    from milepost_postingest.custodial_copy import ROOT
+    from milepost_postingest.tape import NEEDED
 
     variables = (ROOT,) if kind == "ocfl" else NEEDED
     if not any(os.environ.get(name) for name in variables):

@@ -7,7 +7,7 @@ import os
 import click
 
 import milepost as mp
-from milepost.applications.postingest.application import PostingestSettings, application
+from milepost_postingest.application import PostingestSettings, application
 
 
 @application.command(ledger="none")
@@ -19,6 +19,6 @@ def confirmer(app: mp.AppContext[PostingestSettings], once: bool, every: str) ->
     Receives messages from a queue, runs the check, and writes the confirmation on the asset's row. All settings are environment
     variables; docs/guides/postingest-on-aws.md lists them.
     """
-    from milepost.applications.postingest.confirmer.service import run_confirmer
+    from milepost_postingest.confirmer.service import run_confirmer
 
     return run_confirmer(os.environ, once, every)

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.applications.postingest.answers import named
-from milepost.applications.postingest.dialects import as_json
+from milepost_postingest.answers import named
+from milepost_postingest.dialects import as_json
 
 
 class Facts(Struct, frozen=True):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.applications.postingest.answers import waits
-from milepost.applications.postingest.dialects import as_json
-from milepost.applications.postingest.ocfl.object import Damaged, Empty, File, ObjectFound, ObjectMissing, Staged
-from milepost.applications.postingest.ocfl.repository import Repository, Unreachable
-from milepost.applications.postingest.program import program_of
+from milepost_postingest.answers import waits
+from milepost_postingest.dialects import as_json
+from milepost_postingest.ocfl.object import Damaged, Empty, File, ObjectFound, ObjectMissing, Staged
+from milepost_postingest.ocfl.repository import Repository, Unreachable
+from milepost_postingest.program import program_of
 
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
 EXPECTED = 'expected {"preservationSystemId": "…"}'

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 import milepost as mp
-from milepost.applications.postingest.comparison import Comparison, compared
-from milepost.applications.postingest.program import program_of
+from milepost_postingest.comparison import Comparison, compared
+from milepost_postingest.program import program_of
 
 GONE, DAMAGED = "GONE", "DAMAGED"
 STAGE = "recheck"

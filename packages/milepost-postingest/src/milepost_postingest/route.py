@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import milepost as mp
-from milepost.applications.postingest.answers import accepts_of, next_payload, waits
-from milepost.applications.postingest.dialects import ALIASES, INGESTED, TEXTS, form_of, message_of
-from milepost.applications.postingest.program import program_of
-from milepost.applications.postingest.queues import Queue, read_queues
-from milepost.applications.postingest.recheck import add_recheck
+from milepost_postingest.answers import accepts_of, next_payload, waits
+from milepost_postingest.dialects import ALIASES, INGESTED, TEXTS, form_of, message_of
+from milepost_postingest.program import program_of
+from milepost_postingest.queues import Queue, read_queues
+from milepost_postingest.recheck import add_recheck
 
 if TYPE_CHECKING:
-    from milepost.applications.postingest.custodial_copy import CustodialCopy
-    from milepost.applications.postingest.tape import Tape
+    from milepost_postingest.custodial_copy import CustodialCopy
+    from milepost_postingest.tape import Tape
 
 RETRY = mp.Backoff(attempts=10, base="1m", cap="6h")
 """Failures here have causes that people correct: an item is tried for about a day before it fails."""
@@ -131,10 +131,10 @@ def open_worker(kind: str, env: Mapping[str, str]) -> CustodialCopy | Tape:
     """The worker that checks; it connects to nothing yet."""
     # Import the worker's dependencies only where it runs.
     if kind == "ocfl":
-        from milepost.applications.postingest.custodial_copy import CustodialCopy
+        from milepost_postingest.custodial_copy import CustodialCopy
 
         return CustodialCopy.from_environment(env)
-    from milepost.applications.postingest.tape import Tape
+    from milepost_postingest.tape import Tape
 
     return Tape.from_environment(env)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import milepost as mp
-from milepost.applications.postingest.answers import named, waits
-from milepost.applications.postingest.program import program_of
-from milepost.applications.postingest.scoutam.api import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
+from milepost_postingest.answers import named, waits
+from milepost_postingest.program import program_of
+from milepost_postingest.scoutam.api import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
 
 COPY = "3"
 MISSES = 100

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import boto3
-from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.aws.ledger.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
-from milepost.applications.postingest import postingest
-from milepost.applications.postingest.dialects import as_json
+from milepost_postingest import postingest
+from milepost_postingest.dialects import as_json
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.events import Envelope, Event
 from milepost.core.item import Item
@@ -24,15 +24,15 @@ from milepost.core.values.durations import Span, span_ms
 from milepost.engine import resend
 from milepost.engine.context import Context
 from milepost.engine.events import deliver as telling
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.names import ms
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.store import StoreSettings
-from milepost.ledgers.aws.stream import Stream, StreamRecord
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.names import ms
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.store import StoreSettings
+from milepost_aws.ledger.stream import Stream, StreamRecord
 from milepost.ports.blobs import Blobs
-from milepost.testing.clock import SeededChance
+from milepost_testing.clock import SeededChance
 
 Image = dict[str, dict[str, Any]]
 ASSET = "e2715719-c313-4e95-b5e6-f8759dcc6aed"

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import milepost as mp
-from milepost.applications.postingest import postingest
+from milepost_postingest import postingest
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.route_formats import Formed
-from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.drive import run_until_rest
+from milepost_testing.clock import SeededChance, VirtualClock
+from milepost_testing.drive import run_until_rest
 
 ASSET, OTHER = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006"
 BATCH = "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"

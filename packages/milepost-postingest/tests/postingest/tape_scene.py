@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from milepost.applications.postingest.scoutam.api import ScoutAM
-from milepost.applications.postingest.scoutam.standin import StandIn
-from milepost.applications.postingest.tape import Tape
+from milepost_postingest.scoutam.api import ScoutAM
+from milepost_postingest.standins.scoutam import StandIn
+from milepost_postingest.tape import Tape
 
 QUICK = 0.25
 """Seconds after which an answer is given up, where one never comes."""

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.in_process_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, InProcessScene, key_of, url_of
+from tests.postingest.in_process_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, InProcessScene, key_of, url_of
 
 import milepost as mp
-from milepost.applications.postingest.answers import accepts_of, named, next_payload
+from milepost_postingest.answers import accepts_of, named, next_payload
 from milepost.core.status import Status
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.late_items import nearest

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import milepost as mp
-from milepost.applications.postingest import application
-from milepost.applications.postingest.scoutam.standin import StandIn
+from milepost_postingest import application
+from milepost_postingest.standins.scoutam import StandIn
 from milepost.cli.commands import cli
 from milepost.engine.health.doctor import doctor
 
@@ -98,5 +98,5 @@ def test_the_confirmer_is_a_command_that_says_what_it_misses(tmp_path: Path, mon
 
 
 def test_only_the_command_line_imports_what_commands_need() -> None:
-    code = "import sys, milepost.applications.postingest as it; it.application.configured().routes; print('click' in sys.modules)"
+    code = "import sys, milepost_postingest as it; it.application.configured().routes; print('click' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, HASHED, Scene, commit, hashed, problems, stage
+from tests.postingest.ocfl.ocfl_scene import ASSET, FILES, HASHED, Scene, commit, hashed, problems, stage
 
 import milepost as mp
-from milepost.applications.postingest.custodial_copy import CustodialCopy
-from milepost.testing import VirtualClock, assert_item, drain
+from milepost_postingest.custodial_copy import CustodialCopy
+from milepost_testing import VirtualClock, assert_item, drain
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 PAYLOAD = {"preservationSystemId": ASSET}

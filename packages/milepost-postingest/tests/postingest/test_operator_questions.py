@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.in_process_scene import LEDGERS, InProcessScene, key_of, url_of
+from tests.postingest.in_process_scene import LEDGERS, InProcessScene, key_of, url_of
 
 import milepost as mp
-from milepost.applications.postingest import postingest
+from milepost_postingest import postingest
 from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.acts.bulk import act

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.applications.postingest import postingest
+from milepost_postingest import postingest
 
 SEED = [
     {"queueAlias": "CC", "queueOrder": 1, "queueUrl": "https://sqs.eu-west-2.amazonaws.com/1/intg-dr2-custodial-copy-confirmer"},

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.applications.postingest import postingest
-from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost_postingest import postingest
+from milepost_postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.core.values.durations import iso
@@ -22,8 +22,8 @@ from milepost.engine.events.follow_ups import follow_up_routes, follow_ups
 from milepost.engine.evidence import evidence_of, on_volume
 from milepost.engine.views.story import story
 from milepost.evidence.premis import premis
-from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.drive import run_until_rest
+from milepost_testing.clock import SeededChance, VirtualClock
+from milepost_testing.drive import run_until_rest
 
 QUEUES = [{"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"}, {"queueAlias": "Scout", "queueOrder": 2, "worker": "scoutam"}]
 KEY = "a%231#b"

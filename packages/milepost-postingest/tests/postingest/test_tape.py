@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.applications.postingest.tape_scene import QUICK, Scene, scene_of
+from tests.postingest.tape_scene import QUICK, Scene, scene_of
 
 import milepost as mp
-from milepost import net
-from milepost.applications.postingest.scoutam.api import ScoutAM
-from milepost.applications.postingest.scoutam.standin import FILES, LOGIN
-from milepost.applications.postingest.tape import Tape
-from milepost.testing import SeededChance, VirtualClock, assert_item, drain
+import milepost_net as net
+from milepost_postingest.scoutam.api import ScoutAM
+from milepost_postingest.standins.scoutam import FILES, LOGIN
+from milepost_postingest.tape import Tape
+from milepost_testing import SeededChance, VirtualClock, assert_item, drain
 
 ENVIRONMENT = {
     "SCOUTAM_URL": "http://127.0.0.1:1",

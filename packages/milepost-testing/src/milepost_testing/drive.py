@@ -14,8 +14,8 @@ from milepost.engine.events.cursors import all_delivered
 from milepost.ports.items import Query, Refused
 from milepost.ports.subscriber import Subscriber
 from milepost.station import Station
-from milepost.testing.clock import VirtualClock
-from milepost.testing.seeded_runner import SimRunner
+from milepost_testing.clock import VirtualClock
+from milepost_testing.seeded_runner import SimRunner
 
 if TYPE_CHECKING:
     from milepost.app import Milepost

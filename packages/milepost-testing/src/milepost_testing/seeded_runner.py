@@ -18,7 +18,7 @@ from milepost.core.item import Item
 from milepost.core.routes.route import Stage
 from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Job, JobResult, Service
 from milepost.runners.jobs import NO_CAPS, Jobs, Portion
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 Duration = Callable[[random.Random, Stage], int]
 """Duration of a call in milliseconds."""

@@ -36,11 +36,11 @@ from milepost.engine.routes.versions import register
 from milepost.ports.documents import BREAKER, HOLD, read_as
 from milepost.ports.ledger import Ledger
 from milepost.station import Station
-from milepost.testing.audit import every_item, problems
-from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.drive import run_until_rest
-from milepost.testing.seeded_runner import SimRunner
-from milepost.testing.simulator_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
+from milepost_testing.audit import every_item, problems
+from milepost_testing.clock import SeededChance, VirtualClock
+from milepost_testing.drive import run_until_rest
+from milepost_testing.seeded_runner import SimRunner
+from milepost_testing.simulator_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
 
 DAY = 86_400_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
-from milepost.testing import Simulator
+from milepost_testing import Simulator
 
 ENDED = {"COMPLETED", "MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED"}
 

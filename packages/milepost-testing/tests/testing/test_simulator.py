@@ -12,8 +12,8 @@ from tests.seeds import seeds
 import milepost as mp
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.items import Conflict
-from milepost.testing import SeededChance, SimRunner, Simulator, VirtualClock, assert_item, audit, drain
-from milepost.testing.simulator import SimulationReport
+from milepost_testing import SeededChance, SimRunner, Simulator, VirtualClock, assert_item, audit, drain
+from milepost_testing.simulator import SimulationReport
 
 DAY = 86_400_000
 

@@ -42,8 +42,8 @@ def open_ledger(url: str, *, make: bool = True, mode: int | None = None) -> tupl
 
         return MemoryLedger(), MemoryBlobs()
     if scheme == "dynamodb":
-        from milepost.ledgers.aws.ledger import AwsLedger, parse
-        from milepost.ledgers.aws.requests.client import CALL
+        from milepost_aws.ledger.ledger import AwsLedger, parse
+        from milepost_aws.ledger.requests.client import CALL
 
         address = parse(url)
         place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)

@@ -11,7 +11,7 @@ import pytest
 import milepost as mp
 from milepost.ports.upkeep import ScanCost
 from milepost.subscribers import CallSubscriber
-from milepost.testing import VirtualClock, drain
+from milepost_testing import VirtualClock, drain
 
 SIGNED = {"by": "ops", "reason": "a test"}
 

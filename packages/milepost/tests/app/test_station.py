@@ -39,9 +39,9 @@ from milepost.runners.clock import SystemClock
 from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
-from milepost.testing.audit import audit
-from milepost.testing.clock import VirtualClock
-from milepost.testing.seeded_runner import SimRunner
+from milepost_testing.audit import audit
+from milepost_testing.clock import VirtualClock
+from milepost_testing.seeded_runner import SimRunner
 
 SIGNED = {"by": "ops", "reason": "test"}
 
@@ -219,7 +219,7 @@ def test_a_service_has_its_next_turn_when_it_wanted_it_not_before() -> None:
 # Crews ------------------------------------------------------------------------------------------------------------------
 def jobs(*keys: str) -> list[list[Item]]:
     from milepost.ledgers.memory import MemoryLedger
-    from milepost.testing.contract import World
+    from milepost_testing.contract import World
 
     world = World(MemoryLedger())
     world.add(*keys)

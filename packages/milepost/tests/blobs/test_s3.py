@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from milepost.blobs.s3 import PART, S3Blobs
+from milepost_aws.s3 import PART, S3Blobs
 
 LARGE = [b"%07d," % n * 40_000 for n in range(64)]
 """20 MB in pieces, no two of the same content."""

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.aws_command_line import ROUTES, SIGNED, AwsCommandLine, address
 
 from milepost.core.status import Status
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.ledger.names import ResourceNames
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def crowded(busy: AwsCommandLine, client: Callable[[str], Any], prefix: str) -> 
 
 
 def test_a_filter_that_no_index_serves_says_what_it_costs(crowded: AwsCommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from milepost.ledgers.aws.cost import prices
+    from milepost_aws.cost import prices
 
     # One desk for all of them: it takes longer to make than to ask. The one that changes something comes last.
     for command in (

@@ -24,8 +24,8 @@ from milepost.engine.views.late_items import overdue
 from milepost.ports.documents import HOLD, PARKED, Parked, read_all
 from milepost.ports.items import Query
 from milepost.runners.clock import SystemClock
-from milepost.testing import audit
-from milepost.testing.audit import every_item
+from milepost_testing import audit
+from milepost_testing.audit import every_item
 
 ASSETS = 450
 

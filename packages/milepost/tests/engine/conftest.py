@@ -6,7 +6,7 @@ import pytest
 from tests.engine.world import Faulty, World, parcels
 
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 @pytest.fixture

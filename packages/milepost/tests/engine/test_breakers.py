@@ -24,8 +24,8 @@ from milepost.engine.views.items import status
 from milepost.engine.views.story import story
 from milepost.ports.documents import BREAKER
 from milepost.ports.ledger import Ledger
-from milepost.testing.audit import audit
-from milepost.testing.clock import VirtualClock
+from milepost_testing.audit import audit
+from milepost_testing.clock import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "the partner is back"}
 

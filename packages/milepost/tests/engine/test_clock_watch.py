@@ -24,7 +24,7 @@ from milepost.ports.clock import ClockState
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 ITEMS = 300
 DAY = 86_400_000

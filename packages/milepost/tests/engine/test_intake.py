@@ -24,7 +24,7 @@ from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.items import KnownKey, NewItem
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.clock import SeededChance, VirtualClock
 
 
 def context(ledger: Ledger, key: Any = "id") -> Context:

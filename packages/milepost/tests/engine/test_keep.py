@@ -32,9 +32,9 @@ from milepost.ports.items import ClaimRequest
 from milepost.ports.ledger import Ledger
 from milepost.ports.retention import PruneCriteria, Pruned
 from milepost.station import Station
-from milepost.testing.audit import audit
-from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.seeded_runner import SimRunner
+from milepost_testing.audit import audit
+from milepost_testing.clock import SeededChance, VirtualClock
+from milepost_testing.seeded_runner import SimRunner
 
 DAY = 24 * HOUR
 

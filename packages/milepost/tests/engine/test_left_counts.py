@@ -18,7 +18,7 @@ from milepost.engine.views.items import status
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 from milepost.ports.retention import LeftFailures
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from milepost.engine.resend import Resender, ResendSummary
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.items import Query, QueryPage
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 def at_delivered(world: World, *keys: str) -> None:

@@ -25,7 +25,7 @@ from milepost.engine.intake import submit
 from milepost.engine.retention import PruneReport, prune
 from milepost.ports.items import ClaimRequest
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.clock import SeededChance, VirtualClock
 
 DAY = 86_400_000
 SIGNED = {"by": "ops", "reason": "housekeeping"}

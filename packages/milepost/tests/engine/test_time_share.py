@@ -17,7 +17,7 @@ from milepost.engine.time_share import LONGEST_MS, PER_CALL_MS, Accepts, SharedT
 from milepost.ports.ledger import Ledger
 from milepost.runners.clock import SystemClock
 from milepost.station import Station
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 class Turns:

@@ -18,7 +18,7 @@ from milepost.engine.context import Context
 from milepost.engine.routes.versions import register
 from milepost.ports.items import ClaimRequest, NewItem
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.clock import SeededChance, VirtualClock
 
 ROUTE = "parcels"
 

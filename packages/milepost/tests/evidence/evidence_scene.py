@@ -21,8 +21,8 @@ from milepost.evidence.files import entry_of, header, write_file
 from milepost.evidence.signing import Signer
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
-from milepost.testing import drain
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing import drain
+from milepost_testing.clock import SeededChance, VirtualClock
 
 ROUTE = "assets"
 DAY = 86_400_000

@@ -29,8 +29,8 @@ from milepost.evidence.merkle import leaf, root
 from milepost.evidence.signing import Signer, make_key
 from milepost.ports.documents import HEAD, LIST
 from milepost.station import Role, Station
-from milepost.testing import drain
-from milepost.testing.clock import VirtualClock
+from milepost_testing import drain
+from milepost_testing.clock import VirtualClock
 
 
 def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Scene, signer: Signer) -> None:

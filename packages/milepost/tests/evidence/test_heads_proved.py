@@ -17,7 +17,7 @@ from milepost.evidence.heads import Heads, head_digest, read_heads
 from milepost.evidence.record import differences
 from milepost.evidence.signing import Signer, make_key
 from milepost.evidence.verify import verify
-from milepost.testing import drain
+from milepost_testing import drain
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.http.guarded_server import GuardedServer, guarded_server
 from tests.http.live_server import HttpAnswer, LiveServer, running_server
 from tests.http.servers_on_ledgers import new_aws_ledger
 
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.http.live_server import HttpAnswer, LiveServer
 from tests.http.servers_on_ledgers import server_over
 
 import milepost as mp
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 CLAIMS = "/api/v1/routes/images/stages/resize/claims"
 DONE = {"type": "done", "output": {"width": 80}}

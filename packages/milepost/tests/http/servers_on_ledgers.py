@@ -14,7 +14,7 @@ from tests.http.live_server import LiveServer
 import milepost as mp
 from milepost.http.server.assembly import HttpServer
 from milepost.ports.runner import Clock
-from milepost.testing.aws_model import AwsModel
+from milepost_aws.aws_model import AwsModel
 
 
 @contextmanager

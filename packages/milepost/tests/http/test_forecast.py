@@ -15,7 +15,7 @@ from tests.http.servers_on_ledgers import new_aws_ledger, server_over
 import milepost as mp
 from milepost.engine.acts.controls import pause, resume
 from milepost.engine.resend import Resender
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "the partner moves"}
 FORECAST = "/api/v1/routes/orders/forecast"

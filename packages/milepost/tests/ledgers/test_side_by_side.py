@@ -34,10 +34,10 @@ from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.items import ClaimRequest, Conflict, KnownKey
 from milepost.ports.ledger import Ledger
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.audit import audit, every_item
-from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.contract.acts.rename import renamed_plan
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.audit import audit, every_item
+from milepost_testing.clock import SeededChance, VirtualClock
+from milepost_testing.contract.acts.rename import renamed_plan
+from milepost_testing.contract.world import World, sample_route
 
 KEYS = [f"k{n}" for n in range(3)]
 BREAKS = Breaker(failures=2, within="1h", cooldown="20s", probes=len(KEYS))

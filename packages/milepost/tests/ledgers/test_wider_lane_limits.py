@@ -16,7 +16,7 @@ from milepost.core.admission.controls import lanes_above
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 
 LANES = ("north", "amy@north", "bob@north", "eve@north", "amy@south")
 backlogs = st.dictionaries(st.sampled_from(LANES), st.integers(1, 12), min_size=1)

@@ -13,7 +13,7 @@ from milepost.cli.config import CliSettings
 from milepost.engine.events.parked_events import release
 from milepost.subscribers import EmailSubscriber, open_subscriber
 from milepost.subscribers.email import mail_transport
-from milepost.testing import VirtualClock, drain
+from milepost_testing import VirtualClock, drain
 
 CLOCK = VirtualClock()
 TO = ["Ops <ops@example.org>", "ann@example.org"]

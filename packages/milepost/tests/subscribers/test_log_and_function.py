@@ -23,7 +23,7 @@ from milepost.ports.documents import CURSOR
 from milepost.ports.ledger import Ledger
 from milepost.subscribers import CallSubscriber, LogSubscriber
 from milepost.subscribers.route_formats import Formed
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
 from milepost.core.outcome import outcome_of_exception
-from milepost.net import Tls
+from milepost_net import Tls
 from milepost.subscribers.email import Mail, MailAttachment, MailNotSent, MailRefused, MailTransport, RecipientRefusal, mail_transport
 
 MAIL = Mail(

@@ -18,15 +18,15 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 import milepost as mp
-from milepost import net
+import milepost_net as net
 from milepost.cli.config import CliSettings
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
 from milepost.ports.documents import CURSOR
 from milepost.subscribers import WebhookSubscriber
 from milepost.subscribers.webhook import webhook_subscriber
-from milepost.testing import SeededChance, VirtualClock, drain
-from milepost.testing.http_standin import FaultKind, spoil
+from milepost_testing import SeededChance, VirtualClock, drain
+from milepost_testing.http_standin import FaultKind, spoil
 
 Form = Callable[[dict[str, Any]], dict[Any, Any] | None]
 HERE = ["127.0.0.0/8"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import milepost as mp
 from milepost.core.events import Envelope, cloud_event, events_of
-from milepost.subscribers.topic import Topic
-from milepost.testing import SeededChance, VirtualClock
+from milepost_aws.topic import Topic
+from milepost_testing import SeededChance, VirtualClock
 
 Form = Callable[[dict[str, Any]], dict[str, Any] | None]
 

@@ -14,7 +14,7 @@ faults.plan("UpdateItem", "timeout_after")              # executed, but not answ
 
 from __future__ import annotations
 
-from milepost.testing.aws_model.faults import AwsCall, Faults, kinds
-from milepost.testing.aws_model.model import AwsModel
+from milepost_aws.aws_model.faults import AwsCall, Faults, kinds
+from milepost_aws.aws_model.model import AwsModel
 
 __all__ = ["AwsCall", "AwsModel", "Faults", "kinds"]

@@ -10,7 +10,7 @@ from hashlib import md5, sha256
 from typing import Any
 from uuid import uuid4
 
-from milepost.testing.aws_model.errors import AwsError
+from milepost_aws.aws_model.errors import AwsError
 
 
 class BucketModel:

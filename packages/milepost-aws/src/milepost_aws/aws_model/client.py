@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
-from milepost.testing.aws_model.errors import AwsError, Malformed
+from milepost_aws.aws_model.errors import AwsError, Malformed
 
 Answer = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 """Answers a call of a service: the operation, as boto3 spells the method, and its parameters."""

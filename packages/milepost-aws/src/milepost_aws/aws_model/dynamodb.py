@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from milepost.testing.aws_model import expressions
-from milepost.testing.aws_model.errors import AwsError, invalid, missing_table
-from milepost.testing.aws_model.expressions import Parsed, Path, Scope
-from milepost.testing.aws_model.stream import StreamModel
-from milepost.testing.aws_model.table import Index, Key, Partition, StoredRow, Table
-from milepost.testing.aws_model.values import LARGEST_ROW, Image, copy, normal_image, size, sort_key
+from milepost_aws.aws_model import expressions
+from milepost_aws.aws_model.errors import AwsError, invalid, missing_table
+from milepost_aws.aws_model.expressions import Parsed, Path, Scope
+from milepost_aws.aws_model.stream import StreamModel
+from milepost_aws.aws_model.table import Index, Key, Partition, StoredRow, Table
+from milepost_aws.aws_model.values import LARGEST_ROW, Image, copy, normal_image, size, sort_key
 
 PAGE_BYTES = 1 << 20
 BATCH_GET, BATCH_WRITE, TRANSACTION = 100, 25, 100

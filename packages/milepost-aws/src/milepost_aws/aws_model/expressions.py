@@ -8,9 +8,9 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from milepost.testing.aws_model.errors import Malformed, invalid
-from milepost.testing.aws_model.reserved_words import RESERVED
-from milepost.testing.aws_model.values import SETS, Image, Value, compare, normal, number
+from milepost_aws.aws_model.errors import Malformed, invalid
+from milepost_aws.aws_model.reserved_words import RESERVED
+from milepost_aws.aws_model.values import SETS, Image, Value, compare, normal, number
 
 _TOKEN = re.compile(r"\s*(?:([#:][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*|\d+)|(<>|<=|>=|[=<>()+\-,.\[\]]))")
 _COMPARATORS = ("=", "<>", "<", "<=", ">", ">=")

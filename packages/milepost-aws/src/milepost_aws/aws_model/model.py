@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from milepost.testing.aws_model.bucket import S3, BucketModel
-from milepost.testing.aws_model.client import make_client
-from milepost.testing.aws_model.dynamodb import DynamoDb
-from milepost.testing.aws_model.queue import QueueModel, Sqs
-from milepost.testing.aws_model.stream import DynamoDbStreams
-from milepost.testing.aws_model.table import Table
-from milepost.testing.aws_model.topic import Sns, TopicModel
+from milepost_aws.aws_model.bucket import S3, BucketModel
+from milepost_aws.aws_model.client import make_client
+from milepost_aws.aws_model.dynamodb import DynamoDb
+from milepost_aws.aws_model.queue import QueueModel, Sqs
+from milepost_aws.aws_model.stream import DynamoDbStreams
+from milepost_aws.aws_model.table import Table
+from milepost_aws.aws_model.topic import Sns, TopicModel
 
 _served: dict[str, AwsModel] = {}
 _addresses = itertools.count(1)

@@ -11,7 +11,7 @@ from threading import Condition
 from typing import Any
 from uuid import uuid4
 
-from milepost.testing.aws_model.errors import AwsError, Malformed
+from milepost_aws.aws_model.errors import AwsError, Malformed
 
 LARGEST = 1 << 20
 BATCH = 10

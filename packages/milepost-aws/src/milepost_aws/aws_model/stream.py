@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from milepost.testing.aws_model.errors import AwsError, invalid
-from milepost.testing.aws_model.values import Image, copy, size
+from milepost_aws.aws_model.errors import AwsError, invalid
+from milepost_aws.aws_model.values import Image, copy, size
 
 PAGE, PAGE_BYTES = 1000, 1 << 20
 ITERATOR_LIFE_S = 15 * 60

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from hashlib import md5
 from typing import Any, NamedTuple
 
-from milepost.testing.aws_model.errors import invalid
-from milepost.testing.aws_model.stream import StreamModel
-from milepost.testing.aws_model.values import Image, size, size_of, sort_key
+from milepost_aws.aws_model.errors import invalid
+from milepost_aws.aws_model.stream import StreamModel
+from milepost_aws.aws_model.values import Image, size, size_of, sort_key
 
 LONGEST_HASH, LONGEST_RANGE = 2048, 1024
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from milepost.testing.aws_model.errors import AwsError, invalid
-from milepost.testing.aws_model.queue import Sqs
+from milepost_aws.aws_model.errors import AwsError, invalid
+from milepost_aws.aws_model.queue import Sqs
 
 LARGEST = 262_144
 BATCH = 10

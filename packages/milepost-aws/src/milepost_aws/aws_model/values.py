@@ -6,7 +6,7 @@ import marshal
 from decimal import Context, Decimal, DecimalException, Inexact
 from typing import Any
 
-from milepost.testing.aws_model.errors import AwsError, Malformed, invalid
+from milepost_aws.aws_model.errors import AwsError, Malformed, invalid
 
 Value = dict[str, Any]
 Image = dict[str, Value]

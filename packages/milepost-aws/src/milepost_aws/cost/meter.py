@@ -12,9 +12,9 @@ from math import ceil
 from msgspec import Struct
 
 from milepost.core.routes.route import Stage
-from milepost.ledgers.aws.cost import steps
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.tables.values import LARGEST
+from milepost_aws.cost import steps
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.tables.values import LARGEST
 
 
 class Usage(Struct, frozen=True, kw_only=True):

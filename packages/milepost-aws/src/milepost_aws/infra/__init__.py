@@ -1,4 +1,4 @@
-"""CDK app: a complete deployment on AWS, generated from the route files: `python -m infra --help`.
+"""CDK app: a complete deployment on AWS, generated from the route files: `python -m milepost_aws.infra --help`.
 
 jsii, on which the CDK runs, needs node and a folder for its cache. Both are part of this environment, so that a machine without node
 works, and nothing is written into a home folder.

@@ -2,6 +2,6 @@ from __future__ import annotations
 
 import sys
 
-from infra.app import main
+from milepost_aws.infra.app import main
 
 sys.exit(main())

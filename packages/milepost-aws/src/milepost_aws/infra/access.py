@@ -13,15 +13,15 @@ from typing import Any
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
-from infra.parts import Parts, Place
-from infra.settings import object_place, queue_arn
-from milepost.ledgers.aws.left_failures import LEFT, NOTED
-from milepost.ledgers.aws.refused_rows import QUARANTINED
-from milepost.ledgers.aws.repair.repair import REPAIR
-from milepost.ledgers.aws.stream import GAP, POLLER, SHARD
-from milepost.ledgers.aws.tables.counters import COUNT, COUNTED, GROUP
-from milepost.ledgers.aws.tables.documents import BUCKET, BY_ROUTE, FORMAT, HOLDING, LAYOUT
-from milepost.ledgers.aws.tables.journal import JOURNAL
+from milepost_aws.infra.parts import Parts, Place
+from milepost_aws.infra.settings import object_place, queue_arn
+from milepost_aws.ledger.left_failures import LEFT, NOTED
+from milepost_aws.ledger.refused_rows import QUARANTINED
+from milepost_aws.ledger.repair.repair import REPAIR
+from milepost_aws.ledger.stream import GAP, POLLER, SHARD
+from milepost_aws.ledger.tables.counters import COUNT, COUNTED, GROUP
+from milepost_aws.ledger.tables.documents import BUCKET, BY_ROUTE, FORMAT, HOLDING, LAYOUT
+from milepost_aws.ledger.tables.journal import JOURNAL
 from milepost.ports import documents as kinds
 
 # If one action allows no more than another, both are granted: the choice between them is a matter of speed.

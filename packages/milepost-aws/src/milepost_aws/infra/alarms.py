@@ -5,10 +5,10 @@ from __future__ import annotations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 
-from infra import metrics
-from infra.functions import LONGEST_NAME as LONGEST_FUNCTION_NAME
-from infra.parts import Parts, fitted
-from infra.settings import late_seconds, visibility_seconds
+from milepost_aws.infra import metrics
+from milepost_aws.infra.functions import LONGEST_NAME as LONGEST_FUNCTION_NAME
+from milepost_aws.infra.parts import Parts, fitted
+from milepost_aws.infra.settings import late_seconds, visibility_seconds
 
 LONGEST_NAME = 255
 LATE_EVENTS_S = 600

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.settings import RELAY_AT_ONCE, Settings
+from milepost_aws.infra.settings import RELAY_AT_ONCE, Settings
 from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import MilepostError
 from milepost.core.values.durations import span_ms
-from milepost.ledgers.aws.tables.documents import KNOWN_FORMAT
+from milepost_aws.ledger.tables.documents import KNOWN_FORMAT
 from milepost.route_files import load_application, load_routes
 
 DEFAULT_CODE = "build/code"
@@ -69,8 +69,8 @@ def synth(settings: Settings, out: Path) -> Path:
     # Import only now: node takes a second to start, and a mistake in the arguments should be reported at once.
     import aws_cdk as cdk
 
-    from infra.nag import check
-    from infra.stack import MilepostStack
+    from milepost_aws.infra.nag import check
+    from milepost_aws.infra.stack import MilepostStack
 
     app = cdk.App(outdir=str(out), analytics_reporting=False, tree_metadata=False)
     stack = MilepostStack(app, settings)
@@ -100,7 +100,7 @@ def is_file(place: str) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m infra", description="Make a CloudFormation template from route files and applications."
+        prog="python -m milepost_aws.infra", description="Make a CloudFormation template from route files and applications."
     )
     parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="a route file or module; may be repeated")
     parser.add_argument(
@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repair-within", metavar="SPAN", help="time in which the daily repair scan should end, such as 12h [6h]")
     parser.add_argument("--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses")
     parser.add_argument(
-        "--code", default=DEFAULT_CODE, metavar="FOLDER", help=f"the functions' code, as infra.bundle makes it [{DEFAULT_CODE}]"
+        "--code", default=DEFAULT_CODE, metavar="FOLDER", help=f"the functions' code, as milepost_aws.infra.bundle makes it [{DEFAULT_CODE}]"
     )
     parser.add_argument(
         "--out", default=os.environ.get("CDK_OUTDIR", DEFAULT_OUT), metavar="FOLDER", help=f"where to write [{DEFAULT_OUT}]"

@@ -7,7 +7,7 @@ from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 
-from infra.parts import Parts
+from milepost_aws.infra.parts import Parts
 
 LISTS, REPORTS = "lists/", "reports/"
 RESTORABLE_DAYS = 35

@@ -1,6 +1,6 @@
 """Code of the functions: milepost, its dependencies on AWS, and the route files, in one folder.
 
-python -m infra.bundle --routes FILE.py --out build/code
+python -m milepost_aws.infra.bundle --routes FILE.py --out build/code
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.app import DEFAULT_CODE, is_file
-from infra.settings import PYTHON
+from milepost_aws.infra.app import DEFAULT_CODE, is_file
+from milepost_aws.infra.settings import PYTHON
 from milepost.core.errors import ConfigMistake, MilepostError
 from milepost.route_files import load_application
 
@@ -38,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         python = fitting_python([asked.python] if asked.python else [sys.executable, f"python{PYTHON}"])
         if python is None:
             print(
-                f"infra.bundle: nothing is compiled, so every cold start compiles: there is no Python {PYTHON} here;"
+                f"milepost_aws.infra.bundle: nothing is compiled, so every cold start compiles: there is no Python {PYTHON} here;"
                 " install it, or name it with --python",
                 file=sys.stderr,
             )
         elif not compiled(out, python):
-            print("infra.bundle: the files named above cannot be compiled; all others are", file=sys.stderr)
+            print("milepost_aws.infra.bundle: the files named above cannot be compiled; all others are", file=sys.stderr)
     except MilepostError as error:
-        print(f"infra.bundle: {error}", file=sys.stderr)
+        print(f"milepost_aws.infra.bundle: {error}", file=sys.stderr)
         return 2
     print(out)
     return 0
@@ -117,11 +117,11 @@ def _install(out: Path, extras: Sequence[str], requirements: Sequence[str]) -> N
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Make the folder with the functions' code.")
+    parser = argparse.ArgumentParser(prog="python -m milepost_aws.infra.bundle", description="Make the folder with the functions' code.")
     parser.add_argument(
         "--application", action="append", default=[], metavar="NAME|FILE.py", help="an application; its file is included; may be repeated"
     )
-    parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="as for python -m infra; may be repeated")
+    parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="as for python -m milepost_aws.infra; may be repeated")
     parser.add_argument(
         "--include", action="append", default=[], metavar="PATH", help="what the route files import: files or folders beside them"
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
 
-from infra import access
-from infra.parts import Parts, fitted
+from milepost_aws.infra import access
+from milepost_aws.infra.parts import Parts, fitted
 from milepost.core.routes.route import Route, Stage
-from milepost.ledgers.aws.tables.keys import CONFIRMED_BY, PREFIXES, WAITING, key_attributes
+from milepost_aws.ledger.tables.keys import CONFIRMED_BY, PREFIXES, WAITING, key_attributes
 
 LONGEST_NAME = 128
 

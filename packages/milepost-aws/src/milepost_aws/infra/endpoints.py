@@ -11,8 +11,8 @@ from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_integrations as integrations
 from aws_cdk import aws_logs as logs
 
-from infra.functions import LOG_RETENTION
-from infra.parts import Parts
+from milepost_aws.infra.functions import LOG_RETENTION
+from milepost_aws.infra.parts import Parts
 
 FUNCTION = "accept"
 LOG_FIELDS = ("requestId", "ip", "requestTime", "httpMethod", "path", "status", "responseLength", "integrationErrorMessage")

@@ -10,9 +10,9 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_logs as logs
 
-from infra import access
-from infra.parts import Parts, fitted
-from infra.settings import LONGEST_RUN_S, PYTHON, RESENDER_AT_ONCE, at_once, batch_size, run_seconds, window_seconds
+from milepost_aws.infra import access
+from milepost_aws.infra.parts import Parts, fitted
+from milepost_aws.infra.settings import LONGEST_RUN_S, PYTHON, RESENDER_AT_ONCE, at_once, batch_size, run_seconds, window_seconds
 
 LONGEST_NAME = 64
 MEMORY_MB = 512
@@ -152,7 +152,7 @@ def _function(
         function_name=name,
         runtime=lambda_.Runtime.PYTHON_3_13,
         architecture=lambda_.Architecture.ARM_64,
-        handler=f"milepost.lambdas.{handler}.handler",
+        handler=f"milepost_aws.lambdas.{handler}.handler",
         code=code,
         role=role.without_policy_updates(),
         timeout=Duration.seconds(run_s),

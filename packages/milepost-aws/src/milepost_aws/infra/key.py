@@ -6,7 +6,7 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 
-from infra.parts import Parts
+from milepost_aws.infra.parts import Parts
 
 
 def add_key(parts: Parts) -> None:

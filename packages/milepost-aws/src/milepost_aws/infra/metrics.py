@@ -10,7 +10,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
-from infra.parts import Parts
+from milepost_aws.infra.parts import Parts
 
 NAMESPACE = "Milepost"
 PERIOD = Duration.minutes(5)

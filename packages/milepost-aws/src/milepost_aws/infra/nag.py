@@ -5,7 +5,7 @@ from __future__ import annotations
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
-from infra.stack import MilepostStack
+from milepost_aws.infra.stack import MilepostStack
 
 REASONS = {
     "AwsSolutions-SQS3": (

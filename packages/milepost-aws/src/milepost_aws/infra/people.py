@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
 
-from infra import access
-from infra.parts import Parts
+from milepost_aws.infra import access
+from milepost_aws.infra.parts import Parts
 
 # Descriptions are plain ASCII for IAM.
 POLICIES = {

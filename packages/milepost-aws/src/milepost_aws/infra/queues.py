@@ -6,8 +6,8 @@ from __future__ import annotations
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_sqs as sqs
 
-from infra.parts import Parts
-from infra.settings import own_queue_arn, visibility_seconds
+from milepost_aws.infra.parts import Parts
+from milepost_aws.infra.settings import own_queue_arn, visibility_seconds
 
 RETENTION = Duration.days(14)
 

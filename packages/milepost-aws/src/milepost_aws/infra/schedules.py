@@ -8,7 +8,7 @@ import json
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 
-from infra.parts import Parts, fitted
+from milepost_aws.infra.parts import Parts, fitted
 
 LONGEST_NAME = 64
 

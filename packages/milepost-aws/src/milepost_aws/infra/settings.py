@@ -12,8 +12,8 @@ from milepost.application.declaration import AwsAccess
 from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.heads.route import heads_for
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.tables.documents import KNOWN_FORMAT
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.tables.documents import KNOWN_FORMAT
 
 PYTHON = "3.13"
 """The functions' runtime."""
@@ -133,7 +133,7 @@ class Settings:
             raise ConfigMistake(f"--tables-format is {self.tables_format}; this version knows 1 to {KNOWN_FORMAT}")
         if not self.code.is_dir():
             raise ConfigMistake(
-                f"there is no folder {self.code} with the functions' code; make it with python -m infra.bundle, or give --code"
+                f"there is no folder {self.code} with the functions' code; make it with python -m milepost_aws.infra.bundle, or give --code"
             )
 
     @property

@@ -5,21 +5,21 @@ from __future__ import annotations
 import aws_cdk as cdk
 from constructs import Construct
 
-from infra.alarms import add_alarms
-from infra.bucket import add_bucket, bucket_name, tell_of_lists
-from infra.confirmers import add_confirmers
-from infra.dashboard import add_dashboard
-from infra.endpoints import add_endpoints
-from infra.functions import add_functions
-from infra.key import add_key
-from infra.parts import Parts
-from infra.people import add_people
-from infra.queues import add_queues
-from infra.schedules import add_schedules
-from infra.settings import Settings
-from infra.tables import add_tables
-from infra.topics import add_topics
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.infra.alarms import add_alarms
+from milepost_aws.infra.bucket import add_bucket, bucket_name, tell_of_lists
+from milepost_aws.infra.confirmers import add_confirmers
+from milepost_aws.infra.dashboard import add_dashboard
+from milepost_aws.infra.endpoints import add_endpoints
+from milepost_aws.infra.functions import add_functions
+from milepost_aws.infra.key import add_key
+from milepost_aws.infra.parts import Parts
+from milepost_aws.infra.people import add_people
+from milepost_aws.infra.queues import add_queues
+from milepost_aws.infra.schedules import add_schedules
+from milepost_aws.infra.settings import Settings
+from milepost_aws.infra.tables import add_tables
+from milepost_aws.infra.topics import add_topics
+from milepost_aws.ledger.names import ResourceNames
 
 
 class MilepostStack(cdk.Stack):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 
-from infra.parts import Parts
-from infra.settings import WARM_READS
-from milepost.ledgers.aws.tables.keys import key_attributes
+from milepost_aws.infra.parts import Parts
+from milepost_aws.infra.settings import WARM_READS
+from milepost_aws.ledger.tables.keys import key_attributes
 
 TEXT, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
 

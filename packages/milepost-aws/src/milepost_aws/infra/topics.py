@@ -6,7 +6,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 
-from infra.parts import Parts
+from milepost_aws.infra.parts import Parts
 
 
 def add_topics(parts: Parts) -> None:

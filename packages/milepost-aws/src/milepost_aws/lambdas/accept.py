@@ -19,8 +19,8 @@ from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.application import make_app
 from milepost.http.server.applications import application_endpoints
 from milepost.http.state.state import ServerState
-from milepost.lambdas.start import LambdaContext, Opened, called, opened
-from milepost.net.background import new_event_loop
+from milepost_aws.lambdas.start import LambdaContext, Opened, called, opened
+from milepost_net.background import new_event_loop
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from msgspec import Struct
 from milepost.core.errors import LedgerError, LedgerMissing, MilepostError, UsageError
 from milepost.engine.lists.reconcile import ListReport, take_in_list
 from milepost.engine.lists.source import Source
-from milepost.lambdas.start import LambdaContext, Opened, Trace, called, log, opened
-from milepost.ledgers.aws.requests.client import AwsRefused, Requests
+from milepost_aws.lambdas.start import LambdaContext, Opened, Trace, called, log, opened
+from milepost_aws.ledger.requests.client import AwsRefused, Requests
 
 LISTS, REPORTS, FULL, NO_HEADER = "lists/", "reports/", "full", "no-header"
 PART = 4 << 20

@@ -9,10 +9,10 @@ from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Row
-from milepost.lambdas.start import LambdaContext, Opened, Trace, called, deliver, forget, log, opened
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import from_event
+from milepost_aws.lambdas.start import LambdaContext, Opened, Trace, called, deliver, forget, log, opened
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.stream import from_event
 
 RESERVE_MS = 30_000
 """Time reserved for the work after delivery; in a short run, half."""

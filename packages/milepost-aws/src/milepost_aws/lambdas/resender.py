@@ -20,9 +20,9 @@ from milepost.engine.events.records import parked_items
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
-from milepost.lambdas.start import LambdaContext, Opened, called, deliver, forget, log, opened
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
-from milepost.ledgers.aws.repair.repair import Repair
+from milepost_aws.lambdas.start import LambdaContext, Opened, called, deliver, forget, log, opened
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes
+from milepost_aws.ledger.repair.repair import Repair
 from milepost.ports.feed import Count
 
 RESERVE_MS = 30_000

@@ -7,7 +7,7 @@ from typing import Any
 
 from milepost.application.installation import services
 from milepost.core.errors import MilepostError
-from milepost.lambdas.start import LambdaContext, called, log, opened
+from milepost_aws.lambdas.start import LambdaContext, called, log, opened
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:

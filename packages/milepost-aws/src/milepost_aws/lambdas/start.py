@@ -20,11 +20,11 @@ from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.engine.presence import standing_still
-from milepost.ledgers.aws.ledger import AwsLedger, parse
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import CALL, Requests
-from milepost.ledgers.aws.requests.queues import Queues, SqsMessage
-from milepost.ledgers.aws.store import AwsStore
+from milepost_aws.ledger.ledger import AwsLedger, parse
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.requests.client import CALL, Requests
+from milepost_aws.ledger.requests.queues import Queues, SqsMessage
+from milepost_aws.ledger.store import AwsStore
 from milepost.ports.documents import PROCESS, Process, StandingStill
 from milepost.ports.subscriber import Subscriber
 from milepost.route_files import load_application, load_routes
@@ -91,7 +91,7 @@ class Opened:
     @cached_property
     def event_relays(self) -> list[EventRelay]:
         """One relay for the deployment's topic, and one for each route whose completed items have follow-up items."""
-        from milepost.subscribers.topic import Topic
+        from milepost_aws.topic import Topic
 
         # External stages get their offers by their queues.
         topic = Topic(_required("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)

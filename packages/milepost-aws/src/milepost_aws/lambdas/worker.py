@@ -20,10 +20,10 @@ from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.slots import StageSlots, settle_finished
-from milepost.lambdas.start import LambdaContext, Opened, Trace, called, forget, hide, log, opened
-from milepost.ledgers.aws.claim.claim import FunctionMessages, MessageResults, from_event
-from milepost.ledgers.aws.requests.client import CALL
-from milepost.ledgers.aws.requests.queues import SqsMessage
+from milepost_aws.lambdas.start import LambdaContext, Opened, Trace, called, forget, hide, log, opened
+from milepost_aws.ledger.claim.claim import FunctionMessages, MessageResults, from_event
+from milepost_aws.ledger.requests.client import CALL
+from milepost_aws.ledger.requests.queues import SqsMessage
 from milepost.runners.threads import ThreadRunner
 
 RESERVE_MS = 15_000

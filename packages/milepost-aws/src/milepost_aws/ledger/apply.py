@@ -11,16 +11,16 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.aws.breakers import update_breakers
-from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.offers import message_for
-from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, unwritable, why_unreadable
-from milepost.ledgers.aws.requests.client import RowRefused
-from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update, records_offer, update_of, was_written_before
-from milepost.ledgers.aws.tables.item_rows import content_of, is_ours
-from milepost.ledgers.aws.tables.keys import Image
+from milepost_aws.ledger.breakers import update_breakers
+from milepost_aws.ledger.names import iso
+from milepost_aws.ledger.offers import message_for
+from milepost_aws.ledger.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, unwritable, why_unreadable
+from milepost_aws.ledger.requests.client import RowRefused
+from milepost_aws.ledger.requests.queues import Outgoing, SqsMessage
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import Update, records_offer, update_of, was_written_before
+from milepost_aws.ledger.tables.item_rows import content_of, is_ours
+from milepost_aws.ledger.tables.keys import Image
 from milepost.ports.items import Conflict, Refused
 
 Ref = tuple[str, str]

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
-from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
-from milepost.ledgers.aws.refused_rows import item_or_refused, row_or_refused
-from milepost.ledgers.aws.requests.client import expressions
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
+from milepost_aws.ledger.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
+from milepost_aws.ledger.refused_rows import item_or_refused, row_or_refused
+from milepost_aws.ledger.requests.client import expressions
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.keys import Image, Layout, due_query
 from milepost.ports.documents import ROUTE
 from milepost.ports.items import Query, QueryPage, Refused
 from milepost.ports.upkeep import ScanCost
@@ -111,7 +111,7 @@ def cost_of(store: AwsStore, query: Query) -> ScanCost | None:
     served = query.prefix is not None and layout is not None and layout.partition(query.prefix) is not None
     if served or by_index(query):
         return None
-    from milepost.ledgers.aws.cost.prices import REGIONS
+    from milepost_aws.cost.prices import REGIONS
 
     rows = sum(count.n for count in store.counters.counts(query.route))
     prices = REGIONS.get(store.requests.region)

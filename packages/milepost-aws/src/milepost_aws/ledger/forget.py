@@ -8,15 +8,15 @@ that found no seal (decision 13).
 from __future__ import annotations
 
 from milepost.core.status import TERMINAL
-from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.refused_rows import QUARANTINED, readable
-from milepost.ledgers.aws.retention import SEALED_FOR_MS, delete_row
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import places_of
-from milepost.ledgers.aws.tables.item_rows import copied_of, is_ours
-from milepost.ledgers.aws.tables.journal import item_name
-from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.seals import seal_of
+from milepost_aws.ledger.names import iso
+from milepost_aws.ledger.refused_rows import QUARANTINED, readable
+from milepost_aws.ledger.retention import SEALED_FOR_MS, delete_row
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import places_of
+from milepost_aws.ledger.tables.item_rows import copied_of, is_ours
+from milepost_aws.ledger.tables.journal import item_name
+from milepost_aws.ledger.tables.keys import Image, Layout
+from milepost_aws.ledger.tables.seals import seal_of
 from milepost.ports.retention import ForgetRequest, Forgotten, not_ended
 
 KEPT = ("route", "status", "queue", "head", "endedAt", "sealedAt", "place", "life")

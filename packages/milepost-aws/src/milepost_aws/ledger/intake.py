@@ -9,11 +9,11 @@ from functools import partial
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.refused_rows import UNREADABLE, UNWRITABLE, unwritable
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import put_new, put_of
-from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
-from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost_aws.ledger.refused_rows import UNREADABLE, UNWRITABLE, unwritable
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import put_new, put_of
+from milepost_aws.ledger.tables.item_rows import entered_at, is_ours
+from milepost_aws.ledger.tables.keys import Image, Layout
 from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
 
 LOOKED_UP_S = 60.0

@@ -17,26 +17,26 @@ from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.values.durations import span_ms
-from milepost.ledgers.aws import apply, intake, upkeep
-from milepost.ledgers.aws.claim.claim import MessageClaims
-from milepost.ledgers.aws.find import cost_of, find
-from milepost.ledgers.aws.foreign_rows.adoption import AwsForeignRows
-from milepost.ledgers.aws.forget import forget
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.refused_rows import item_or_refused
-from milepost.ledgers.aws.repair.lost_messages import LostMessages
-from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
-from milepost.ledgers.aws.repair.repair import counted_future
-from milepost.ledgers.aws.requests.answer_clock import AnswerClock
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.requests.queues import LONGEST_WAIT_S
-from milepost.ledgers.aws.retention import SEALED_FOR_MS, prune
-from milepost.ledgers.aws.store import AwsStore, StoreSettings
-from milepost.ledgers.aws.tables.create import make_common, make_route
-from milepost.ledgers.aws.tables.documents import KNOWN_FORMAT
-from milepost.ledgers.aws.tables.keys import Layout
-from milepost.ledgers.aws.transfer import take_over
-from milepost.ledgers.aws.upkeep import StreamReader, Sweeper
+from milepost_aws.ledger import apply, intake, upkeep
+from milepost_aws.ledger.claim.claim import MessageClaims
+from milepost_aws.ledger.find import cost_of, find
+from milepost_aws.ledger.foreign_rows.adoption import AwsForeignRows
+from milepost_aws.ledger.forget import forget
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.refused_rows import item_or_refused
+from milepost_aws.ledger.repair.lost_messages import LostMessages
+from milepost_aws.ledger.repair.quarantine import AwsQuarantine
+from milepost_aws.ledger.repair.repair import counted_future
+from milepost_aws.ledger.requests.answer_clock import AnswerClock
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.requests.queues import LONGEST_WAIT_S
+from milepost_aws.ledger.retention import SEALED_FOR_MS, prune
+from milepost_aws.ledger.store import AwsStore, StoreSettings
+from milepost_aws.ledger.tables.create import make_common, make_route
+from milepost_aws.ledger.tables.documents import KNOWN_FORMAT
+from milepost_aws.ledger.tables.keys import Layout
+from milepost_aws.ledger.transfer import take_over
+from milepost_aws.ledger.upkeep import StreamReader, Sweeper
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import ROUTE, Document
 from milepost.ports.feed import Count, Group, HistoryEntry

@@ -12,11 +12,11 @@ from functools import partial
 from msgspec import Struct
 
 from milepost.core.status import FAILED
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.tables.documents import Control
-from milepost.ledgers.aws.tables.keys import Image
-from milepost.ledgers.aws.tables.seals import seal_of
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.tables.documents import Control
+from milepost_aws.ledger.tables.keys import Image
+from milepost_aws.ledger.tables.seals import seal_of
 from milepost.ports.items import KnownKey
 
 LEFT = "left#"

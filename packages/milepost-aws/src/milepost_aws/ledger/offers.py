@@ -11,8 +11,8 @@ import msgspec
 from milepost.core.errors import LedgerBusy
 from milepost.core.item import Item
 from milepost.core.routes.route import Stage
-from milepost.ledgers.aws.requests.queues import Outgoing, sendable
-from milepost.ledgers.aws.store import AwsStore
+from milepost_aws.ledger.requests.queues import Outgoing, sendable
+from milepost_aws.ledger.store import AwsStore
 
 LARGEST_PAYLOAD = 200_000
 """Larger payloads are sent as a reference, because they do not fit into an SQS message."""

@@ -25,13 +25,13 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.status import Status
-from milepost.ledgers.aws.names import ms
-from milepost.ledgers.aws.requests.client import RowRefused
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, row_of
-from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.tables.values import is_blob, plain
+from milepost_aws.ledger.names import ms
+from milepost_aws.ledger.requests.client import RowRefused
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import Update
+from milepost_aws.ledger.tables.item_rows import content_of, is_ours, row_of
+from milepost_aws.ledger.tables.keys import FULL_KEY, Image, Layout
+from milepost_aws.ledger.tables.values import is_blob, plain
 from milepost.ports.documents import read_as, sort_out
 from milepost.ports.items import Refused
 

@@ -19,9 +19,9 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.apply import Ref, apply
-from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
-from milepost.ledgers.aws.foreign_rows.confirmations import (
+from milepost_aws.ledger.apply import Ref, apply
+from milepost_aws.ledger.foreign_rows.adoption import Adoption, adopt, carry_out
+from milepost_aws.ledger.foreign_rows.confirmations import (
     confirmed_change,
     disputed,
     has_refused_answer,
@@ -29,19 +29,19 @@ from milepost.ledgers.aws.foreign_rows.confirmations import (
     remove_refused_answer,
     still_waiting,
 )
-from milepost.ledgers.aws.offers import message_for, send
-from milepost.ledgers.aws.refused_rows import concerns_one_row, fault_in, why_unreadable
-from milepost.ledgers.aws.requests.client import RowRefused
-from milepost.ledgers.aws.requests.queues import Outgoing
-from milepost.ledgers.aws.retention import SEALED_FOR_MS, Sealing, seal_for, write_seals
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream import StreamRecord
-from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update, places_of
-from milepost.ledgers.aws.tables.counters import RowChange
-from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
-from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
-from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.tables.values import has_blobs, plain
+from milepost_aws.ledger.offers import message_for, send
+from milepost_aws.ledger.refused_rows import concerns_one_row, fault_in, why_unreadable
+from milepost_aws.ledger.requests.client import RowRefused
+from milepost_aws.ledger.requests.queues import Outgoing
+from milepost_aws.ledger.retention import SEALED_FOR_MS, Sealing, seal_for, write_seals
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.stream import StreamRecord
+from milepost_aws.ledger.tables.conditional_write import LONG_TRAIL, Update, places_of
+from milepost_aws.ledger.tables.counters import RowChange
+from milepost_aws.ledger.tables.item_rows import content_of, is_ours, links_of, row_of
+from milepost_aws.ledger.tables.journal import JournalEntry, named, uncopied
+from milepost_aws.ledger.tables.keys import FULL_KEY, Image, Layout
+from milepost_aws.ledger.tables.values import has_blobs, plain
 from milepost.ports.items import Refused
 
 STALE_MS = 60_000

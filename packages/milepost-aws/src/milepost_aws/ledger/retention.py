@@ -20,16 +20,16 @@ from milepost.core.history import origin, verify_chain
 from milepost.core.item import Item, Row
 from milepost.core.status import FAILED, TERMINAL, Status
 from milepost.evidence.record import kept
-from milepost.ledgers.aws.names import FAILED_SHARD, b64, due_shard, iso
-from milepost.ledgers.aws.refused_rows import UNREADABLE, readable
-from milepost.ledgers.aws.requests.client import RowRefused, expressions
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update, places_of
-from milepost.ledgers.aws.tables.item_rows import content_of, copied_of, is_ours, row_of
-from milepost.ledgers.aws.tables.journal import item_name
-from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.tables.seals import seal_of
-from milepost.ledgers.aws.tables.values import unusable
+from milepost_aws.ledger.names import FAILED_SHARD, b64, due_shard, iso
+from milepost_aws.ledger.refused_rows import UNREADABLE, readable
+from milepost_aws.ledger.requests.client import RowRefused, expressions
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import Update, places_of
+from milepost_aws.ledger.tables.item_rows import content_of, copied_of, is_ours, row_of
+from milepost_aws.ledger.tables.journal import item_name
+from milepost_aws.ledger.tables.keys import FULL_KEY, Image, Layout
+from milepost_aws.ledger.tables.seals import seal_of
+from milepost_aws.ledger.tables.values import unusable
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 

@@ -16,17 +16,17 @@ from milepost.core.forgetting import forgotten_name
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED
-from milepost.ledgers.aws.left_failures import LeftNotes
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.requests.queues import Queues
-from milepost.ledgers.aws.tables.counters import Counters
-from milepost.ledgers.aws.tables.documents import LAYOUT, Control
-from milepost.ledgers.aws.tables.item_rows import correlation_of, is_ours, life_of, links_of, offered_by
-from milepost.ledgers.aws.tables.journal import Journal, item_name
-from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.seals import seal_of
-from milepost.ledgers.aws.tables.values import Values
+from milepost_aws.ledger.left_failures import LeftNotes
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.requests.queues import Queues
+from milepost_aws.ledger.tables.counters import Counters
+from milepost_aws.ledger.tables.documents import LAYOUT, Control
+from milepost_aws.ledger.tables.item_rows import correlation_of, is_ours, life_of, links_of, offered_by
+from milepost_aws.ledger.tables.journal import Journal, item_name
+from milepost_aws.ledger.tables.keys import Image, Layout
+from milepost_aws.ledger.tables.seals import seal_of
+from milepost_aws.ledger.tables.values import Values
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, DamagedValue, Document, sort_out
 from milepost.ports.feed import HistoryEntry

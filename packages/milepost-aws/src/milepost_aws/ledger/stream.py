@@ -19,10 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing
-from milepost.ledgers.aws.requests.client import AwsRefused, Requests
-from milepost.ledgers.aws.tables.counters import MOST_CELLS, Counters, CounterTally, RowChange
-from milepost.ledgers.aws.tables.documents import Control
-from milepost.ledgers.aws.tables.keys import Image
+from milepost_aws.ledger.requests.client import AwsRefused, Requests
+from milepost_aws.ledger.tables.counters import MOST_CELLS, Counters, CounterTally, RowChange
+from milepost_aws.ledger.tables.documents import Control
+from milepost_aws.ledger.tables.keys import Image
 from milepost.ports.documents import Document, sort_out
 from milepost.ports.runner import Clock
 

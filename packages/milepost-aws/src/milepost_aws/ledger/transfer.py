@@ -12,14 +12,14 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.refused_rows import readable
-from milepost.ledgers.aws.requests.client import AwsRefused
-from milepost.ledgers.aws.retention import Sealing, seal_for, write_seals
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of, put_new
-from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
-from milepost.ledgers.aws.tables.journal import JournalEntry
-from milepost.ledgers.aws.tables.keys import CONFIRMED_BY, Image, Layout
+from milepost_aws.ledger.refused_rows import readable
+from milepost_aws.ledger.requests.client import AwsRefused
+from milepost_aws.ledger.retention import Sealing, seal_for, write_seals
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import is_plain, place_of, put_new
+from milepost_aws.ledger.tables.item_rows import attributes, input_of, is_ours, links_of
+from milepost_aws.ledger.tables.journal import JournalEntry
+from milepost_aws.ledger.tables.keys import CONFIRMED_BY, Image, Layout
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.upkeep import TransferResult

@@ -14,20 +14,20 @@ from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteCh
 from milepost.core.item import Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes, held_partition
-from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
-from milepost.ledgers.aws.refused_rows import readable
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ledgers.aws.requests.client import Requests, expressions
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
-from milepost.ledgers.aws.tables.conditional_write import Update, place_of
-from milepost.ledgers.aws.tables.documents import HOLDING
-from milepost.ledgers.aws.tables.journal import item_name
-from milepost.ledgers.aws.tables.keys import Image, Layout, due_query
-from milepost.ledgers.aws.tables.seals import seal_of
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes, held_partition
+from milepost_aws.ledger.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
+from milepost_aws.ledger.refused_rows import readable
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.repair.repair import Repair
+from milepost_aws.ledger.requests.client import Requests, expressions
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord
+from milepost_aws.ledger.tables.conditional_write import Update, place_of
+from milepost_aws.ledger.tables.documents import HOLDING
+from milepost_aws.ledger.tables.journal import item_name
+from milepost_aws.ledger.tables.keys import Image, Layout, due_query
+from milepost_aws.ledger.tables.seals import seal_of
 from milepost.ports.clock import check
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, DamagedValue, sort_out
 from milepost.ports.items import KnownKey

@@ -11,12 +11,12 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
 from tests.standins import REGION, Server
-from tests.testing.aws_model.call_scripts import DYNAMODB, KEY, OTHERS, Client, Script, make_table, row, said
+from tests.aws.aws_model.call_scripts import DYNAMODB, KEY, OTHERS, Client, Script, make_table, row, said
 
 from milepost.core.errors import LedgerError
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.testing.aws_model import AwsModel, Faults
-from milepost.testing.clock import VirtualClock
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.aws_model import AwsModel, Faults
+from milepost_testing.clock import VirtualClock
 
 
 @contextmanager

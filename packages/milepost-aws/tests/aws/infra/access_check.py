@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from botocore.client import BaseClient
-from tests.infra.templates import Template, listed
+from tests.aws.infra.templates import Template, listed
 
-from milepost.lambdas import start
+from milepost_aws.lambdas import start
 
 PLAIN = {
     "SendMessageBatch": "SendMessage",

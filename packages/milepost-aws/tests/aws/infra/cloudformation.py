@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import standins
-from tests.infra.templates import Template
+from tests.aws.infra.templates import Template
 
 STACK = "test-milepost"
 Client = Callable[[str], Any]

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.infra.conftest import BIN, ROOT
-from tests.infra.templates import EMAIL, Template
+from tests.aws.infra.conftest import BIN, ROOT
+from tests.aws.infra.templates import EMAIL, Template
 
 import milepost
 

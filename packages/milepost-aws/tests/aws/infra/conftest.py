@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from tests import standins
-from tests.infra.cloudformation import Client
-from tests.infra.templates import CASES, VARIABLES, Template, write_case
+from tests.aws.infra.cloudformation import Client
+from tests.aws.infra.templates import CASES, VARIABLES, Template, write_case
 from tests.project import ROOT
 
 BIN = ROOT / ".infra-venv" / "bin"
-DRIVER = "import json, sys; from infra.app import main; sys.exit(max(main(arguments) for arguments in json.load(sys.stdin)))"
+DRIVER = "import json, sys; from milepost_aws.infra.app import main; sys.exit(max(main(arguments) for arguments in json.load(sys.stdin)))"
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ def handler(event, context):
 
 
 def write_case(folder: Path, name: str) -> list[str]:
-    """The case's route files, and placeholders for the functions' code; answers the arguments of `python -m infra`."""
+    """The case's route files, and placeholders for the functions' code; answers the arguments of `python -m milepost_aws.infra`."""
     files, alarms = CASES[name]
     arguments = ["--prefix", "test", "--out", str(folder / "out"), "--code", str(folder / "code"), *alarms]
     lambdas = folder / "code" / "milepost" / "lambdas"

@@ -7,8 +7,8 @@ import subprocess
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tests.infra.conftest import BIN, ROOT
-from tests.infra.templates import KEY, Template, listed, plain, write_case
+from tests.aws.infra.conftest import BIN, ROOT
+from tests.aws.infra.templates import KEY, Template, listed, plain, write_case
 
 NOTHING = {"Condition": {"Null": {"dynamodb:LeadingKeys": "false"}, "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": []}}}
 SECRETS = {"key", "session"}
@@ -213,8 +213,8 @@ def test_without_a_key_of_ones_own_nobody_needs_kms(both: Template) -> None:
 
 DRIVER = """
 import json, sys
-from infra import nag
-from infra.app import main
+from milepost_aws.infra import nag
+from milepost_aws.infra.app import main
 del nag.REASONS["AwsSolutions-S1"]
 main(json.load(sys.stdin))
 """

@@ -6,9 +6,9 @@ import json
 
 import pytest
 from msgspec.structs import replace
-from tests.infra.templates import TOPIC, Template
+from tests.aws.infra.templates import TOPIC, Template
 
-from milepost.ledgers.aws.cost.prices import Prices, standing
+from milepost_aws.cost.prices import Prices, standing
 from milepost.route_files import load_routes
 
 DAY = 86_400

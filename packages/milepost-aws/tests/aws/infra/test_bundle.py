@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from infra.bundle import compiled, fitting_python
+from milepost_aws.infra.bundle import compiled, fitting_python
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CHILD = "import package.part; print(package.part.ANSWER, package.part.__cached__)"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from tests import standins
-from tests.infra.cloudformation import STACK, Client, deploy
-from tests.infra.templates import Template
+from tests.aws.infra.cloudformation import STACK, Client, deploy
+from tests.aws.infra.templates import Template
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from tests import standins
-from tests.infra.cloudformation import Client, deploy
-from tests.infra.code_folder import synthesise
+from tests.aws.infra.cloudformation import Client, deploy
+from tests.aws.infra.code_folder import synthesise
 
 from milepost.blobs.addresses import NoBlobs
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
 from milepost.ports.documents import PROCESS
 from milepost.route_files import load_routes
 from milepost.runners.clock import SystemChance, SystemClock

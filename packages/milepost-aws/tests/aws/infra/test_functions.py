@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from infra.settings import PYTHON
-from tests.infra.templates import Template, listed, statements
+from milepost_aws.infra.settings import PYTHON
+from tests.aws.infra.templates import Template, listed, statements
 
 
 def test_a_worker_for_each_stage_with_a_handler(both: Template, assets: Template) -> None:
@@ -37,11 +37,11 @@ def test_what_is_compiled_for_the_functions_python_goes_along(assets: Template) 
 def test_which_handler_and_which_stage(both: Template) -> None:
     functions = both.named("Lambda::Function", "FunctionName")
     assert {name: one["Handler"] for name, one in functions.items()} == {
-        "test-relay": "milepost.lambdas.relay.handler",
-        "test-resender": "milepost.lambdas.resender.handler",
-        "test-lists": "milepost.lambdas.lists.handler",
-        "test-deposits-metadata": "milepost.lambdas.worker.handler",
-        "test-deposits-content": "milepost.lambdas.worker.handler",
+        "test-relay": "milepost_aws.lambdas.relay.handler",
+        "test-resender": "milepost_aws.lambdas.resender.handler",
+        "test-lists": "milepost_aws.lambdas.lists.handler",
+        "test-deposits-metadata": "milepost_aws.lambdas.worker.handler",
+        "test-deposits-content": "milepost_aws.lambdas.worker.handler",
     }
     worker = functions["test-deposits-metadata"]["Environment"]["Variables"]
     assert worker["MILEPOST_STAGE"] == "deposits/metadata"
@@ -63,7 +63,7 @@ def test_functions_know_the_applications_of_the_stack(templates: dict[str, Templ
 def test_each_service_of_an_application_has_a_schedule(templates: dict[str, Template]) -> None:
     found = templates["application"]
     function = found.named("Lambda::Function", "FunctionName")["test-services"]
-    assert function["Handler"] == "milepost.lambdas.services.handler"
+    assert function["Handler"] == "milepost_aws.lambdas.services.handler"
     schedule = found.named("Scheduler::Schedule", "Name")["test-desk-poll"]
     assert schedule["ScheduleExpression"] == "rate(5 minutes)"
     assert json.loads(schedule["Target"]["Input"]) == {"service": "desk-poll"}
@@ -75,7 +75,7 @@ def test_each_service_of_an_application_has_a_schedule(templates: dict[str, Temp
 def test_endpoints_that_submit_items_are_served_by_api_gateway(templates: dict[str, Template]) -> None:
     found = templates["application"]
     function = found.named("Lambda::Function", "FunctionName")["test-accept"]
-    assert function["Handler"] == "milepost.lambdas.accept.handler"
+    assert function["Handler"] == "milepost_aws.lambdas.accept.handler"
     assert set(found.named("ApiGatewayV2::Route", "RouteKey")) == {"ANY /ask"}, "and none that is for people"
     [stage] = found.of("ApiGatewayV2::Stage").values()
     assert (stage["StageName"], stage["AutoDeploy"]) == ("$default", True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 
-from tests.infra.conftest import BIN
-from tests.infra.templates import Template
+from tests.aws.infra.conftest import BIN
+from tests.aws.infra.templates import Template
 
 
 def added(before: Template, after: Template) -> Counter[str]:

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from infra.app import main, places_in_code, services_of, variables_of
-from infra.bundle import copy_routes, route_files
-from infra.settings import Settings, at_once, object_place, queue_arn, run_seconds, visibility_seconds
-from tests.infra.templates import ASSETS, EMAIL, TOPIC
+from milepost_aws.infra.app import main, places_in_code, services_of, variables_of
+from milepost_aws.infra.bundle import copy_routes, route_files
+from milepost_aws.infra.settings import Settings, at_once, object_place, queue_arn, run_seconds, visibility_seconds
+from tests.aws.infra.templates import ASSETS, EMAIL, TOPIC
 
 import milepost as mp
 from milepost.core.errors import ConfigMistake

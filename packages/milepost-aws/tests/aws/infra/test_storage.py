@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.infra.templates import EMAIL, TOPIC, Template
+from tests.aws.infra.templates import EMAIL, TOPIC, Template
 
 RETENTION = 14 * 86_400
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.applications.postingest.aws_scene import WallClock
-from tests.lambdas.event_source_mapping import Context, QueueMapping, StreamMapping
+from tests.postingest.aws_scene import WallClock
+from tests.aws.lambdas.event_source_mapping import Context, QueueMapping, StreamMapping
 from tests.standins import REGION
 
 from milepost.core.item import Row
 from milepost.core.routes.plan import Plan
 from milepost.engine.intake import submit
-from milepost.lambdas import relay, resender, start, worker
+from milepost_aws.lambdas import relay, resender, start, worker
 
 HEAD = """
 from __future__ import annotations

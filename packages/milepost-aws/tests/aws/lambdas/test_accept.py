@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import WallClock
-from tests.infra.access_check import Watch, allowed_of, denied
-from tests.infra.code_folder import synthesise
-from tests.lambdas.deployment import named
-from tests.lambdas.event_source_mapping import Context as LambdaCall
+from tests.postingest.aws_scene import WallClock
+from tests.aws.infra.access_check import Watch, allowed_of, denied
+from tests.aws.infra.code_folder import synthesise
+from tests.aws.lambdas.deployment import named
+from tests.aws.lambdas.event_source_mapping import Context as LambdaCall
 from tests.standins import REGION
 
 from milepost.core.errors import ConfigMistake, LedgerBusy
 from milepost.engine.auth import make_key
 from milepost.engine.context import Context
-from milepost.lambdas import accept, start
+from milepost_aws.lambdas import accept, start
 from milepost.ports.documents import PROCESS
 
 MESSAGE = {

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import boto3
 import pytest
-from tests.infra.access_check import Watch, allowed_of, denied
-from tests.infra.code_folder import synthesise
-from tests.lambdas.deployment import HEAD, Deployment
-from tests.lambdas.event_source_mapping import Context
+from tests.aws.infra.access_check import Watch, allowed_of, denied
+from tests.aws.infra.code_folder import synthesise
+from tests.aws.lambdas.deployment import HEAD, Deployment
+from tests.aws.lambdas.event_source_mapping import Context
 from tests.standins import REGION
 
 from milepost.core.admission.controls import Hold
 from milepost.engine.heads.daily import all_heads
-from milepost.lambdas import lists, relay, resender, start
+from milepost_aws.lambdas import lists, relay, resender, start
 from milepost.ports.documents import HOLD
 
 pytestmark = pytest.mark.wire

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
-from tests.lambdas.deployment import PARCELS, Deploy, Deployment, deployments
+from tests.aws.lambdas.deployment import PARCELS, Deploy, Deployment, deployments
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.core.errors import LedgerError
@@ -19,7 +19,7 @@ from milepost.engine.heads import daily as heads_module
 from milepost.engine.heads import trees
 from milepost.engine.heads.daily import DAY_MS, all_heads, prover
 from milepost.evidence.heads import head_digest
-from milepost.lambdas import resender, start
+from milepost_aws.lambdas import resender, start
 
 EVIDENT = PARCELS.replace('key="id"', 'key="id", evidence=True')
 

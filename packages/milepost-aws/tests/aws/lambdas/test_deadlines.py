@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
-from tests.lambdas.deployment import Deploy, Deployment, deployments
-from tests.lambdas.event_source_mapping import Context, sqs_event
+from tests.aws.lambdas.deployment import Deploy, Deployment, deployments
+from tests.aws.lambdas.event_source_mapping import Context, sqs_event
 from tests.standins import REGION
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, RouteChanged
-from milepost.lambdas import relay, start, worker
-from milepost.ledgers.aws.requests.client import CALL, SHORT, USUAL, Deadline, Requests
+from milepost_aws.lambdas import relay, start, worker
+from milepost_aws.ledger.requests.client import CALL, SHORT, USUAL, Deadline, Requests
 
 
 class Time:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.lambdas.event_source_mapping import QueueMapping, StreamMapping, failing, sqs_event, stream_event
+from tests.aws.lambdas.event_source_mapping import QueueMapping, StreamMapping, failing, sqs_event, stream_event
 
 Client = Callable[[str], Any]
 

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lambdas.deployment import HEAD, Countdown, Deploy, Deployment, deployments
-from tests.lambdas.event_source_mapping import Context
+from tests.aws.lambdas.deployment import HEAD, Countdown, Deploy, Deployment, deployments
+from tests.aws.lambdas.event_source_mapping import Context
 
 from milepost.core.admission.controls import Hold, Limit
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.core.status import FAILED
 from milepost.engine.events.deliver import EventRelay as Teller
-from milepost.lambdas import start, worker
+from milepost_aws.lambdas import start, worker
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.items import Query
-from milepost.testing.aws_model import Faults
+from milepost_aws.aws_model import Faults
 
 SLOW = (
     HEAD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milepost.lambdas.lists import ListObject, place_of
+from milepost_aws.lambdas.lists import ListObject, place_of
 
 
 @pytest.mark.parametrize(

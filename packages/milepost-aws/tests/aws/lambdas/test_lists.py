@@ -10,13 +10,13 @@ from urllib.parse import quote_plus
 
 import boto3
 import pytest
-from tests.lambdas.deployment import Countdown, Deploy, Deployment, deployments
-from tests.lambdas.event_source_mapping import Context
+from tests.aws.lambdas.deployment import Countdown, Deploy, Deployment, deployments
+from tests.aws.lambdas.event_source_mapping import Context
 
 from milepost.core.errors import MilepostError
 from milepost.engine.views.items import lists as records
-from milepost.lambdas import lists
-from milepost.testing.aws_model import Faults
+from milepost_aws.lambdas import lists
+from milepost_aws.aws_model import Faults
 
 Put = Callable[..., dict[str, Any]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.lambdas.deployment import HEAD, Countdown, deployments
-from tests.ledgers.aws.synchronous_ledger import fill_row
+from tests.aws.lambdas.deployment import HEAD, Countdown, deployments
+from tests.aws.ledger.synchronous_ledger import fill_row
 
 from milepost.core.decide import NOTE_LIMIT
 from milepost.core.status import Status

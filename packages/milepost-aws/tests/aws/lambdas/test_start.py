@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from milepost.core.errors import ConfigMistake
-from milepost.lambdas import start
+from milepost_aws.lambdas import start
 
-CHILD = "import json, sys, milepost.lambdas.{0}; print(json.dumps(sorted(sys.modules)))"
+CHILD = "import json, sys, milepost_aws.lambdas.{0}; print(json.dumps(sorted(sys.modules)))"
 
 
 @pytest.mark.parametrize("function", ["worker", "relay", "resender", "lists"])
 def test_a_function_imports_nothing_of_the_command_line(function: str) -> None:
     told = subprocess.run([sys.executable, "-c", CHILD.format(function)], check=True, capture_output=True, text=True).stdout
     modules = set(json.loads(told))
-    assert f"milepost.lambdas.{function}" in modules
-    assert not modules & {"click", "rich", "milepost.cli", "milepost.ledgers.sqlite", "milepost.testing", "boto3"}
+    assert f"milepost_aws.lambdas.{function}" in modules
+    assert not modules & {"click", "rich", "milepost.cli", "milepost.ledgers.sqlite", "milepost_testing", "boto3"}
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.lambdas.deployment import Deploy, Deployment, deployments
-from tests.lambdas.event_source_mapping import QueueMapping, StreamMapping, sqs_event
+from tests.aws.lambdas.deployment import Deploy, Deployment, deployments
+from tests.aws.lambdas.event_source_mapping import QueueMapping, StreamMapping, sqs_event
 from tests.standins import REGION
 
-from milepost.lambdas.start import MOST, is_sampled
+from milepost_aws.lambdas.start import MOST, is_sampled
 
 pytestmark = pytest.mark.wire
 
@@ -35,7 +35,7 @@ class Call:
     def get_remaining_time_in_millis(self):
         return 60_000
 
-answer = importlib.import_module(f"milepost.lambdas.{module}").handler(event, Call())
+answer = importlib.import_module(f"milepost_aws.lambdas.{module}").handler(event, Call())
 print(json.dumps({"answer": answer, "loaded": "aws_xray_sdk" in sys.modules}))
 """
 

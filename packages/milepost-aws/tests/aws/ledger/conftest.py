@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from zlib import crc32
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
-from tests.ledgers.aws.table_scene import Process, Scene, scene_at
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
+from tests.aws.ledger.table_scene import Process, Scene, scene_at
 from tests.seeds import THOROUGH
 from tests.standins import REGION
 
-from milepost.ledgers.aws.tables.documents import Control
+from milepost_aws.ledger.tables.documents import Control
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from milepost.ledgers.aws.requests.client import Requests, RetryBudget
+from milepost_aws.ledger.requests.client import Requests, RetryBudget
 
 WRITES = {"put_item", "update_item", "delete_item", "batch_write_item", "transact_write_items"}
 METERED = {*WRITES, "get_item", "query", "scan", "batch_get_item", "transact_get_items"}

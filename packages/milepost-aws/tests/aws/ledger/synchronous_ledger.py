@@ -13,17 +13,17 @@ from milepost.core.errors import RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.requests.client import Requests, RowRefused
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.store import AwsStore, StoreSettings
-from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
-from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.names import iso
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.requests.client import Requests, RowRefused
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.store import AwsStore, StoreSettings
+from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord
+from milepost_aws.ledger.tables.conditional_write import Update
 from milepost.ports.items import ClaimRequest, ClaimResult
-from milepost.testing.clock import SeededChance
+from milepost_testing.clock import SeededChance
 
 PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)
 """No document is believed without reading it, no message is held back (the world's time does not pass here), and the resender

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.ledgers.aws.metered_requests import MeteredRequests
+from tests.aws.ledger.metered_requests import MeteredRequests
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.tables.values import Values
-from milepost.testing.aws_model import Faults
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.tables.values import Values
+from milepost_aws.aws_model import Faults
 
 
 class Died(Exception):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
-from tests.ledgers.aws.test_backfill import assets, context, let_go
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger
+from tests.aws.ledger.test_backfill import assets, context, let_go
 
 from milepost.core.errors import ActConflict
 from milepost.core.outcome import Done
@@ -16,7 +16,7 @@ from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.engine.views.items import show
 from milepost.ports.items import Query
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the tape is torn"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Done
@@ -19,7 +19,7 @@ from milepost.engine.routes import backfill
 from milepost.engine.routes.backfill import view
 from milepost.engine.routes.versions import apply_route, register
 from milepost.engine.views.items import show
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.world import World, sample_route
 
 KEYS = [f"p{number}" for number in range(7)]
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "everything is filed from now on"}

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, damage, open_synchronous_ledger
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger, damage, open_synchronous_ledger
 from tests.standins import REGION, Server
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract import LedgerContract
+from milepost_testing.contract import LedgerContract
 
 
 class AwsContract(LedgerContract):

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
 
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes, hold
-from milepost.ledgers.aws.retention import SEALED_FOR_MS
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes, hold
+from milepost_aws.ledger.retention import SEALED_FOR_MS
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.ports.runner import JobResult

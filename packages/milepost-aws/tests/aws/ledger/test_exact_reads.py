@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.aws.ledger.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -15,10 +15,10 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import apply_route, register
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import World
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.world import World
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import ASSET, OTHER, opener
+from tests.postingest.aws_scene import ASSET, OTHER, opener
 
 from milepost.core.decide import accept
 from milepost.core.errors import UsageError
@@ -35,7 +35,7 @@ def test_all_batches_of_an_asset_stand_together(endpoint: str, prefix: str) -> N
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_rows_that_come_between_two_pages_end_no_list(endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch, order: Any) -> None:
-    monkeypatch.setattr("milepost.ledgers.aws.find.MOST_ORDERED", 4)
+    monkeypatch.setattr("milepost_aws.ledger.find.MOST_ORDERED", 4)
     with opener(endpoint, prefix) as open_at:
         scene = open_at()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import PROMPT, SynchronousLedger
+from tests.aws.ledger.synchronous_ledger import PROMPT, SynchronousLedger
 from tests.standins import REGION
 
 import milepost as mp
@@ -15,10 +15,10 @@ from milepost.core.decide import accept
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.intake import LOOKED_UP_S
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention import Sealing, write_seals
+from milepost_aws.ledger.intake import LOOKED_UP_S
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.retention import Sealing, write_seals
 from milepost.ports.items import KnownKey, NewItem
 
 NOW = 1_794_770_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, fill_row
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger, fill_row
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.change import change
@@ -13,11 +13,11 @@ from milepost.core.outcome import Done, NotYet, Retry
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, LONG_TRAIL_BYTES, Update
-from milepost.ledgers.aws.tables.journal import BLOCK, LARGEST_BLOCK, encode_refs, portions
+from milepost_aws.ledger.tables.conditional_write import LONG_TRAIL, LONG_TRAIL_BYTES, Update
+from milepost_aws.ledger.tables.journal import BLOCK, LARGEST_BLOCK, encode_refs, portions
 from milepost.ports.runner import JobResult
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import World
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.world import World
 
 
 def fill(ledger: SynchronousLedger, key: str, name: str) -> None:

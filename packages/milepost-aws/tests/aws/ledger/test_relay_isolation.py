@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger
 
 from milepost.core.errors import LedgerBusy, LedgerReadOnly
 from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route
-from milepost.ledgers.aws import apply
-from milepost.ledgers.aws.requests.client import RowRefused
-from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.documents import kind_query
+from milepost_aws.ledger import apply
+from milepost_aws.ledger.requests.client import RowRefused
+from milepost_aws.ledger.tables.conditional_write import Update
+from milepost_aws.ledger.tables.documents import kind_query
 from milepost.ports.items import Query, Refused
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 
 
 def set_aside(ledger: SynchronousLedger) -> list[dict[str, Any]]:

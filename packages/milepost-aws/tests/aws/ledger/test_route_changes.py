@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.aws.ledger.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -21,14 +21,14 @@ from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import Stream, StreamRecord
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.repair.repair import Repair
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.stream import Stream, StreamRecord
 from milepost.ports.runner import JobResult
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 
 NOTICE = 60_000
 

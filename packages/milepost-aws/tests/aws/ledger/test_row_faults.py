@@ -11,11 +11,11 @@ from milepost.core.decide import accept
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
-from milepost.ledgers.aws.refused_rows import EXPECTED, fault_in, why_unreadable
-from milepost.ledgers.aws.tables.conditional_write import put_of
-from milepost.ledgers.aws.tables.item_rows import row_of
-from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.values import Values
+from milepost_aws.ledger.refused_rows import EXPECTED, fault_in, why_unreadable
+from milepost_aws.ledger.tables.conditional_write import put_of
+from milepost_aws.ledger.tables.item_rows import row_of
+from milepost_aws.ledger.tables.keys import Image, Layout
+from milepost_aws.ledger.tables.values import Values
 
 VALUES = Values(MemoryBlobs())
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.common_cause import common_cause
-from milepost.applications.deposits.controls import PartnerWait, partner_waits
-from milepost.applications.deposits.digest.file_news import mark_mailed, pending_news
-from milepost.applications.deposits.digest.mail import (
+from milepost_deposits.common_cause import common_cause
+from milepost_deposits.controls import PartnerWait, partner_waits
+from milepost_deposits.digest.file_news import mark_mailed, pending_news
+from milepost_deposits.digest.mail import (
     Digest,
     DigestEntry,
     digests_of,
@@ -23,11 +23,11 @@ from milepost.applications.deposits.digest.mail import (
     recipients_of,
     twins_entry,
 )
-from milepost.applications.deposits.feed_places import place_at
-from milepost.applications.deposits.runs import interruption_text, mark_reported, unreported
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings, MailSettings
-from milepost.applications.deposits.status_names import result_in, word_counts
-from milepost.applications.deposits.twins import twins_note, twins_of
+from milepost_deposits.feed_places import place_at
+from milepost_deposits.runs import interruption_text, mark_reported, unreported
+from milepost_deposits.settings import DepositsApp, DepositsSettings, MailSettings
+from milepost_deposits.status_names import result_in, word_counts
+from milepost_deposits.twins import twins_note, twins_of
 from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 
 CURSOR = "digest"

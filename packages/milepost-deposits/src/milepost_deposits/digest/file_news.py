@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from milepost.applications.deposits.intake import IntakeReport
-from milepost.applications.deposits.settings import DepositsApp
+from milepost_deposits.intake import IntakeReport
+from milepost_deposits.settings import DepositsApp
 
 NEWS = "file-news"
 """Name of the document that holds the sentences until a digest has them."""

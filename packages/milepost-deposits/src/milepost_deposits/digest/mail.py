@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from milepost.applications.deposits.acts import is_item_known, search_first
-from milepost.applications.deposits.doi import doi_url
-from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
-from milepost.applications.deposits.settings import MailSettings
-from milepost.applications.deposits.status_names import (
+from milepost_deposits.acts import is_item_known, search_first
+from milepost_deposits.doi import doi_url
+from milepost_deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
+from milepost_deposits.settings import MailSettings
+from milepost_deposits.status_names import (
     CONTENT,
     FAILED,
     IMPORTED,
@@ -28,7 +28,7 @@ from milepost.applications.deposits.status_names import (
     result_in,
     word_of,
 )
-from milepost.applications.deposits.twins import Twins, twins_note
+from milepost_deposits.twins import Twins, twins_note
 from milepost.subscribers.email import Mail, MailAttachment
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

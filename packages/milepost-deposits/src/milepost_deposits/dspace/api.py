@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from milepost import net
-from milepost.applications.deposits.doi import doi_or_none, doi_url
-from milepost.applications.deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
-from milepost.applications.deposits.dspace.session import DSpaceSession, LoginGuard
-from milepost.applications.deposits.settings import DepositsSettings, SubmitSettings
+import milepost_net as net
+from milepost_deposits.doi import doi_or_none, doi_url
+from milepost_deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
+from milepost_deposits.dspace.session import DSpaceSession, LoginGuard
+from milepost_deposits.settings import DepositsSettings, SubmitSettings
 
 ORIGINAL = "ORIGINAL"
 """The bundle of an item's own files."""

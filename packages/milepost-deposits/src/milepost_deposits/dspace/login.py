@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from milepost.applications.deposits.controls import PAUSED_BY, LedgerControls, moment_s, own_pauses
-from milepost.applications.deposits.dspace.api import open_dspace
-from milepost.applications.deposits.dspace.errors import DSpaceError, DSpaceLoginRefused
-from milepost.applications.deposits.dspace.session import LoginGuard
-from milepost.applications.deposits.settings import DepositsApp, DepositsSettings
-from milepost.applications.deposits.status_names import SUBMIT
+from milepost_deposits.controls import PAUSED_BY, LedgerControls, moment_s, own_pauses
+from milepost_deposits.dspace.api import open_dspace
+from milepost_deposits.dspace.errors import DSpaceError, DSpaceLoginRefused
+from milepost_deposits.dspace.session import LoginGuard
+from milepost_deposits.settings import DepositsApp, DepositsSettings
+from milepost_deposits.status_names import SUBMIT
 
 PROBES = "login-probes"
 """Name of the document that says when the login was last probed."""

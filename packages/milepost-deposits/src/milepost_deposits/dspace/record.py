@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from milepost.applications.deposits.files import FileStore
+from milepost_deposits.files import FileStore
 
 SUFFIX = ".submission.json"
 ANSWER = ".answer.json"

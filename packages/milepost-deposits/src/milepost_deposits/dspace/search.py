@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from milepost.applications.deposits.controls import LedgerControls
-from milepost.applications.deposits.doi import doi_or_none
-from milepost.applications.deposits.dspace.api import DSpace, DSpaceItem, has_doi, query_for, quoted
-from milepost.applications.deposits.dspace.errors import IndexUnusable
-from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.status_names import SUBMIT, result_in
+from milepost_deposits.controls import LedgerControls
+from milepost_deposits.doi import doi_or_none
+from milepost_deposits.dspace.api import DSpace, DSpaceItem, has_doi, query_for, quoted
+from milepost_deposits.dspace.errors import IndexUnusable
+from milepost_deposits.settings import DepositsSettings
+from milepost_deposits.status_names import SUBMIT, result_in
 
 DAY_S = 86_400.0
 """An item that DSpace has had for so long is known to its index, unless that is being rebuilt or is damaged."""

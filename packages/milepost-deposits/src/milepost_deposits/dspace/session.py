@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import milepost as mp
-from milepost import net
-from milepost.applications.deposits.dspace.errors import (
+import milepost_net as net
+from milepost_deposits.dspace.errors import (
     DSpaceForbidden,
     DSpaceLoginFailed,
     DSpaceLoginRefused,

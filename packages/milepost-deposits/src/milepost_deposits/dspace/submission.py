@@ -12,15 +12,15 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import milepost as mp
-from milepost.applications.deposits.controls import LedgerControls
-from milepost.applications.deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata, findable, open_dspace
-from milepost.applications.deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
-from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.search import ItemSearch
-from milepost.applications.deposits.files import Deposit, FileStore, StoredFile, StoreFault
-from milepost.applications.deposits.metadata_form import in_form
-from milepost.applications.deposits.settings import DepositsSettings, check_settings
+from milepost_deposits.controls import LedgerControls
+from milepost_deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata, findable, open_dspace
+from milepost_deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
+from milepost_deposits.dspace.login import LoginHold
+from milepost_deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
+from milepost_deposits.dspace.search import ItemSearch
+from milepost_deposits.files import Deposit, FileStore, StoredFile, StoreFault
+from milepost_deposits.metadata_form import in_form
+from milepost_deposits.settings import DepositsSettings, check_settings
 
 LEAST_S = 2.0
 """Seconds of its lease that a worker must have left when it begins to change DSpace."""

@@ -18,17 +18,17 @@ from typing import Any, Literal
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.controls import LedgerControls
-from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.dspace.api import DSpace, open_dspace
-from milepost.applications.deposits.dspace.errors import HELD_S
-from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.record import SubmissionRecords
-from milepost.applications.deposits.dspace.submission import deposited, same_file
-from milepost.applications.deposits.dss.submission import open_sqs, queue_url
-from milepost.applications.deposits.files import NO_CHECKSUM, FileStore, StoredFile
-from milepost.applications.deposits.settings import DepositsApp, DssSettings
-from milepost.applications.deposits.status_names import CONTENT, SUBMIT, result_in
+from milepost_deposits.controls import LedgerControls
+from milepost_deposits.doi import DoiMistake, normalise
+from milepost_deposits.dspace.api import DSpace, open_dspace
+from milepost_deposits.dspace.errors import HELD_S
+from milepost_deposits.dspace.login import LoginHold
+from milepost_deposits.dspace.record import SubmissionRecords
+from milepost_deposits.dspace.submission import deposited, same_file
+from milepost_deposits.dss.submission import open_sqs, queue_url
+from milepost_deposits.files import NO_CHECKSUM, FileStore, StoredFile
+from milepost_deposits.settings import DepositsApp, DssSettings
+from milepost_deposits.status_names import CONTENT, SUBMIT, result_in
 
 UNCERTAIN_AFTER = "15m"
 """Delay before the next try where the service may have left an item behind: DSpace's index must know it by then."""

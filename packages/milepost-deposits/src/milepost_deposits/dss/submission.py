@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.controls import CONFIGURATION, LedgerControls, operators_fault
-from milepost.applications.deposits.dspace.api import DSpace, open_dspace
-from milepost.applications.deposits.dspace.login import LoginHold
-from milepost.applications.deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
-from milepost.applications.deposits.dspace.search import ItemSearch
-from milepost.applications.deposits.dspace.submission import (
+from milepost_deposits.controls import CONFIGURATION, LedgerControls, operators_fault
+from milepost_deposits.dspace.api import DSpace, open_dspace
+from milepost_deposits.dspace.login import LoginHold
+from milepost_deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
+from milepost_deposits.dspace.search import ItemSearch
+from milepost_deposits.dspace.submission import (
     Present,
     attempted,
     check_claim,
@@ -27,9 +27,9 @@ from milepost.applications.deposits.dspace.submission import (
     present_item,
     same_file,
 )
-from milepost.applications.deposits.files import Deposit, FileStore
-from milepost.applications.deposits.metadata_form import in_form
-from milepost.applications.deposits.settings import DepositsSettings, DssSettings, check_settings
+from milepost_deposits.files import Deposit, FileStore
+from milepost_deposits.metadata_form import in_form
+from milepost_deposits.settings import DepositsSettings, DssSettings, check_settings
 
 
 def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import msgspec
 
 import milepost as mp
-from milepost import net
-from milepost.applications.deposits.files import FileStore, waits_for_store
-from milepost.applications.deposits.settings import DepositsSettings, check_settings
+import milepost_net as net
+from milepost_deposits.files import FileStore, waits_for_store
+from milepost_deposits.settings import DepositsSettings, check_settings
 
 TIMEOUTS = net.Timeouts(connect=10, read=60, total=900)
 CHUNK = 1 << 18

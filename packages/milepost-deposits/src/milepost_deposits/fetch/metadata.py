@@ -14,11 +14,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 import milepost as mp
-from milepost import net
-from milepost.applications.deposits.doi import doi_or_none, doi_url
-from milepost.applications.deposits.dspace.api import field_for_doi, has_doi
-from milepost.applications.deposits.files import FileStore, waits_for_store
-from milepost.applications.deposits.settings import DepositsSettings, check_settings
+import milepost_net as net
+from milepost_deposits.doi import doi_or_none, doi_url
+from milepost_deposits.dspace.api import field_for_doi, has_doi
+from milepost_deposits.files import FileStore, waits_for_store
+from milepost_deposits.settings import DepositsSettings, check_settings
 
 GAP_S = 0.2
 """Seconds between requests until Crossref states its limit: 5 a second."""

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from milepost.applications.deposits.digest.mail import error_text
-from milepost.applications.deposits.files import StoredFile
-from milepost.applications.deposits.people.worklist import CLAIM, claim_note
-from milepost.applications.deposits.status_names import CONTENT, METADATA, PRESENT, SUBMIT, result_in
+from milepost_deposits.digest.mail import error_text
+from milepost_deposits.files import StoredFile
+from milepost_deposits.people.worklist import CLAIM, claim_note
+from milepost_deposits.status_names import CONTENT, METADATA, PRESENT, SUBMIT, result_in
 
 _STARTED = {
     METADATA: "Fetching its metadata from Crossref",

@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, abandon, keys_of, mark_deposited, requeue, search_first
-from milepost.applications.deposits.application import application
-from milepost.applications.deposits.controls import partner_waits
-from milepost.applications.deposits.digest.mail import TWINS_ADVICE, Digest, advice_of, recipients_of, subject_of
-from milepost.applications.deposits.doi import DoiMistake, normalise
-from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.people.doi_view import doing, fields_of, files_of, links_of, moments_of
-from milepost.applications.deposits.people.worklist import (
+from milepost_deposits.acts import FAILED, abandon, keys_of, mark_deposited, requeue, search_first
+from milepost_deposits.application import application
+from milepost_deposits.controls import partner_waits
+from milepost_deposits.digest.mail import TWINS_ADVICE, Digest, advice_of, recipients_of, subject_of
+from milepost_deposits.doi import DoiMistake, normalise
+from milepost_deposits.files import FileStore
+from milepost_deposits.people.doi_view import doing, fields_of, files_of, links_of, moments_of
+from milepost_deposits.people.worklist import (
     PAGE,
     WorklistPage,
     claim,
@@ -28,11 +28,11 @@ from milepost.applications.deposits.people.worklist import (
     worklist_csv,
     worklist_page,
 )
-from milepost.applications.deposits.runs import RunRecord, runs
-from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import FAILED as NEEDS_PEOPLE
-from milepost.applications.deposits.status_names import METADATA, handle_in, result_in, word_counts, word_of
-from milepost.applications.deposits.twins import twins, twins_of
+from milepost_deposits.runs import RunRecord, runs
+from milepost_deposits.settings import DepositsApp
+from milepost_deposits.status_names import FAILED as NEEDS_PEOPLE
+from milepost_deposits.status_names import METADATA, handle_in, result_in, word_counts, word_of
+from milepost_deposits.twins import twins, twins_of
 
 HOME = "/deposits"
 SHOWN_RUNS, SHOWN_DIGESTS, SHOWN_WORK = 30, 30, 25

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.deposits.acts import FAILED, keys_of, search_first
-from milepost.applications.deposits.digest.mail import TWINS_CATEGORY, advice_of, csv_table
-from milepost.applications.deposits.doi import doi_or_none
-from milepost.applications.deposits.settings import DepositsApp
-from milepost.applications.deposits.status_names import METADATA, NOTES, result_in, word_of
-from milepost.applications.deposits.twins import Twins, twins, twins_of
+from milepost_deposits.acts import FAILED, keys_of, search_first
+from milepost_deposits.digest.mail import TWINS_CATEGORY, advice_of, csv_table
+from milepost_deposits.doi import doi_or_none
+from milepost_deposits.settings import DepositsApp
+from milepost_deposits.status_names import METADATA, NOTES, result_in, word_of
+from milepost_deposits.twins import Twins, twins, twins_of
 
 LONGEST_NAME = 100
 TRIES = 5

@@ -1,4 +1,4 @@
-"""`python -m milepost.applications.deposits.standins`: all partners of deposits on this machine, for a first try.
+"""`python -m milepost_deposits.standins`: all partners of deposits on this machine, for a first try.
 
 Crossref answers at port 9101, the publisher at 9102, DSpace at 9103. They know every DOI, except those that end in "no-record" (Crossref)
 and "no-pdf" (the publisher). A mail server at port 2525 keeps each mail as a file.
@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from milepost.applications.deposits.dspace.standin import COLLECTION, PASSWORD, USER, DSpaceStandIn
-from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.testing.http_standin import handle_signals
+from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.standins.mailbox import MailboxStandIn
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_testing.http_standin import handle_signals
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def _report(file: Path, subject: str) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m milepost.applications.deposits.standins", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m milepost_deposits.standins", description=__doc__)
     for name, port in (("crossref", 9101), ("publisher", 9102), ("dspace", 9103), ("smtp", 2525)):
         parser.add_argument(f"--{name}", type=int, default=port, metavar="PORT", help=f"default {port}; 0 takes a free one")
     parser.add_argument("--mails", type=Path, default=Path("mails"), metavar="FOLDER", help="for mails; default mails")

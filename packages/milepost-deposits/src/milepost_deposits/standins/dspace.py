@@ -1,6 +1,6 @@
 """A stand-in DSpace 7 server that speaks real HTTP, for tests, demonstrations and the docs.
 
-    python -m milepost.applications.deposits.dspace.standin --port 9103
+    python -m milepost_deposits.standins.dspace --port 9103
 
 It checks CSRF tokens and logins, refuses what DSpace refuses, indexes items late, and can be set to misbehave (see HttpStandIn).
 """
@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from uuid import uuid4
 
-from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest, serve
+from milepost_testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest, serve
 
 USER, PASSWORD = "deposits@example.org", "deposits"
 COLLECTION = "123456789/2"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
-from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
+from milepost_testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
 
 WORKS, PDFS = "/works/", "/pdf/"
 

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.conftest import MakeScene
-from tests.applications.deposits.deposits_scene import DepositsScene
+from tests.deposits.conftest import MakeScene
+from tests.deposits.deposits_scene import DepositsScene
 from tests.subscribers.mail_server import MailServer, Received
 
-from milepost.applications.deposits.acts import mark_deposited, requeue
-from milepost.applications.deposits.application import digests_check
-from milepost.applications.deposits.commands import _mail_lines
-from milepost.applications.deposits.digest import collect
-from milepost.applications.deposits.digest.collect import CURSOR, collect_digests, collect_when_due
-from milepost.applications.deposits.digest.mail import recipients_of
-from milepost.applications.deposits.people.doi_view import files_of
-from milepost.applications.deposits.people.pages import _doi_page
-from milepost.applications.deposits.settings import AttemptSettings, MailSettings
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.acts import mark_deposited, requeue
+from milepost_deposits.application import digests_check
+from milepost_deposits.commands import _mail_lines
+from milepost_deposits.digest import collect
+from milepost_deposits.digest.collect import CURSOR, collect_digests, collect_when_due
+from milepost_deposits.digest.mail import recipients_of
+from milepost_deposits.people.doi_view import files_of
+from milepost_deposits.people.pages import _doi_page
+from milepost_deposits.settings import AttemptSettings, MailSettings
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 GOOD, LATE, NEVER = "10.1002/good", "10.1002/late", "10.5555/never"
 
@@ -217,7 +217,7 @@ def test_a_stage_that_an_operator_has_confirmed_with_any_value_keeps_no_digest_b
 
 
 def test_a_cell_of_the_table_is_never_a_formula(scene: DepositsScene, mails: MailServer) -> None:
-    from milepost.applications.deposits.digest.mail import Digest, DigestEntry, csv_of
+    from milepost_deposits.digest.mail import Digest, DigestEntry, csv_of
 
     entry = DigestEntry("10.1/x", "Success", title='=HYPERLINK("http://evil.example")')
     digest = Digest(id="d", to=(), owner="", deposited=(entry,), retries=(), manual=(), counts={})

@@ -8,15 +8,15 @@ from hashlib import md5, sha256
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.conftest import MakeScene
-from tests.applications.deposits.deposits_scene import item_of
+from tests.deposits.conftest import MakeScene
+from tests.deposits.deposits_scene import item_of
 from tests.net.partner import Line, Partner
 
 import milepost as mp
-from milepost.applications.deposits.fetch.content import TAIL, ContentStage, content_fault, content_url, end_fault
-from milepost.applications.deposits.files import FileStore, StoredFile
-from milepost.applications.deposits.standins.sources import PublisherStandIn, small_pdf
-from milepost.testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
+from milepost_deposits.fetch.content import TAIL, ContentStage, content_fault, content_url, end_fault
+from milepost_deposits.files import FileStore, StoredFile
+from milepost_deposits.standins.sources import PublisherStandIn, small_pdf
+from milepost_testing.http_standin import HttpStandIn, StandInAnswer, StandInRequest
 
 DOI = "10.1/x"
 

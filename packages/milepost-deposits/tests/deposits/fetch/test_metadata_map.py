@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.applications.deposits.fetch.metadata import (
+from milepost_deposits.fetch.metadata import (
     TABLE,
     MetadataField,
     map_record,

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.conftest import MakeScene
-from tests.applications.deposits.deposits_scene import DepositsScene, item_of
+from tests.deposits.conftest import MakeScene
+from tests.deposits.deposits_scene import DepositsScene, item_of
 
 import milepost as mp
-from milepost import net
-from milepost.applications.deposits.fetch.metadata import SLOWEST, MetadataStage, RequestPace, gap_s
-from milepost.applications.deposits.files import FileStore
-from milepost.applications.deposits.settings import DssSettings, SubmitSettings
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+import milepost_net as net
+from milepost_deposits.fetch.metadata import SLOWEST, MetadataStage, RequestPace, gap_s
+from milepost_deposits.files import FileStore
+from milepost_deposits.settings import DssSettings, SubmitSettings
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 SICI = "10.1002/(sici)1096-8644(199605)100:1<19::aid-ajpa3>3.0.co;2-0"
 

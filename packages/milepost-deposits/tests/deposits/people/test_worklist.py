@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.deposits.submit_scene import SubmitScene, submit_scene
+from tests.deposits.submit_scene import SubmitScene, submit_scene
 
 import milepost as mp
-from milepost.applications.deposits.acts import abandon, mark_deposited, requeue
-from milepost.applications.deposits.digest.mail import advice_of
-from milepost.applications.deposits.people.doi_view import moments_of
-from milepost.applications.deposits.people.worklist import claim, page_bounds, release, whole_worklist, worklist_csv, worklist_page
+from milepost_deposits.acts import abandon, mark_deposited, requeue
+from milepost_deposits.digest.mail import advice_of
+from milepost_deposits.people.doi_view import moments_of
+from milepost_deposits.people.worklist import claim, page_bounds, release, whole_worklist, worklist_csv, worklist_page
 
 REFUSED, UNKNOWN, GOOD = "10.1002/refused", "10.1002/unknown", "10.1002/good"
 WHO = {"by": "ann", "reason": "seen"}

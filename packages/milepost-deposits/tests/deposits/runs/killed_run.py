@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from milepost.application.context import AppDocuments
-from milepost.applications.deposits.digest.collect import CURSOR
-from milepost.applications.deposits.fetch.metadata import MetadataStage
-from milepost.applications.deposits.runs import RunJournal
+from milepost_deposits.digest.collect import CURSOR
+from milepost_deposits.fetch.metadata import MetadataStage
+from milepost_deposits.runs import RunJournal
 from milepost.blobs.inbox import FolderInbox
 from milepost.cli import main
 from milepost.operations import Operations

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.applications.deposits.deposits_service import DEPOSITED, NO_PDF, deposits_service
+from tests.deposits.deposits_service import DEPOSITED, NO_PDF, deposits_service
 
-from milepost.applications.deposits.runs import KEPT, LONGEST, NAMED, RunRecord, end_run, runs
-from milepost.applications.deposits.status_names import FAILED
+from milepost_deposits.runs import KEPT, LONGEST, NAMED, RunRecord, end_run, runs
+from milepost_deposits.status_names import FAILED
 
 
 def test_each_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

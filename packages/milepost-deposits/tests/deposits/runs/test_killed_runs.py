@@ -13,13 +13,13 @@ from email.policy import default
 from pathlib import Path
 
 import pytest
-from tests.applications.deposits.runs.killed_run import POINTS
-from tests.applications.deposits.sample_folder import Folder, sample_folder
+from tests.deposits.runs.killed_run import POINTS
+from tests.deposits.sample_folder import Folder, sample_folder
 from tests.project import ROOT
 
-from milepost.applications.deposits.dspace.standin import DSpaceStandIn
-from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_deposits.standins.dspace import DSpaceStandIn
+from milepost_deposits.standins.mailbox import MailboxStandIn
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 GOOD, LATE = "10.1002/good", "10.1002/late"
 
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_by_a_signal_finishes_its_running_work_and_ends(fo
 
 SIGNALS_ITSELF = """
 import os, sys
-from milepost.applications.deposits.fetch.metadata import MetadataStage
+from milepost_deposits.fetch.metadata import MetadataStage
 from milepost.cli import main
 fetch, sent = MetadataStage.__call__, []
 def signalling(self, item):

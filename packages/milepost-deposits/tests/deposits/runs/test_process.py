@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from milepost.applications.deposits.runs import SILENCE, RunProcess, RunRecord, is_running, moment, seen_from_here, started, this_process
+from milepost_deposits.runs import SILENCE, RunProcess, RunRecord, is_running, moment, seen_from_here, started, this_process
 
 NOW = datetime(2026, 11, 18, 6, 0, tzinfo=UTC)
 

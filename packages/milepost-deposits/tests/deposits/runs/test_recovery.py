@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
-from tests.applications.deposits.deposits_scene import DepositsScene
+from tests.deposits.deposits_scene import DepositsScene
 
-from milepost.applications.deposits.runs import RUNNING, TAKING_IN, begun, close_interrupted, interrupted_runs, runs, this_process
-from milepost.applications.deposits.status_names import word_counts
+from milepost_deposits.runs import RUNNING, TAKING_IN, begun, close_interrupted, interrupted_runs, runs, this_process
+from milepost_deposits.status_names import word_counts
 
 
 def take_in_and_die(scene: DepositsScene) -> None:

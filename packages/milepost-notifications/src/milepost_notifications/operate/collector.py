@@ -17,7 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
-from milepost.applications.notifications.operate.figures import (
+from milepost_notifications.operate.figures import (
     MOST_SENDERS,
     OTHER,
     Figures,
@@ -27,7 +27,7 @@ from milepost.applications.notifications.operate.figures import (
     parties_of,
     read_figures,
 )
-from milepost.applications.notifications.settings import NotificationsSettings
+from milepost_notifications.settings import NotificationsSettings
 
 FIGURES = "figures"
 MALFORMED = "malformed"

@@ -15,11 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
-from milepost.applications.notifications.destinations import STAGE
-from milepost.applications.notifications.operate.messages import MessageFilter, find_messages
-from milepost.applications.notifications.operate.record import FAILED
-from milepost.applications.notifications.operate.senders import seen_sender
-from milepost.applications.notifications.settings import App
+from milepost_notifications.destinations import STAGE
+from milepost_notifications.operate.messages import MessageFilter, find_messages
+from milepost_notifications.operate.record import FAILED
+from milepost_notifications.operate.senders import seen_sender
+from milepost_notifications.settings import App
 
 PIPELINE = frozenset(
     {"EXCEPTION", "ERROR", "WRONG_ANSWER", "WORKER_LOST", "NO_ANSWER", "CANNOT_BE_STORED", "CANNOT_BE_READ", "INVALID_MESSAGE"}

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
-from milepost.applications.notifications.outcomes import response_ms, status_line
+from milepost_notifications.outcomes import response_ms, status_line
 
 MOST_SENDERS, MOST_DESTINATIONS = 200, 100
 OTHER = "(other)"

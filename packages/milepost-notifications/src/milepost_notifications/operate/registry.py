@@ -21,8 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
-from milepost import net
-from milepost.applications.notifications.destinations import (
+import milepost_net as net
+from milepost_notifications.destinations import (
     PAUSED_BY,
     STAGE,
     Destination,
@@ -32,9 +32,9 @@ from milepost.applications.notifications.destinations import (
     resume_command,
     url_pause,
 )
-from milepost.applications.notifications.operate.collector import figures_of
-from milepost.applications.notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
-from milepost.applications.notifications.settings import App, DestinationSettings
+from milepost_notifications.operate.collector import figures_of
+from milepost_notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
+from milepost_notifications.settings import App, DestinationSettings
 
 PREFIX = "destination/"
 OUTAGE = "outage/"

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 import milepost as mp
-from milepost.applications.postingest.dialects import as_json
-from milepost.applications.postingest.program import program_of
+from milepost_postingest.dialects import as_json
+from milepost_postingest.program import program_of
 
 MAX_MESSAGES = 50
 NEEDED = {

@@ -24,8 +24,8 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.rows import NotWritten, RowGone, Rows
-from milepost.applications.postingest.confirmer.rules import (
+from milepost_postingest.confirmer.rows import NotWritten, RowGone, Rows
+from milepost_postingest.confirmer.rules import (
     PREFIXES,
     CheckRequest,
     ConfirmerSettings,
@@ -35,8 +35,8 @@ from milepost.applications.postingest.confirmer.rules import (
     set_aside,
     wait_s,
 )
-from milepost.applications.postingest.route import open_worker
-from milepost.applications.postingest.tape import Tape
+from milepost_postingest.route import open_worker
+from milepost_postingest.tape import Tape
 
 BATCH = 10
 WIDTH = 8

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import NoReturn
 
-from milepost.applications.postingest.ocfl.inventory import Unsound
+from milepost_postingest.ocfl.inventory import Unsound
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 """The kinds of entries in a listing."""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 import milepost as mp
-from milepost.applications.postingest.ocfl.layouts import stays_below
+from milepost_postingest.ocfl.layouts import stays_below
 
 NAME = "inventory.json"
 DIGESTS = {"sha512": hashlib.sha512, "sha256": hashlib.sha256}

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.applications.postingest.ocfl.folder import FOLDER, LINK, OPEN_FILE, ObjectFolder, not_so
-from milepost.applications.postingest.ocfl.inventory import (
+from milepost_postingest.ocfl.folder import FOLDER, LINK, OPEN_FILE, ObjectFolder, not_so
+from milepost_postingest.ocfl.inventory import (
     DIGESTS,
     EMPTY,
     NAME,
@@ -26,7 +26,7 @@ from milepost.applications.postingest.ocfl.inventory import (
     decode,
     head_entries,
 )
-from milepost.applications.postingest.ocfl.layouts import HASHES
+from milepost_postingest.ocfl.layouts import HASHES
 
 MUTABLE_HEAD = "extensions/0005-mutable-head"
 _SIDECARS = tuple(f"{NAME}.{algorithm}" for algorithm in DIGESTS)

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import msgspec
 
 import milepost as mp
-from milepost.applications.postingest.ocfl.folder import NOT_SO, OPEN_FOLDER, ObjectFolder
-from milepost.applications.postingest.ocfl.inventory import Unsound
-from milepost.applications.postingest.ocfl.layouts import KNOWN, Layout, full_name, layout_of
-from milepost.applications.postingest.ocfl.object import Answer, Damaged, ObjectFound, ObjectMissing, inspect
+from milepost_postingest.ocfl.folder import NOT_SO, OPEN_FOLDER, ObjectFolder
+from milepost_postingest.ocfl.inventory import Unsound
+from milepost_postingest.ocfl.layouts import KNOWN, Layout, full_name, layout_of
+from milepost_postingest.ocfl.object import Answer, Damaged, ObjectFound, ObjectMissing, inspect
 
 LAYOUT_FILE = "ocfl_layout.json"
 PAUSE_S = 0.2

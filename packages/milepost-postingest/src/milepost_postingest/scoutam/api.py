@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import milepost as mp
-from milepost import net
+import milepost_net as net
 
 TIMEOUT = 10.0
 LARGEST = 1 << 20

@@ -1,6 +1,6 @@
 """Stand-in for ScoutAM that speaks real HTTP, for tests, demonstrations and the docs; tests can make it fail.
 
-    python -m milepost.applications.postingest.scoutam.standin --port 0 --after 30s
+    python -m milepost_postingest.standins.scoutam --port 0 --after 30s
 
 prints its URL, knows every file below --root, and reports a file as archived a while after the first request for it.
 """
@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 import milepost as mp
-from milepost.testing.http_standin import FOR_EVER, HttpFault, HttpStandIn, StandInAnswer, StandInRequest, serve
+from milepost_testing.http_standin import FOR_EVER, HttpFault, HttpStandIn, StandInAnswer, StandInRequest, serve
 
 USER, PASSWORD = "milepost", "milepost"
 FILES, LOGIN = "/*", "login"

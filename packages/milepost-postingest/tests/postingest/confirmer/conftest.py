@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import boto3
 import pytest
 from tests import standins
-from tests.applications.postingest.confirmer.confirmer_scene import Scene
+from tests.postingest.confirmer.confirmer_scene import Scene
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.applications.postingest.confirmer.confirmer_scene import Scene, Turns
-from tests.applications.postingest.tape_scene import Hands
+from tests.postingest.confirmer.confirmer_scene import Scene, Turns
+from tests.postingest.tape_scene import Hands
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.rules import wait_s
-from milepost.applications.postingest.confirmer.service import TurnTally
+from milepost_postingest.confirmer.rules import wait_s
+from milepost_postingest.confirmer.service import TurnTally
 
 HOUR = 3600
 

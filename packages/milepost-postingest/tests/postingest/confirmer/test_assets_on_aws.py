@@ -15,18 +15,18 @@ from typing import Any
 import boto3
 import pytest
 from tests import standins
-from tests.applications.postingest.confirmer.confirmer_scene import ASSET, BATCH
-from tests.applications.postingest.ocfl import ocfl_scene
-from tests.applications.postingest.ocfl.ocfl_scene import hashed
-from tests.applications.postingest.tape_scene import Hands, scene_of
+from tests.postingest.confirmer.confirmer_scene import ASSET, BATCH
+from tests.postingest.ocfl import ocfl_scene
+from tests.postingest.ocfl.ocfl_scene import hashed
+from tests.postingest.tape_scene import Hands, scene_of
 
 import milepost as mp
-from milepost.applications.postingest import postingest
-from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
-from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
-from milepost.applications.postingest.custodial_copy import CustodialCopy
-from milepost.applications.postingest.scoutam.standin import StandIn
-from milepost.ledgers.aws.offers import LARGEST_PAYLOAD
+from milepost_postingest import postingest
+from milepost_postingest.confirmer.rules import ConfirmerSettings
+from milepost_postingest.confirmer.service import Confirmer, TurnTally
+from milepost_postingest.custodial_copy import CustodialCopy
+from milepost_postingest.standins.scoutam import StandIn
+from milepost_aws.ledger.offers import LARGEST_PAYLOAD
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.route_formats import Formed

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSResponse
-from tests.applications.postingest.confirmer.confirmer_scene import ASSET, BATCH, OTHER, Scene, Turns
-from tests.applications.postingest.ocfl import ocfl_scene
-from tests.applications.postingest.ocfl.ocfl_scene import FILES, commit, hashed, stage
-from tests.applications.postingest.tape_scene import scene_of
+from tests.postingest.confirmer.confirmer_scene import ASSET, BATCH, OTHER, Scene, Turns
+from tests.postingest.ocfl import ocfl_scene
+from tests.postingest.ocfl.ocfl_scene import FILES, commit, hashed, stage
+from tests.postingest.tape_scene import scene_of
 from urllib3 import HTTPResponse
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.service import TurnTally
-from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost_postingest.confirmer.service import TurnTally
+from milepost_postingest.custodial_copy import CustodialCopy
 
 OBJECT = ocfl_scene.ASSET
 PAYLOAD = {"preservationSystemId": OBJECT}

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.confirmer.confirmer_scene import ASSET, BATCH, Scene
+from tests.postingest.confirmer.confirmer_scene import ASSET, BATCH, Scene
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.rows import LARGE
-from milepost.applications.postingest.confirmer.service import TurnTally
+from milepost_postingest.confirmer.rows import LARGE
+from milepost_postingest.confirmer.service import TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
-from milepost.ledgers.aws.tables.conditional_write import places_of
-from milepost.ledgers.aws.tables.keys import Layout
-from milepost.ledgers.aws.tables.values import Values
+from milepost_aws.ledger.tables.conditional_write import places_of
+from milepost_aws.ledger.tables.keys import Layout
+from milepost_aws.ledger.tables.values import Values
 
 AT = {"attribute": "payload_TC", "size": 300_000}
 FILES = {"filePaths": ["é/a", "b"]}

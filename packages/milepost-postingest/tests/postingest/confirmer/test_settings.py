@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.rules import ConfirmerSettings, read_settings
-from milepost.applications.postingest.confirmer.service import ConfirmerLogFormat
-from milepost.applications.postingest.custodial_copy import CustodialCopy
-from milepost.applications.postingest.route import open_worker
-from milepost.applications.postingest.tape import Tape
+from milepost_postingest.confirmer.rules import ConfirmerSettings, read_settings
+from milepost_postingest.confirmer.service import ConfirmerLogFormat
+from milepost_postingest.custodial_copy import CustodialCopy
+from milepost_postingest.route import open_worker
+from milepost_postingest.tape import Tape
 from milepost.cli import answer
 from milepost.cli.commands import cli
 

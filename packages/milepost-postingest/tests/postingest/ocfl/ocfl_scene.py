@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.project import ROOT
 
-from milepost.applications.postingest.ocfl.object import Answer
-from milepost.applications.postingest.ocfl.repository import Repository
+from milepost_postingest.ocfl.object import Answer
+from milepost_postingest.ocfl.repository import Repository
 
 PYTHON = ROOT / ".standins/ocfl/bin/python"
 WRITER = Path(__file__).with_name("ocfl_writer.py")

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.applications.postingest.ocfl.ocfl_scene import Scene, problems, sign
+from tests.postingest.ocfl.ocfl_scene import Scene, problems, sign
 from tests.project import ROOT
 
-from milepost.applications.postingest.ocfl.object import Damaged, ObjectFound
+from milepost_postingest.ocfl.object import Damaged, ObjectFound
 
 GUIDE = ROOT / "docs/guides/postingest.md"
 VERSIONS = ({"a": "1", "b/c": "2"}, {"a": "1", "b/c": "2", "d": "3"}, {"a": "4", "b/c": "2", "d": "3"})

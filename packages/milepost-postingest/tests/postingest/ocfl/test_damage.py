@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.ocfl.ocfl_scene import ASSET, Scene, hashed, rewrite
+from tests.postingest.ocfl.ocfl_scene import ASSET, Scene, hashed, rewrite
 
-from milepost.applications.postingest.ocfl.object import Damaged, ObjectFound
+from milepost_postingest.ocfl.object import Damaged, ObjectFound
 
 LETTER = "v1/content/Preservation_1/co/original/g1/letter.txt"
 OTHER = "00000000-0000-4000-8000-000000000002"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, HASHED, Scene, library, problems
+from tests.postingest.ocfl.ocfl_scene import ASSET, FILES, HASHED, Scene, library, problems
 
 import milepost as mp
-from milepost.applications.postingest.ocfl.layouts import KNOWN, layout_of, stays_below
-from milepost.applications.postingest.ocfl.object import ObjectFound
-from milepost.applications.postingest.ocfl.repository import Repository
+from milepost_postingest.ocfl.layouts import KNOWN, layout_of, stays_below
+from milepost_postingest.ocfl.object import ObjectFound
+from milepost_postingest.ocfl.repository import Repository
 
 FLAT, HASH_AND_ID, OMIT, TUPLES = (KNOWN[0], KNOWN[1], KNOWN[3], KNOWN[4])
 MD5 = {"digestAlgorithm": "md5", "tupleSize": 2, "numberOfTuples": 15}

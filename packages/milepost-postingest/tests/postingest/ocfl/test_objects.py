@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, MUTABLE, Scene, commit, hashed, mend_empty, problems, sign, stage
+from tests.postingest.ocfl.ocfl_scene import ASSET, FILES, MUTABLE, Scene, commit, hashed, mend_empty, problems, sign, stage
 
-from milepost.applications.postingest.ocfl.object import Answer, Damaged, Empty, ObjectFound, ObjectMissing, Staged
-from milepost.applications.postingest.ocfl.repository import Repository
+from milepost_postingest.ocfl.object import Answer, Damaged, Empty, ObjectFound, ObjectMissing, Staged
+from milepost_postingest.ocfl.repository import Repository
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.applications.postingest.ocfl.ocfl_scene import ASSET, FILES, Scene, hashed, sign
+from tests.postingest.ocfl.ocfl_scene import ASSET, FILES, Scene, hashed, sign
 
-from milepost.applications.postingest.ocfl.object import Damaged, ObjectFound
-from milepost.applications.postingest.ocfl.repository import Repository
+from milepost_postingest.ocfl.object import Damaged, ObjectFound
+from milepost_postingest.ocfl.repository import Repository
 
 CONTENT = {name: text.encode() for name, text in {**FILES, "empty": "", "copy.xml": FILES["IO_Metadata.xml"]}.items()}
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.ocfl.ocfl_scene import ASSET, Scene
+from tests.postingest.ocfl.ocfl_scene import ASSET, Scene
 
 import milepost as mp
-from milepost.applications.postingest.ocfl.object import ObjectFound
-from milepost.applications.postingest.ocfl.repository import Unreachable
+from milepost_postingest.ocfl.object import ObjectFound
+from milepost_postingest.ocfl.repository import Unreachable
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.applications.postingest.aws_scene import Opener, Postingest, opener
+from tests.postingest.aws_scene import Opener, Postingest, opener
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.applications.postingest.ocfl.ocfl_scene import ASSET, hashed
-from tests.applications.postingest.ocfl.ocfl_scene import Scene as Repository
-from tests.applications.postingest.tape_scene import Scene as Library
-from tests.applications.postingest.tape_scene import scene_of
+from tests.postingest.ocfl.ocfl_scene import ASSET, hashed
+from tests.postingest.ocfl.ocfl_scene import Scene as Repository
+from tests.postingest.tape_scene import Scene as Library
+from tests.postingest.tape_scene import scene_of
 
-from milepost.applications.postingest.custodial_copy import CustodialCopy
-from milepost.applications.postingest.tape import Tape
+from milepost_postingest.custodial_copy import CustodialCopy
+from milepost_postingest.tape import Tape
 
 PAYLOAD = {"preservationSystemId": ASSET}
 FOLDER = "Preservation_1/7f1b7a2c-4d5e-4f60-8a9b-0c1d2e3f4a5b/original/g1"

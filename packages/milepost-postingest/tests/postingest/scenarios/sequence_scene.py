@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import milepost as mp
-from milepost.applications.postingest.dialects import COMPLETE, TEXTS, UPDATE, message_id
+from milepost_postingest.dialects import COMPLETE, TEXTS, UPDATE, message_id
 
 LAST = {"seed": "Scout", "today": "TC"}
 INGESTED = "Asset has been ingested to the Preservation System."

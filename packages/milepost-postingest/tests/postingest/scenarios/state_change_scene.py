@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.applications.postingest.aws_scene import ASSET, INPUT, PATHS, VOLUMES, Postingest, text
+from tests.postingest.aws_scene import ASSET, INPUT, PATHS, VOLUMES, Postingest, text
 
 PAYLOAD = json.loads(INPUT)
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import ASSET, BATCH, OTHER, PATHS, VOLUMES, Opener, Postingest, text
-from tests.applications.postingest.scenarios.state_change_scene import PAYLOAD, in_cc, in_scout
+from tests.postingest.aws_scene import ASSET, BATCH, OTHER, PATHS, VOLUMES, Opener, Postingest, text
+from tests.postingest.scenarios.state_change_scene import PAYLOAD, in_cc, in_scout
 
 NOTHING = [
     {"BOOL": False}, {"S": "false"}, {"S": "False"}, {"S": "no"}, {"S": ""}, {"S": " "}, {"S": "0"}, {"S": "null"}, {"S": "{}"}, {"S": "[]"},

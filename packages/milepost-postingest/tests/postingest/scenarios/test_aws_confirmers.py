@@ -7,18 +7,18 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.applications.postingest.aws_scene import ASSET, BATCH, Opener, Postingest, assets
-from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, RepositoryAndTape, long_names, whole
+from tests.postingest.aws_scene import ASSET, BATCH, Opener, Postingest, assets
+from tests.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, RepositoryAndTape, long_names, whole
 
-from milepost.applications.postingest.confirmer.rows import RowGone
-from milepost.applications.postingest.confirmer.rules import ConfirmerSettings
-from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
+from milepost_postingest.confirmer.rows import RowGone
+from milepost_postingest.confirmer.rules import ConfirmerSettings
+from milepost_postingest.confirmer.service import Confirmer, TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence import evidence_of
 from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
 from milepost.evidence.reported_files import reported_files
-from milepost.ledgers.aws.offers import LARGEST_PAYLOAD
+from milepost_aws.ledger.offers import LARGEST_PAYLOAD
 
 LAST = {"seed": "Scout", "today": "TC"}
 STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."]
@@ -97,7 +97,7 @@ def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
 def test_the_files_that_are_missing_on_tape_are_named_in_the_ledger(
     open_at: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str
 ) -> None:
-    monkeypatch.setattr("milepost.applications.postingest.confirmer.service.wait_s", lambda *_: 0)
+    monkeypatch.setattr("milepost_postingest.confirmer.service.wait_s", lambda *_: 0)
     blobs = tmp_path / "blobs"
     post = open_at(route=assets(dialect=dialect), blobs=FolderBlobs(str(blobs)))
     with whole(tmp_path, ["a.txt", "b.txt", "c.txt"]) as asset:

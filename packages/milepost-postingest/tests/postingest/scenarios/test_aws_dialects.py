@@ -7,12 +7,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
-from milepost.applications.postingest.dialects import message_id
+from milepost_postingest.dialects import message_id
 from milepost.core.errors import LedgerBusy
-from milepost.ledgers.aws.names import iso, ms
-from milepost.testing.clock import VirtualClock
+from milepost_aws.ledger.names import iso, ms
+from milepost_testing.clock import VirtualClock
 
 MOMENT = iso(AHEAD)
 PAYLOAD = json.loads(INPUT)

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import ASSET, BATCH, INPUT, OTHER, PATHS, Opener, Postingest, text
-from tests.applications.postingest.scenarios.state_change_scene import ended, in_cc, in_scout
+from tests.postingest.aws_scene import ASSET, BATCH, INPUT, OTHER, PATHS, Opener, Postingest, text
+from tests.postingest.scenarios.state_change_scene import ended, in_cc, in_scout
 
 from milepost.core.errors import LedgerBusy
 from milepost.engine.acts.bulk import act

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
+from tests.postingest.aws_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import Lease
@@ -20,11 +20,11 @@ from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.repair.repair import Repair
+from milepost_aws.ledger.repair.repair import Repair
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import JobResult
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.clock import SeededChance, VirtualClock
 
 ASSET = "e2715719-c313-4e95-b5e6-f8759dcc6aed"
 KEY = f"{ASSET}#{BATCH}"

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import OTHER, PATHS, VOLUMES, Opener, Postingest, text
-from tests.applications.postingest.scenarios.state_change_scene import ended, in_cc
+from tests.postingest.aws_scene import OTHER, PATHS, VOLUMES, Opener, Postingest, text
+from tests.postingest.scenarios.state_change_scene import ended, in_cc
 
 from milepost.core.due import Lease
 from milepost.core.outcome import Done, Retry

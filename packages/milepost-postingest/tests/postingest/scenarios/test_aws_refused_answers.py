@@ -7,13 +7,13 @@ import json
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import AHEAD, ASSET, BATCH, PATHS, VOLUMES, Opener, Postingest, assets, text
-from tests.applications.postingest.scenarios.state_change_scene import in_cc, in_scout
-from tests.applications.postingest.scenarios.test_aws_late_confirmations import lose, repaired
+from tests.postingest.aws_scene import AHEAD, ASSET, BATCH, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.postingest.scenarios.state_change_scene import in_cc, in_scout
+from tests.postingest.scenarios.test_aws_late_confirmations import lose, repaired
 
 from milepost.core.confirmations import was_refused
 from milepost.engine.acts.bulk import act
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 FIRST, SECOND = PATHS["filePaths"]
 PART = {FIRST: ["L03721"]}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import LedgerBusy, RouteChanged
@@ -21,7 +21,7 @@ from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import register
 from milepost.engine.views.items import status
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.clock import SeededChance, VirtualClock
 
 PAYLOAD = json.loads(INPUT)
 DAY = 86_400_000

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.applications.postingest.aws_scene import ASSET, BATCH, OTHER, PATHS, VOLUMES, Opener, assets, text
-from tests.applications.postingest.scenarios.state_change_scene import ended, in_cc, in_scout
+from tests.postingest.aws_scene import ASSET, BATCH, OTHER, PATHS, VOLUMES, Opener, assets, text
+from tests.postingest.scenarios.state_change_scene import ended, in_cc, in_scout
 
 from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route

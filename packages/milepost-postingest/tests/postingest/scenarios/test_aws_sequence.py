@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.applications.postingest.aws_scene import AHEAD, Postingest, Sent, assets, opener, text
-from tests.applications.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
+from tests.postingest.aws_scene import AHEAD, Postingest, Sent, assets, opener, text
+from tests.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
 
 from milepost.core.errors import LedgerBusy
 from milepost.core.values.key_text import key_parts
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 FAULT = st.none() | st.tuples(st.integers(0, 25), st.sampled_from(["before", "after"]))
 """Which request fails, and whether it was carried out."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applications.postingest.in_process_scene import (
+from tests.postingest.in_process_scene import (
     ASSET,
     BATCH,
     INPUT,
@@ -24,10 +24,10 @@ from tests.applications.postingest.in_process_scene import (
     key_of,
     url_of,
 )
-from tests.applications.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, long_names, whole
+from tests.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, long_names, whole
 
 import milepost as mp
-from milepost.applications.postingest import postingest
+from milepost_postingest import postingest
 from milepost.composition import open_context
 from milepost.engine.evidence import evidence_of
 from milepost.engine.health.doctor import doctor

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.applications.postingest.in_process_scene import InProcessScene, Offer, url_of
-from tests.applications.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
+from tests.postingest.in_process_scene import InProcessScene, Offer, url_of
+from tests.postingest.scenarios.sequence_scene import FILES, Oracle, confirmations, on_tape
 from tests.seeds import examples
 
 import milepost as mp
@@ -23,8 +23,8 @@ from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.ports.ledger import Ledger
 from milepost.station import Station
-from milepost.testing import SeededChance, SimRunner, problems
-from milepost.testing.simulator_faults import MORTAL, Died, MortalLedger, prove_dead
+from milepost_testing import SeededChance, SimRunner, problems
+from milepost_testing.simulator_faults import MORTAL, Died, MortalLedger, prove_dead
 
 DAY = 86_400_000
 OTHER_CONTENT = {"preservationSystemId": "another"}

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.applications.postingest.tape_scene import QUICK, Scene, scene_of
+from tests.postingest.tape_scene import QUICK, Scene, scene_of
 
 import milepost as mp
-from milepost.applications.postingest.scoutam.api import (
+from milepost_postingest.scoutam.api import (
     AuthenticationFailed,
     FileState,
     NotThere,
@@ -24,7 +24,7 @@ from milepost.applications.postingest.scoutam.api import (
     Unreadable,
     read_state,
 )
-from milepost.applications.postingest.scoutam.standin import FILES, LOGIN
+from milepost_postingest.standins.scoutam import FILES, LOGIN
 
 ROOT = "/archive"
 A = f"{ROOT}/a"

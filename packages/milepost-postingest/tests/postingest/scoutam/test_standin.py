@@ -9,10 +9,10 @@ import sys
 import threading
 
 import pytest
-from tests.applications.postingest.tape_scene import scene_of
+from tests.postingest.tape_scene import scene_of
 
-from milepost.applications.postingest.scoutam.api import ScoutAM
-from milepost.applications.postingest.scoutam.standin import FILES, StandIn, derived, main
+from milepost_postingest.scoutam.api import ScoutAM
+from milepost_postingest.standins.scoutam import FILES, StandIn, derived, main
 
 
 def test_a_file_is_archived_a_while_after_it_was_first_asked_for() -> None:
@@ -48,7 +48,7 @@ def test_it_ends_though_somebody_hangs_in_it_and_leaves_no_thread() -> None:
 
 
 def test_as_a_program_it_prints_its_address_and_answers() -> None:
-    command = [sys.executable, "-m", "milepost.applications.postingest.scoutam.standin", "--port", "0", "--after", "1h", "--root", "/tape"]
+    command = [sys.executable, "-m", "milepost_postingest.standins.scoutam", "--port", "0", "--after", "1h", "--root", "/tape"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as program:
         try:
             assert program.stdout is not None

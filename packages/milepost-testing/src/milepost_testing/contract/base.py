@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 
 
 class Promises:

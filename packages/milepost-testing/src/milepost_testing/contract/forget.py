@@ -13,9 +13,9 @@ from milepost.ports.documents import FORGET, SECRET, ForgetSecret
 from milepost.ports.items import Conflict, NewItem
 from milepost.ports.ledger import Ledger
 from milepost.ports.retention import ForgetRequest, Forgotten
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.retention import prune
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.retention import prune
+from milepost_testing.contract.world import World
 
 KEPT_SECRET = b"s" * 32
 PRIVATE = "Jane-Roe-1970"

@@ -14,8 +14,8 @@ from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ports.items import Conflict, KnownKey, NewItem
 from milepost.ports.retention import DeliveredLines, Keep, Leaving, LeftFailures, PruneCriteria, Pruned
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 COMPLETED = frozenset({Status.COMPLETED})
 

@@ -19,8 +19,8 @@ from milepost.core.values.refusal import Refusal
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Refused
 from milepost.ports.ledger import Ledger
-from milepost.testing.audit import audit
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.audit import audit
+from milepost_testing.clock import SeededChance, VirtualClock
 
 LEASE = 60_000
 

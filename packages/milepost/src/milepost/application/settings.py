@@ -47,7 +47,7 @@ def _with_networks(settings: S, allow_cidrs: Sequence[str], field: str) -> S:
     own = getattr(settings, "allow_cidrs", None)
     if not isinstance(own, (list, tuple)):
         return settings
-    from milepost.net.guard import AddressGuard
+    from milepost_net.guard import AddressGuard
 
     try:
         AddressGuard.allowing(own, field)

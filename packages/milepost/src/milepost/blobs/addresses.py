@@ -19,7 +19,7 @@ def open_blobs(
     if place is None:
         return NoBlobs("set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach")
     if place.startswith("s3://"):
-        from milepost.blobs.s3 import S3Blobs
+        from milepost_aws.s3 import S3Blobs
 
         return S3Blobs(*_in_s3(place), region=region, endpoint=endpoint, left=left)
     return FolderBlobs(place)
@@ -29,7 +29,7 @@ def open_inbox(place: str) -> Inbox:
     """The inbox at this place: s3://BUCKET/PREFIX or a folder. boto3 uses its own configuration."""
     if not place.startswith("s3://"):
         return FolderInbox(place)
-    from milepost.blobs.s3 import S3Inbox
+    from milepost_aws.s3 import S3Inbox
 
     return S3Inbox(*_in_s3(place))
 

@@ -251,7 +251,7 @@ def read_file(path: Path) -> dict[str, Any]:
     if "mode" in found:
         read_mode(found["mode"], f"{path}: mode")
     if "allow_cidrs" in found:
-        from milepost.net.guard import AddressGuard
+        from milepost_net.guard import AddressGuard
 
         try:
             AddressGuard.allowing(found["allow_cidrs"])

@@ -1,7 +1,7 @@
 """The Ledger port: the durable record of every item. Plain synchronous batches; values in, values out.
 
 Every operation takes `now` and never reads a clock. Nothing of the storage shows (no SQL, no client types). Each part states what it
-promises; the contract suite in `milepost.testing` tests it.
+promises; the contract suite in `milepost_testing` tests it.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class ThreadRunner:
         if self._borrowed is not None:
             return self._borrowed
         if self._loop is None:
-            from milepost.net.background import new_event_loop  # not for programs that run no async handler
+            from milepost_net.background import new_event_loop  # not for programs that run no async handler
 
             self._loop = new_event_loop()
             self._loop_thread = threading.Thread(target=_serve_loop, args=(self._loop,), name="handlers", daemon=True)

@@ -40,7 +40,7 @@ def open_subscriber(address: str, *, allow_cidrs: Sequence[str] = (), offers: bo
 
 
 def _topic(arn: str, offers: bool) -> Subscriber:
-    from milepost.subscribers.topic import Topic
+    from milepost_aws.topic import Topic
 
     topic = Topic(arn, offers=offers)
     if len(topic.name) > 64:

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, quote
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
-from milepost.net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
-from milepost.net.response import NOT_NOW
-from milepost.net.signatures import Secrets, secret_keys, signed_headers
+from milepost_net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
+from milepost_net.response import NOT_NOW
+from milepost_net.signatures import Secrets, secret_keys, signed_headers
 from milepost.subscribers.route_formats import CURE, event_json
 
 LONGEST = 14.0
@@ -34,8 +34,8 @@ _ID_SAFE = "".join(c for c in string.punctuation if c not in '"%.')
 class WebhookSubscriber:
     """POSTs each event to `url`: its envelope as JSON, with the event's id in `webhook-id`, so that a receiver recognises a repeat.
 
-    With a `secret` (`whsec_…`, see `milepost.net.new_secret`; several while one is being replaced) each request is signed as Standard
-    Webhooks requires, and `milepost.net.verify` checks it. An answer of 2xx accepts the event; 410 and most other 4xx refuse it for good;
+    With a `secret` (`whsec_…`, see `milepost_net.new_secret`; several while one is being replaced) each request is signed as Standard
+    Webhooks requires, and `milepost_net.verify` checks it. An answer of 2xx accepts the event; 410 and most other 4xx refuse it for good;
     everything else, and no answer within `timeout` seconds, means "not now". Redirects are not followed. The URL may lead to public
     addresses only, unless `allow_cidrs` has the network. The cursor's name is made of the host and the URL's digest unless `name` is
     given, because a URL's path may be a secret; `clock` gives the seconds since 1970.

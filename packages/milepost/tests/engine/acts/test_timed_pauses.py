@@ -13,7 +13,7 @@ from milepost.engine.acts.controls import limit, pause, resume
 from milepost.engine.resend import Resender
 from milepost.ports.documents import HOLD, LIMIT
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 OPS = {"by": "ops", "reason": "crm is down"}
 

@@ -26,7 +26,7 @@ from milepost.engine.alerts.watch import AlertWatch, stored_alerts
 from milepost.engine.health.checks import run_checks
 from milepost.engine.health.findings import DOCTOR, CheckRun
 from milepost.subscribers import CallSubscriber
-from milepost.testing import VirtualClock, drain
+from milepost_testing import VirtualClock, drain
 
 LEDGERS = ["memory", "sqlite", "aws"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.engine.views.viewed_ledger import World, parcels
-from tests.ledgers.aws.synchronous_ledger import open_synchronous_ledger
+from tests.aws.ledger.synchronous_ledger import open_synchronous_ledger
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -24,8 +24,8 @@ from milepost.engine.metrics import ledger_families
 from milepost.engine.presence import processes_view
 from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Cursor, Parked, Process, read_all
 from milepost.station import Every, Station
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import World as ContractWorld
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.world import World as ContractWorld
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import milepost as mp
 from milepost.engine.health.doctor import doctor
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.route_formats import Formed
-from milepost.testing import SeededChance, VirtualClock
-from milepost.testing.drive import run_until_rest
+from milepost_testing import SeededChance, VirtualClock
+from milepost_testing.drive import run_until_rest
 
 
 def opened(folder: Path, *, with_all_events: bool) -> list[str]:

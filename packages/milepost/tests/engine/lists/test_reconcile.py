@@ -39,7 +39,7 @@ from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import LIST
 from milepost.ports.items import KnownKey, NewItem
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.clock import SeededChance, VirtualClock
 
 
 def context(ledger: Ledger) -> Context:

@@ -20,7 +20,7 @@ from milepost.http.dashboard.pages.overview import health
 from milepost.ports.ledger import Ledger
 from milepost.station import Station
 from milepost.subscribers.in_process import CallSubscriber
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "one more stage"}
 
@@ -87,7 +87,7 @@ def context_of(ledger: Ledger, clock: VirtualClock):  # type: ignore[no-untyped-
     from milepost.blobs.memory import MemoryBlobs
     from milepost.core.routes.plan import Plan
     from milepost.engine.context import Context
-    from milepost.testing.clock import SeededChance
+    from milepost_testing.clock import SeededChance
 
     plan = Plan(route("weigh", "stamp"), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
     ctx = Context(ledger, {plan.name: plan}, clock, SeededChance(2), MemoryBlobs())

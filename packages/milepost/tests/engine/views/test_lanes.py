@@ -11,7 +11,7 @@ from milepost.engine.acts.controls import pause
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.forecast import route_forecast
 from milepost.engine.views.lanes import WaitingCount, count_waiting
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the partner asked for it"}
 

@@ -13,7 +13,7 @@ from milepost.engine.views.late_items import each_overdue, overdue
 from milepost.engine.views.overdue_counts import OverdueCount
 from milepost.engine.views.snapshot import StageView, snapshots
 from milepost.ports.items import Query
-from milepost.testing.clock import START
+from milepost_testing.clock import START
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from milepost.engine.views.snapshot import snapshots
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.station import Station
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 N = 1_250
 

@@ -15,7 +15,7 @@ from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 def route() -> Route:

@@ -18,7 +18,7 @@ from milepost.engine.routes.versions import register
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.items import ClaimRequest
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.clock import SeededChance, VirtualClock
 
 
 def parcels() -> Route:

@@ -18,8 +18,8 @@ from milepost.engine.routes.versions import register
 from milepost.engine.work.worker import Worker
 from milepost.ports.ledger import Ledger
 from milepost.ports.runner import Clock
-from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.seeded_runner import SimRunner
+from milepost_testing.clock import SeededChance, VirtualClock
+from milepost_testing.seeded_runner import SimRunner
 
 TIMEOUT = 30
 """How long a test waits for something that happens in a thread; only a broken one ever does."""

@@ -16,7 +16,7 @@ from milepost.engine.work.bisection import call_budget, halving
 from milepost.engine.work.execute import run_plain
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.runner import JobResult
-from milepost.testing.contract import World
+from milepost_testing.contract import World
 
 
 def make_items(n: int) -> list[Item]:

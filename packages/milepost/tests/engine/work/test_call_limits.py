@@ -8,7 +8,7 @@ import pytest
 
 from milepost.engine.work import call_limits
 from milepost.engine.work.call_limits import CallLimit
-from milepost.testing.seeded_runner import VirtualLoop
+from milepost_testing.seeded_runner import VirtualLoop
 
 
 @pytest.fixture

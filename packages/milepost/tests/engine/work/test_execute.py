@@ -22,8 +22,8 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.runner import JobResult
-from milepost.testing import VirtualClock, assert_item, drain
-from milepost.testing.seeded_runner import VirtualLoop
+from milepost_testing import VirtualClock, assert_item, drain
+from milepost_testing.seeded_runner import VirtualLoop
 
 
 def stage_of(handler: Callable[..., Any], **options: Any) -> Stage:

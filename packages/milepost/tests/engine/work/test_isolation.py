@@ -16,7 +16,7 @@ from milepost.core.errors import ActRefused, UsageError
 from milepost.core.status import Status
 from milepost.engine.acts.controls import pause
 from milepost.station import Station
-from milepost.testing import VirtualClock, drain
+from milepost_testing import VirtualClock, drain
 
 WAIT = 30
 

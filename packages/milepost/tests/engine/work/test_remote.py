@@ -9,7 +9,7 @@ import pytest
 
 import milepost as mp
 from milepost.engine.work.remote import Remote, RemoteClaimRequest, ShownLease
-from milepost.testing import SeededChance, VirtualClock
+from milepost_testing import SeededChance, VirtualClock
 
 
 class Desk:

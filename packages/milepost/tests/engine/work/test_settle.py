@@ -15,7 +15,7 @@ from milepost.ports.documents import ROUTE as ROUTE_KIND
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.ports.runner import JobResult
-from milepost.testing.audit import audit
+from milepost_testing.audit import audit
 
 
 def said(item: Item, outcome: Outcome, **options: bool) -> JobResult:

@@ -10,7 +10,7 @@ import pytest
 
 import milepost as mp
 from milepost.core.errors import LedgerBusy, LedgerFull, LedgerReadOnly, TooManyOpenFiles
-from milepost.testing import SeededChance, VirtualClock, drain
+from milepost_testing import SeededChance, VirtualClock, drain
 
 
 def raised_from_no_descriptor() -> Exception:

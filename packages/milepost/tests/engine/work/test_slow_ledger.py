@@ -20,7 +20,7 @@ from milepost.engine.work.worker import LEASE_MS
 from milepost.ports.documents import BACK_FILL, LIMIT
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 def one_stage(**options: Any) -> Route:

@@ -24,8 +24,8 @@ from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.engine.work.stage_claims import StageClaims, claim_ref
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.runner import JobResult
-from milepost.testing.audit import audit
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.audit import audit
+from milepost_testing.clock import SeededChance, VirtualClock
 
 LANES = ["north", "south"]
 

@@ -17,7 +17,7 @@ from milepost.engine.work.remote import Remote, RemoteClaimRequest
 from milepost.ports.clock import ClockState
 from milepost.ports.ledger import Ledger
 from milepost.station import Station
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 class UnsureClock(VirtualClock):

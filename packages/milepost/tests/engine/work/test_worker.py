@@ -16,8 +16,8 @@ from milepost.core.status import Reason, Status
 from milepost.engine.acts.controls import limit, pause, resume
 from milepost.engine.work.worker import GRACE_MS, LEASE_MS
 from milepost.ports.ledger import Ledger
-from milepost.testing.audit import audit
-from milepost.testing.clock import VirtualClock
+from milepost_testing.audit import audit
+from milepost_testing.clock import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "test"}
 

@@ -14,7 +14,7 @@ import milepost as mp
 from milepost.cli.commands import cli
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.subscribers import CallSubscriber
-from milepost.testing import VirtualClock, drain
+from milepost_testing import VirtualClock, drain
 
 
 def fail(event: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ import milepost as mp
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.engine.act_log import all_acts
 from milepost.ports.documents import BREAKER
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 BREAKERS = "/api/v1/routes/calls/breakers"
 LANE = "partner/1"

@@ -17,7 +17,7 @@ import milepost as mp
 from milepost.core.errors import RouteMistake
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.story import story
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.http.live_server import LiveServer
 
 from milepost.engine.acts.controls import pause
 from milepost.ports.documents import PROCESS, Process
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 PROCESSES, DOCTOR = "/api/v1/processes", "/api/v1/doctor"
 

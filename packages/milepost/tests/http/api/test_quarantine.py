@@ -13,7 +13,7 @@ from tests import standins
 from tests.http.guarded_server import GuardedServer, guarded_server
 from tests.http.live_server import LiveServer
 
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.ledger.names import ResourceNames
 
 QUARANTINE = "/api/v1/quarantine"
 

@@ -13,7 +13,7 @@ from tests.http.page_text import text_of
 
 from milepost.engine.act_log import begin
 from milepost.ports.documents import Act
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 REDATE = "/api/v1/routes/parcels/redate"
 WHY = {"reason": "the time server is back"}

@@ -16,7 +16,7 @@ from milepost.engine.act_log import all_acts
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import parked_for
 from milepost.ports.documents import PARKED, Parked
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 OFFICE = "/api/v1/subscribers/office"
 WHY = {"reason": "they lost a day"}

@@ -15,9 +15,9 @@ import pytest
 from tests.http.live_server import HttpAnswer, LiveServer, sample_route
 
 import milepost as mp
-from milepost.applications.deposits import application as deposits
-from milepost.applications.notifications import application as notifications
-from milepost.applications.postingest import application as postingest
+from milepost_deposits import application as deposits
+from milepost_notifications import application as notifications
+from milepost_postingest import application as postingest
 from milepost.engine.auth import make_key
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.applications import application_endpoints

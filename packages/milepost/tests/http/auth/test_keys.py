@@ -18,7 +18,7 @@ from milepost.engine.auth import all_keys, any_keys, key_view, last_uses, make_k
 from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller
 from milepost.ports.documents import KEY_USE
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 
 def test_a_key_opens_what_its_scopes_say_and_nothing_else(at: GuardedServer) -> None:

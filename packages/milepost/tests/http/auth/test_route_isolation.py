@@ -18,7 +18,7 @@ from milepost.engine.events.deliver import EventRelay
 from milepost.http.server.assembly import all_endpoints, all_pages
 from milepost.ports.documents import PROCESS, Process
 from milepost.station import Station
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 OPEN = {"/live", "/api/v1/events/stream", "/api/v1/events"}
 """Streams; and the feed, whose places are lines of the whole ledger."""

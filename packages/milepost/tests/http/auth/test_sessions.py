@@ -14,7 +14,7 @@ from tests.http.live_server import HttpAnswer
 import milepost as mp
 from milepost.engine.auth import MOST_SESSIONS, digest_of, make_key, open_session
 from milepost.ports.documents import SESSION
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

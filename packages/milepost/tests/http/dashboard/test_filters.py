@@ -20,7 +20,7 @@ import milepost as mp
 from milepost.engine.lists.reconcile import submit_list
 from milepost.http.api import find
 from milepost.http.dashboard.pages import items
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 MARKUP = "<img src=x>"
 

@@ -32,7 +32,7 @@ from milepost.ports.documents import ACT, PROCESS, Act, Process
 from milepost.ports.items import Query
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "a test"}
 MARKUP = "<img src=x>"

@@ -19,7 +19,7 @@ from tests.http.servers_on_ledgers import new_aws_ledger, server_over
 from milepost.core.status import Status
 from milepost.http.api import find
 from milepost.http.server.assembly import all_endpoints, all_pages
-from milepost.ledgers.aws.requests.client import Requests, RetryBudget
+from milepost_aws.ledger.requests.client import Requests, RetryBudget
 
 
 @pytest.fixture(scope="module")

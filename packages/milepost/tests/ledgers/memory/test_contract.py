@@ -8,7 +8,7 @@ import pytest
 
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract import LedgerContract
+from milepost_testing.contract import LedgerContract
 
 
 class TestMemoryLedger(LedgerContract):

@@ -16,7 +16,7 @@ from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import SqliteLedger, documents
 from milepost.ports.documents import BREAKER
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.world import World, sample_route
 
 NAME = "parcels/weigh/"
 

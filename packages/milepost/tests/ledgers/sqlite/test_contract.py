@@ -12,7 +12,7 @@ import pytest
 
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract import LedgerContract
+from milepost_testing.contract import LedgerContract
 
 SIGN_ON_AND_DIE = """
 import os, sys

@@ -20,7 +20,7 @@ from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.find import find
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.items import Query
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 HOUR = 3_600_000
 

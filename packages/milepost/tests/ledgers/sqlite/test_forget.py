@@ -11,8 +11,8 @@ import pytest
 from milepost.core.operators import cancel
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.retention import ForgetRequest
-from milepost.testing.contract import World
-from milepost.testing.contract.forget import PRIVATE, give_secret, name_of
+from milepost_testing.contract import World
+from milepost_testing.contract.forget import PRIVATE, give_secret, name_of
 
 
 @pytest.fixture

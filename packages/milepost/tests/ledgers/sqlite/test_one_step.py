@@ -26,7 +26,7 @@ from milepost.ledgers.sqlite.rows import changes as writing
 from milepost.ledgers.sqlite.rows import fence
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.items import ClaimRequest, Conflict, Query, Refused
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 STAGES = ("a", "b", "c")
 KEYS = [f"k{n:02}" for n in range(16)]

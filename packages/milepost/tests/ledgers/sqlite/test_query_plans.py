@@ -30,7 +30,7 @@ from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.items import ClaimRequest, Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.station import Station
-from milepost.testing import SimRunner, VirtualClock
+from milepost_testing import SimRunner, VirtualClock
 
 LARGE = ("item", "history", "content", "seal", "departed", "offer")
 """Tables that grow with the items."""

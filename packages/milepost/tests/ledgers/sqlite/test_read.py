@@ -19,7 +19,7 @@ from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.items import ClaimRequest, Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 
 @pytest.fixture

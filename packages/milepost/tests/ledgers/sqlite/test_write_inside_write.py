@@ -12,7 +12,7 @@ import milepost as mp
 from milepost.core.due import Lease
 from milepost.core.errors import UsageError
 from milepost.ports.items import ClaimRequest
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 HANGS_S = 60.0
 

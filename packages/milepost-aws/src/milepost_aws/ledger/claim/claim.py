@@ -19,18 +19,18 @@ from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.failures import unreadable, unstorable
 from milepost.core.item import Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.aws.apply import apply
-from milepost.ledgers.aws.claim.admission import StageAdmission, lane_of
-from milepost.ledgers.aws.claim.paused_lanes import hold
-from milepost.ledgers.aws.names import due_shard, iso
-from milepost.ledgers.aws.offers import message_body
-from milepost.ledgers.aws.refused_rows import concerns_one_row, item_or_refused, quarantine_row, readable, why_unreadable
-from milepost.ledgers.aws.requests.client import ConditionFailed
-from milepost.ledgers.aws.requests.queues import LongPolls, Outgoing, SqsMessage, read, sendable
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.item_rows import is_ours, item_of, row_of
-from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost_aws.ledger.apply import apply
+from milepost_aws.ledger.claim.admission import StageAdmission, lane_of
+from milepost_aws.ledger.claim.paused_lanes import hold
+from milepost_aws.ledger.names import due_shard, iso
+from milepost_aws.ledger.offers import message_body
+from milepost_aws.ledger.refused_rows import concerns_one_row, item_or_refused, quarantine_row, readable, why_unreadable
+from milepost_aws.ledger.requests.client import ConditionFailed
+from milepost_aws.ledger.requests.queues import LongPolls, Outgoing, SqsMessage, read, sendable
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import Update
+from milepost_aws.ledger.tables.item_rows import is_ours, item_of, row_of
+from milepost_aws.ledger.tables.keys import Image, Layout
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 
 LOOK_MS = 250

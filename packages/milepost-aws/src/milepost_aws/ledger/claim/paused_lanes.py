@@ -17,15 +17,15 @@ from milepost.core.due import offered, resent
 from milepost.core.item import Row
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.aws.apply import apply
-from milepost.ledgers.aws.breakers import record_of
-from milepost.ledgers.aws.names import SHARDS, due_shard
-from milepost.ledgers.aws.refused_rows import readable
-from milepost.ledgers.aws.requests.client import RowRefused
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.documents import HOLDING
-from milepost.ledgers.aws.tables.keys import Layout, due_query
+from milepost_aws.ledger.apply import apply
+from milepost_aws.ledger.breakers import record_of
+from milepost_aws.ledger.names import SHARDS, due_shard
+from milepost_aws.ledger.refused_rows import readable
+from milepost_aws.ledger.requests.client import RowRefused
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import Update
+from milepost_aws.ledger.tables.documents import HOLDING
+from milepost_aws.ledger.tables.keys import Layout, due_query
 from milepost.ports.documents import DamagedValue, Document, sort_out
 from milepost.ports.items import Refused
 from milepost.ports.runner import Clock

@@ -18,16 +18,16 @@ from milepost.core.item import Item, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import TERMINAL, Reason, Status
-from milepost.ledgers.aws.foreign_rows.confirmations import OUTSIDE
-from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.offers import message_for
-from milepost.ledgers.aws.refused_rows import UNREADABLE, quarantine_copy, why_unreadable
-from milepost.ledgers.aws.requests.client import expressions
-from milepost.ledgers.aws.requests.queues import Outgoing
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of
-from milepost.ledgers.aws.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
-from milepost.ledgers.aws.tables.keys import PREFIXES, Image, Layout
+from milepost_aws.ledger.foreign_rows.confirmations import OUTSIDE
+from milepost_aws.ledger.names import iso
+from milepost_aws.ledger.offers import message_for
+from milepost_aws.ledger.refused_rows import UNREADABLE, quarantine_copy, why_unreadable
+from milepost_aws.ledger.requests.client import expressions
+from milepost_aws.ledger.requests.queues import Outgoing
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.conditional_write import Update, place_of, put_of
+from milepost_aws.ledger.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
+from milepost_aws.ledger.tables.keys import PREFIXES, Image, Layout
 from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowPage
 
 PAGE = 500

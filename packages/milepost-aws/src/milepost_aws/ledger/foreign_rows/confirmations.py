@@ -17,12 +17,12 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
 from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import Refusal
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream import StreamRecord
-from milepost.ledgers.aws.tables.conditional_write import Update, place_of
-from milepost.ledgers.aws.tables.item_rows import Handle, is_ours
-from milepost.ledgers.aws.tables.keys import WAITING, Image, Layout
-from milepost.ledgers.aws.tables.values import WITH_KEY, Values
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.stream import StreamRecord
+from milepost_aws.ledger.tables.conditional_write import Update, place_of
+from milepost_aws.ledger.tables.item_rows import Handle, is_ours
+from milepost_aws.ledger.tables.keys import WAITING, Image, Layout
+from milepost_aws.ledger.tables.values import WITH_KEY, Values
 
 OUTSIDE = Author("outside")
 

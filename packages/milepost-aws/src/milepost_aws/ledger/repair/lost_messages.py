@@ -26,11 +26,11 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
-from milepost.ledgers.aws.refused_rows import readable
-from milepost.ledgers.aws.requests.queues import LONGEST_DELAY_S
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.tables.keys import Layout, due_query
+from milepost_aws.ledger.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
+from milepost_aws.ledger.refused_rows import readable
+from milepost_aws.ledger.requests.queues import LONGEST_DELAY_S
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.keys import Layout, due_query
 
 CHECK_MS = 60_000
 """Interval between comparisons of a queue with its rows; SQS takes about as long to update its counts."""

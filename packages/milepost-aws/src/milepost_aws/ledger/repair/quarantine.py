@@ -11,15 +11,15 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.routes.plan import Plan
-from milepost.ledgers.aws.foreign_rows.adoption import adopt_at
-from milepost.ledgers.aws.refused_rows import quarantine_row
-from milepost.ledgers.aws.repair.repair import RowRepair
-from milepost.ledgers.aws.requests.queues import Outgoing, SqsMessage
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream import note_lost
-from milepost.ledgers.aws.tables.counters import CounterTally
-from milepost.ledgers.aws.tables.item_rows import is_ours
-from milepost.ledgers.aws.tables.keys import FULL_KEY
+from milepost_aws.ledger.foreign_rows.adoption import adopt_at
+from milepost_aws.ledger.refused_rows import quarantine_row
+from milepost_aws.ledger.repair.repair import RowRepair
+from milepost_aws.ledger.requests.queues import Outgoing, SqsMessage
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.stream import note_lost
+from milepost_aws.ledger.tables.counters import CounterTally
+from milepost_aws.ledger.tables.item_rows import is_ours
+from milepost_aws.ledger.tables.keys import FULL_KEY
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 
 IN_HAND_S = 30

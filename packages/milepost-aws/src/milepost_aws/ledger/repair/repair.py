@@ -23,20 +23,20 @@ from milepost.core.future import from_future
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
-from milepost.ledgers.aws.apply import apply
-from milepost.ledgers.aws.claim.paused_lanes import partition, record_hold
-from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
-from milepost.ledgers.aws.foreign_rows.confirmations import confirmed_change, has_refused_answer, remove_refused_answer
-from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
-from milepost.ledgers.aws.refused_rows import concerns_one_row, forget_absent, known_in_quarantine, quarantine_copy, why_unreadable
-from milepost.ledgers.aws.retention import finish, seal_for, write_seals
-from milepost.ledgers.aws.store import AwsStore
-from milepost.ledgers.aws.stream import clear_lost, lost_records
-from milepost.ledgers.aws.tables.conditional_write import Update, place_of
-from milepost.ledgers.aws.tables.counters import CounterTally, Snapshot
-from milepost.ledgers.aws.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
-from milepost.ledgers.aws.tables.journal import JournalEntry, named, uncopied
-from milepost.ledgers.aws.tables.keys import Image
+from milepost_aws.ledger.apply import apply
+from milepost_aws.ledger.claim.paused_lanes import partition, record_hold
+from milepost_aws.ledger.foreign_rows.adoption import Adoption, adopt, carry_out
+from milepost_aws.ledger.foreign_rows.confirmations import confirmed_change, has_refused_answer, remove_refused_answer
+from milepost_aws.ledger.names import FAILED_SHARD, due_shard, ms
+from milepost_aws.ledger.refused_rows import concerns_one_row, forget_absent, known_in_quarantine, quarantine_copy, why_unreadable
+from milepost_aws.ledger.retention import finish, seal_for, write_seals
+from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.stream import clear_lost, lost_records
+from milepost_aws.ledger.tables.conditional_write import Update, place_of
+from milepost_aws.ledger.tables.counters import CounterTally, Snapshot
+from milepost_aws.ledger.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
+from milepost_aws.ledger.tables.journal import JournalEntry, named, uncopied
+from milepost_aws.ledger.tables.keys import Image
 from milepost.ports.documents import Document, read_as
 from milepost.ports.runner import Clock
 from milepost.ports.upkeep import FutureCount

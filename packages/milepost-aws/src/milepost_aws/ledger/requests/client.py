@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
-from milepost.ledgers.aws.requests.answer_clock import AnswerDates
+from milepost_aws.ledger.requests.answer_clock import AnswerDates
 
 
 # Deadline -------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from msgspec import Struct, field
 
 from milepost.core.errors import LedgerError
 from milepost.core.values.json import check_depth
-from milepost.ledgers.aws.names import ResourceNames, b64
-from milepost.ledgers.aws.requests.client import TEMPORARY, AwsRefused, Requests
+from milepost_aws.ledger.names import ResourceNames, b64
+from milepost_aws.ledger.requests.client import TEMPORARY, AwsRefused, Requests
 
 BATCH = 10
 BATCH_BYTES = 900_000

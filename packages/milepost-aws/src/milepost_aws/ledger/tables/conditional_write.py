@@ -10,9 +10,9 @@ from milepost.core.change import Change, keeps_lease
 from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
-from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.requests.client import Requests, expressions
-from milepost.ledgers.aws.tables.item_rows import (
+from milepost_aws.ledger.names import iso
+from milepost_aws.ledger.requests.client import Requests, expressions
+from milepost_aws.ledger.tables.item_rows import (
     Handle,
     attributes,
     column_values,
@@ -22,8 +22,8 @@ from milepost.ledgers.aws.tables.item_rows import (
     packed_trail,
     retry_entry,
 )
-from milepost.ledgers.aws.tables.keys import BY_ATTRIBUTE, CONFIRMED_BY, OWN, WAITING, Image, Layout
-from milepost.ledgers.aws.tables.values import Values
+from milepost_aws.ledger.tables.keys import BY_ATTRIBUTE, CONFIRMED_BY, OWN, WAITING, Image, Layout
+from milepost_aws.ledger.tables.values import Values
 
 LONG_TRAIL, LONG_TRAIL_BYTES = 16, 65_536
 """The next write moves a trail into a blob if it has more lines and more bytes than this."""

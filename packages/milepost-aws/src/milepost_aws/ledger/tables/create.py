@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from milepost.core.routes.plan import Plan
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import AwsRefused, Requests
-from milepost.ledgers.aws.tables.keys import key_attributes
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.requests.client import AwsRefused, Requests
+from milepost_aws.ledger.tables.keys import key_attributes
 
 RETENTION_S = 14 * 86_400
 

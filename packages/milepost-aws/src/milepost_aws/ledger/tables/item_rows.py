@@ -15,10 +15,10 @@ from milepost.core.history import decode_line
 from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, TERMINAL, Status
-from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
-from milepost.ledgers.aws.requests.queues import SqsMessage
-from milepost.ledgers.aws.tables.keys import BY_ATTRIBUTE, CONFIRMED_BY, OWN, Image, Layout
-from milepost.ledgers.aws.tables.values import LARGEST, WITH_KEY, Values
+from milepost_aws.ledger.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
+from milepost_aws.ledger.requests.queues import SqsMessage
+from milepost_aws.ledger.tables.keys import BY_ATTRIBUTE, CONFIRMED_BY, OWN, Image, Layout
+from milepost_aws.ledger.tables.values import LARGEST, WITH_KEY, Values
 
 RETRY_ENTRY = 1024
 """Most bytes of an entry of retryHistory, as JSON."""

@@ -19,13 +19,13 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged
-from milepost.ledgers.aws.names import ResourceNames, b64, fitted_key, unb64
-from milepost.ledgers.aws.requests.client import Requests, expressions, key_condition
-from milepost.ledgers.aws.tables.conditional_write import place_of
-from milepost.ledgers.aws.tables.documents import kind_query
-from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
-from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ledgers.aws.tables.values import Values
+from milepost_aws.ledger.names import ResourceNames, b64, fitted_key, unb64
+from milepost_aws.ledger.requests.client import Requests, expressions, key_condition
+from milepost_aws.ledger.tables.conditional_write import place_of
+from milepost_aws.ledger.tables.documents import kind_query
+from milepost_aws.ledger.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
+from milepost_aws.ledger.tables.keys import Image, Layout
+from milepost_aws.ledger.tables.values import Values
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.retention import emptied
 

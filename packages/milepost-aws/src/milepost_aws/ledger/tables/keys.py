@@ -14,7 +14,7 @@ from milepost.core.routes.parsed_input import key_fields
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 from milepost.core.values.key_text import escape_part, unescape_part
-from milepost.ledgers.aws.requests.client import key_condition
+from milepost_aws.ledger.requests.client import key_condition
 
 Image = dict[str, dict[str, Any]]
 """A row in DynamoDB's form: attribute names and typed values."""

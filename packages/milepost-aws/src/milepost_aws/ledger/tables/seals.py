@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from milepost.core.status import Status
-from milepost.ledgers.aws.names import ms, unb64
-from milepost.ledgers.aws.tables.keys import FULL_KEY, Image
+from milepost_aws.ledger.names import ms, unb64
+from milepost_aws.ledger.tables.keys import FULL_KEY, Image
 from milepost.ports.items import KnownKey
 
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene
-from tests.ledgers.aws.table_scene import Died
+from tests.aws.ledger.repair.repair_scene import Scene
+from tests.aws.ledger.table_scene import Died
 
 from milepost.core.errors import LedgerBusy
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.breaker import Breaker
-from milepost.ledgers.aws.breakers import take_probes
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
+from milepost_aws.ledger.breakers import take_probes
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes
 from milepost.ports.documents import BREAKER
-from milepost.testing.contract.world import LEASE, sample_route
+from milepost_testing.contract.world import LEASE, sample_route
 
 DOWN = Retry("the partner does not answer")
 LANE = "parcels/weigh/north"

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.aws.ledger.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import Lease
 from milepost.core.errors import LedgerBusy
 from milepost.core.status import Reason, Status
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.offers import message_for
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.requests.queues import Outgoing
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.offers import message_for
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.requests.queues import Outgoing
 from milepost.ports.items import ClaimRequest
-from milepost.testing.contract import World
+from milepost_testing.contract import World
 
 WRONG = {"route": "parcels", "key": "p1", "stage": "stamp"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import PROMPT
+from tests.aws.ledger.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -13,11 +13,11 @@ from milepost.core.change import Change
 from milepost.core.decide import given_back
 from milepost.core.due import look
 from milepost.core.status import Status
-from milepost.ledgers.aws import apply
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.testing.contract import World
-from milepost.testing.contract.world import LEASE
+from milepost_aws.ledger import apply
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
+from milepost_testing.contract import World
+from milepost_testing.contract.world import LEASE
 
 
 def lost(world: World) -> Change:

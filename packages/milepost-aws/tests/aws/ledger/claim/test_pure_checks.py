@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -16,10 +16,10 @@ from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back, settle
-from milepost.ledgers.aws.claim.claim import MOST_LOOKS
+from milepost_aws.ledger.claim.claim import MOST_LOOKS
 from milepost.ports.runner import JobResult
-from milepost.testing.contract import World
-from milepost.testing.contract.world import LEASE, sample_route
+from milepost_testing.contract import World
+from milepost_testing.contract.world import LEASE, sample_route
 
 
 class Looking(World):

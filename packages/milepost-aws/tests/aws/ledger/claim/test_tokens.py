@@ -5,12 +5,12 @@ from __future__ import annotations
 from threading import Barrier, Thread
 
 import pytest
-from tests.ledgers.aws.table_scene import Process, Scene, writes
+from tests.aws.ledger.table_scene import Process, Scene, writes
 
 from milepost.core.admission.rates import claim_rate
-from milepost.ledgers.aws.claim import admission
-from milepost.ledgers.aws.claim.admission import Grant
-from milepost.ledgers.aws.tables.documents import LAYOUT, Control
+from milepost_aws.ledger.claim import admission
+from milepost_aws.ledger.claim.admission import Grant
+from milepost_aws.ledger.tables.documents import LAYOUT, Control
 
 NOW = 1_700_000_000_000
 SCOPE = "parcels/weigh"

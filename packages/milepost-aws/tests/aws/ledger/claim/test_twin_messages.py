@@ -18,15 +18,15 @@ from milepost.core.routes.route import Limits
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws import apply
-from milepost.ledgers.aws.claim.claim import FunctionMessages
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.offers import message_for
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.requests.queues import SqsMessage
-from milepost.ledgers.aws.store import StoreSettings
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import LEASE, World, sample_route
+from milepost_aws.ledger import apply
+from milepost_aws.ledger.claim.claim import FunctionMessages
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.offers import message_for
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.requests.queues import SqsMessage
+from milepost_aws.ledger.store import StoreSettings
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.world import LEASE, World, sample_route
 
 PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)
 ROUNDS = int(os.environ.get("MILEPOST_TWIN_ROUNDS", "6"))

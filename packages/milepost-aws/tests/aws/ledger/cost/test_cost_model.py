@@ -9,10 +9,10 @@ import pytest
 
 import milepost as mp
 from milepost.core.errors import UsageError
-from milepost.ledgers.aws.cost.model import Need, Usage, predicted
-from milepost.ledgers.aws.cost.prices import REGIONS, dollars, prices_in, standing
-from milepost.ledgers.aws.cost.steps import STEPS
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.cost.model import Need, Usage, predicted
+from milepost_aws.cost.prices import REGIONS, dollars, prices_in, standing
+from milepost_aws.cost.steps import STEPS
+from milepost_aws.ledger.names import ResourceNames
 
 SMALL = Usage(payload=2, result=2, key=10, batch=1)
 """So light that no row ever passes 1 KB: what is left is calls and the index."""

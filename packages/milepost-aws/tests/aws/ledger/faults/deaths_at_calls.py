@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from botocore.exceptions import ClientError
-from tests.ledgers.aws.faults.fault_scene import Process, Scene, Turn
+from tests.aws.ledger.faults.fault_scene import Process, Scene, Turn
 
 Site = tuple[str, ...]
 """Which call it is: the operation, and the functions of ours that led to it, outermost first."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tests.ledgers.aws.faults.fault_scene import Process, Scene, Turn, check_gone, check_whole, plainly, see_through, take_down
+from tests.aws.ledger.faults.fault_scene import Process, Scene, Turn, check_gone, check_whole, plainly, see_through, take_down
 
-from milepost.testing.aws_model import Faults
+from milepost_aws.aws_model import Faults
 
 NOT_TRIED_AGAIN = ("twice", "dup")
 MOST_CALLS = 3000

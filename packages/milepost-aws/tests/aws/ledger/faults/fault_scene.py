@@ -15,7 +15,7 @@ from typing import Any
 
 import boto3
 import msgspec
-from tests.ledgers.aws.synchronous_ledger import carry_out
+from tests.aws.ledger.synchronous_ledger import carry_out
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -33,19 +33,19 @@ from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention import SEALED_FOR_MS
-from milepost.ledgers.aws.store import StoreSettings
-from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord, clear_lost, lost_records
-from milepost.ledgers.aws.tables.counters import CounterTally
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.retention import SEALED_FOR_MS
+from milepost_aws.ledger.store import StoreSettings
+from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord, clear_lost, lost_records
+from milepost_aws.ledger.tables.counters import CounterTally
 from milepost.ports.items import ClaimRequest
 from milepost.ports.retention import PruneCriteria
 from milepost.ports.runner import JobResult
-from milepost.testing.audit import audit, every_item
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost_testing.audit import audit, every_item
+from milepost_testing.clock import SeededChance, VirtualClock
 
 ROUTE = "parcels"
 HANDED_IN = ({"id": "a", "lane": "air"}, {"id": "b", "lane": "sea"})

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.ledgers.aws.faults.fault_runs import MOST_CALLS, Spot, fired, planned, run, to_blame
-from tests.ledgers.aws.faults.fault_scene import Scene, Turn
+from tests.aws.ledger.faults.fault_runs import MOST_CALLS, Spot, fired, planned, run, to_blame
+from tests.aws.ledger.faults.fault_scene import Scene, Turn
 
 from milepost.core.errors import LedgerBusy
-from milepost.testing.aws_model import Faults, kinds
+from milepost_aws.aws_model import Faults, kinds
 
 READS = {
     "dynamodb": ("GetItem", "BatchGetItem", "Query", "Scan", "DescribeTable"),

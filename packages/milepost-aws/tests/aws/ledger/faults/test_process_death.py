@@ -7,8 +7,8 @@ it was carried out, several in a run, so that the dead also follow upon one anot
 from __future__ import annotations
 
 import pytest
-from tests.ledgers.aws.faults.deaths_at_calls import Reaper, Site
-from tests.ledgers.aws.faults.fault_scene import Process, Scene, check_gone, check_whole, see_through, take_down
+from tests.aws.ledger.faults.deaths_at_calls import Reaper, Site
+from tests.aws.ledger.faults.fault_scene import Process, Scene, check_gone, check_whole, see_through, take_down
 
 GROUPS = 6
 _sites: list[Site] = []

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.lambdas.event_source_mapping import StreamMapping
-from tests.ledgers.aws.faults.fault_runs import STORIES
-from tests.ledgers.aws.faults.fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
+from tests.aws.lambdas.event_source_mapping import StreamMapping
+from tests.aws.ledger.faults.fault_runs import STORIES
+from tests.aws.ledger.faults.fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
 
 from milepost.core.errors import LedgerBusy
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import HandledBatch, StreamRecord, from_event
-from milepost.ledgers.aws.tables.documents import Control
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.stream import HandledBatch, StreamRecord, from_event
+from milepost_aws.ledger.tables.documents import Control
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.aws_command_line import SIGNED, AwsCommandLine, address
 
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.ledger.names import ResourceNames
 
 TODAY = """
 from __future__ import annotations

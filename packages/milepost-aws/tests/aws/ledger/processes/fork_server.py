@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from tests.project import ROOT
 
-WORKER = "tests.ledgers.aws.processes.worker_process"
+WORKER = "tests.aws.ledger.processes.worker_process"
 
 
 class ForkServer:
@@ -30,7 +30,7 @@ class ForkServer:
     def __init__(self, folder: Path, module: str = WORKER) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ledgers.aws.processes.fork_server", str(folder), module],
+            [sys.executable, "-m", "tests.aws.ledger.processes.fork_server", str(folder), module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

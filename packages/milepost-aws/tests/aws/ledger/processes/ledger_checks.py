@@ -8,19 +8,19 @@ from collections import Counter
 from pathlib import Path
 from typing import TypeVar
 
-from tests.ledgers.aws.processes.fork_server import ForkServer
-from tests.ledgers.aws.processes.worker_process import ROUTE
+from tests.aws.ledger.processes.fork_server import ForkServer
+from tests.aws.ledger.processes.worker_process import ROUTE
 
 from milepost.core.item import Item
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.events.feed import feed_events
 from milepost.engine.intake import submit
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.repair.repair import Repair
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.repair.repair import Repair
 from milepost.ports.feed import HistoryEntry
-from milepost.testing.audit import audit, every_item, problems
-from milepost.testing.clock import VirtualClock
+from milepost_testing.audit import audit, every_item, problems
+from milepost_testing.clock import VirtualClock
 
 T = TypeVar("T")
 RAN_AGAIN = frozenset({Reason.LOST, Reason.RETRY, Reason.GIVEN_BACK})

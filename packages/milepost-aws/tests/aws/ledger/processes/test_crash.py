@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.processes.fork_server import ForkServer
-from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, untold, wait_until_ended
-from tests.ledgers.aws.processes.worker_process import POINTS, Life, open_process_ledger
+from tests.aws.ledger.processes.fork_server import ForkServer
+from tests.aws.ledger.processes.ledger_checks import check_calls, check_fenced, check_whole, untold, wait_until_ended
+from tests.aws.ledger.processes.worker_process import POINTS, Life, open_process_ledger
 from tests.standins import REGION
 
 from milepost.core.status import Status

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.processes.fork_server import ForkServer
-from tests.ledgers.aws.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, untold, wait_until_ended
-from tests.ledgers.aws.processes.worker_process import ROUTE, Life, open_process_ledger
+from tests.aws.ledger.processes.fork_server import ForkServer
+from tests.aws.ledger.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, untold, wait_until_ended
+from tests.aws.ledger.processes.worker_process import ROUTE, Life, open_process_ledger
 from tests.polling import wait_until
 from tests.standins import REGION
 

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment, carry_out
-from tests.ledgers.aws.table_scene import Process
+from tests.aws.ledger.synchronous_ledger import PROMPT, Moment, carry_out
+from tests.aws.ledger.table_scene import Process
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.repair.repair import Progress, Repair
-from milepost.ledgers.aws.stream import Stream
-from milepost.ledgers.aws.tables.keys import Image
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import World
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.repair.repair import Progress, Repair
+from milepost_aws.ledger.stream import Stream
+from milepost_aws.ledger.tables.keys import Image
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.world import World
 
 DAY = 86_400_000
 

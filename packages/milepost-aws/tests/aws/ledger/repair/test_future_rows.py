@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.repair.repair_scene import DAY, Scene, scene_at
+from tests.aws.ledger.repair.repair_scene import DAY, Scene, scene_at
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.outcome import Done, Reject
 from milepost.engine.acts.redate import redate_rows
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
-from milepost.ledgers.aws.repair.repair import REPAIR, RepairRun
+from milepost_aws.ledger.repair.repair import REPAIR, RepairRun
 from milepost.ports.documents import read_as
 from milepost.ports.upkeep import FutureCount
-from milepost.testing.clock import SeededChance
+from milepost_testing.clock import SeededChance
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
 
 HOSTILE = [
     "[" * 100_000,

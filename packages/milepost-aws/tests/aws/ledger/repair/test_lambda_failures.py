@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.lambdas.deployment import HEAD, Deployment
-from tests.lambdas.event_source_mapping import Context
+from tests.aws.lambdas.deployment import HEAD, Deployment
+from tests.aws.lambdas.event_source_mapping import Context
 
-from milepost.lambdas import resender
-from milepost.ledgers.aws.repair.quarantine import BATCH, LIST, read_failure
-from milepost.ledgers.aws.stream import GAP
+from milepost_aws.lambdas import resender
+from milepost_aws.ledger.repair.quarantine import BATCH, LIST, read_failure
+from milepost_aws.ledger.stream import GAP
 
 # The form that AWS documents for on-failure destinations of DynamoDB streams.
 GIVEN_UP = {

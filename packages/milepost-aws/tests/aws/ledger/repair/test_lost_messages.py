@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
 
 from milepost.core import operators
 from milepost.core.change import Change
@@ -20,9 +20,9 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
 from milepost.engine.resend import Resender, ResendSummary
-from milepost.ledgers.aws import apply
+from milepost_aws.ledger import apply
 from milepost.ports.documents import BACK_FILL
-from milepost.testing.clock import SeededChance
+from milepost_testing.clock import SeededChance
 
 OFFER = 600
 """Seconds for which an offer lives."""

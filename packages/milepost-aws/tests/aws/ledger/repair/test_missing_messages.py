@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.ledgers.aws.repair.lost_messages import TOLERANCE, missing_messages
+from milepost_aws.ledger.repair.lost_messages import TOLERANCE, missing_messages
 
 some = st.integers(0, 200_000)
 

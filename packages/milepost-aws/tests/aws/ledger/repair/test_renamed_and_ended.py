@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
-from tests.ledgers.aws.synchronous_ledger import Moment
-from tests.ledgers.aws.table_scene import Died, Process
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.synchronous_ledger import Moment
+from tests.aws.ledger.table_scene import Died, Process
 
 from milepost.core.outcome import Reject
-from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, HeldLanes
-from milepost.ledgers.aws.upkeep import StreamReader
+from milepost_aws.ledger.claim.paused_lanes import EMPTY_MS, HeldLanes
+from milepost_aws.ledger.upkeep import StreamReader
 from milepost.ports.documents import CURSOR, HOLD, Cursor
-from milepost.testing.contract.world import sample_route
+from milepost_testing.contract.world import sample_route
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.repair.repair_scene import DAY, Scene, scene_at
-from tests.ledgers.aws.synchronous_ledger import PROMPT, Moment
-from tests.ledgers.aws.table_scene import Died, Process
+from tests.aws.ledger.repair.repair_scene import DAY, Scene, scene_at
+from tests.aws.ledger.synchronous_ledger import PROMPT, Moment
+from tests.aws.ledger.table_scene import Died, Process
 from tests.standins import REGION
 
 from milepost.core.change import Change
@@ -18,11 +18,11 @@ from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet, Reject, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
-from milepost.ledgers.aws.ledger import AwsLedger, parse
-from milepost.ledgers.aws.names import due_shard, iso, ms
-from milepost.ledgers.aws.repair.repair import PACE, Repair, ScanPace
-from milepost.ledgers.aws.tables.documents import kind_query
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes
+from milepost_aws.ledger.ledger import AwsLedger, parse
+from milepost_aws.ledger.names import due_shard, iso, ms
+from milepost_aws.ledger.repair.repair import PACE, Repair, ScanPace
+from milepost_aws.ledger.tables.documents import kind_query
 
 
 @pytest.fixture

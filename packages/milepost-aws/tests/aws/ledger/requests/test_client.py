@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
-from tests.ledgers.aws.metered_requests import MeteredRequests
+from tests.aws.ledger.metered_requests import MeteredRequests
 from tests.standins import REGION
 from urllib3 import HTTPResponse
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
-from milepost.ledgers.aws.names import ResourceNames, b64, due_shard, iso, ms, unb64
-from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
-from milepost.testing.aws_model import Faults
+from milepost_aws.ledger.names import ResourceNames, b64, due_shard, iso, ms, unb64
+from milepost_aws.ledger.requests.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
+from milepost_aws.aws_model import Faults
 
 pytestmark = pytest.mark.wire
 
@@ -286,8 +286,8 @@ def test_without_boto3_there_is_one_clear_error() -> None:
 import sys
 sys.modules["boto3"] = sys.modules["botocore"] = None
 from milepost.core.errors import ConfigMistake
-from milepost.ledgers.aws import names
-from milepost.ledgers.aws.requests import client, queues
+from milepost_aws.ledger import names
+from milepost_aws.ledger.requests import client, queues
 try:
     client.Requests("eu-central-1")
 except ConfigMistake as mistake:

@@ -11,12 +11,12 @@ from tests.standins import REGION
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.item import Item
 from milepost.core.outcome import Done
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.offers import message_for
-from milepost.ledgers.aws.requests.client import CONNECTIONS, LONG_POLL, Requests
-from milepost.ledgers.aws.requests.queues import IDLE_POLLS
-from milepost.ledgers.aws.store import StoreSettings
-from milepost.testing.contract.world import World
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.offers import message_for
+from milepost_aws.ledger.requests.client import CONNECTIONS, LONG_POLL, Requests
+from milepost_aws.ledger.requests.queues import IDLE_POLLS
+from milepost_aws.ledger.store import StoreSettings
+from milepost_testing.contract.world import World
 
 WAITING = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0, long_poll_s=20)
 RECEIVE = ("sqs", "receive_message")

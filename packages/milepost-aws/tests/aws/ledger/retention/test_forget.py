@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
-from tests.ledgers.aws.synchronous_ledger import carry_out
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.synchronous_ledger import carry_out
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL
-from milepost.ledgers.aws.forget import TOO_EARLY
-from milepost.ledgers.aws.stream import HandledBatch, StreamRecord
-from milepost.ledgers.aws.tables.documents import kind_query
-from milepost.ledgers.aws.tables.journal import JOURNAL, Journal
+from milepost_aws.ledger.forget import TOO_EARLY
+from milepost_aws.ledger.stream import HandledBatch, StreamRecord
+from milepost_aws.ledger.tables.documents import kind_query
+from milepost_aws.ledger.tables.journal import JOURNAL, Journal
 from milepost.ports.documents import FORGET
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import DeliveredLines, ForgetRequest, Forgotten, PruneCriteria
-from milepost.testing.contract.forget import give_secret, name_of
+from milepost_testing.contract.forget import give_secret, name_of
 
 LARGE = "x" * 9_000
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -21,9 +21,9 @@ from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.evidence import evidence_of, keeper, scrub
 from milepost.evidence.record import blob_name, differences
-from milepost.ledgers.aws.tables.journal import line_key
+from milepost_aws.ledger.tables.journal import line_key
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.world import World, sample_route
 
 
 class Place(MemoryBlobs):

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
 
 from milepost.core.operators import retry
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL
-from milepost.ledgers.aws.left_failures import LEFT, NOTED
-from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ledgers.aws.retention import seal_for, write_seals
-from milepost.ledgers.aws.tables.journal import Journal
+from milepost_aws.ledger.left_failures import LEFT, NOTED
+from milepost_aws.ledger.repair.repair import Repair
+from milepost_aws.ledger.retention import seal_for, write_seals
+from milepost_aws.ledger.tables.journal import Journal
 from milepost.ports.retention import DeliveredLines, LeftFailures, PruneCriteria
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ledgers.aws.synchronous_ledger import SynchronousLedger
+from tests.aws.ledger.synchronous_ledger import SynchronousLedger
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.events import events_of
@@ -13,8 +13,8 @@ from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.views.items import chain_broken_at
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import World
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.world import World
 
 DAY_MS = 86_400_000
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from milepost.core.errors import LedgerMissing
-from milepost.ledgers.aws.requests.client import AwsRefused
+from milepost_aws.ledger.requests.client import AwsRefused
 
 
 class Shard:

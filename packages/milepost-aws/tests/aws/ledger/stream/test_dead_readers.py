@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
-from tests.ledgers.aws.stream.scripted_stream import Reader
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.stream.scripted_stream import Reader
 
 from milepost.core.status import Status
-from milepost.ledgers.aws.stream import LEASE_MS, LOOK_MS, Shards
-from milepost.ledgers.aws.upkeep import StreamReader
+from milepost_aws.ledger.stream import LEASE_MS, LOOK_MS, Shards
+from milepost_aws.ledger.upkeep import StreamReader
 
 T0 = 1_800_000_000_000
 

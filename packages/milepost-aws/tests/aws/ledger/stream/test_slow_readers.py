@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.repair.repair_scene import Scene, scene_at
+from tests.aws.ledger.repair.repair_scene import Scene, scene_at
 
 from milepost.core.counters import HOUR
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.stream import LEASE_MS, HandledBatch, Stream, StreamRecord
-from milepost.ledgers.aws.tables.counters import MOST_CELLS, RowChange
-from milepost.testing.contract.world import sample_route
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.stream import LEASE_MS, HandledBatch, Stream, StreamRecord
+from milepost_aws.ledger.tables.counters import MOST_CELLS, RowChange
+from milepost_testing.contract.world import sample_route
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.ledgers.aws.stream.scripted_stream import Reader
-from tests.ledgers.aws.synchronous_ledger import Moment
+from tests.aws.ledger.stream.scripted_stream import Reader
+from tests.aws.ledger.synchronous_ledger import Moment
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.stream import (
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.stream import (
     DAY_MS,
     LEASE_MS,
     LOOK_MS,
@@ -28,7 +28,7 @@ from milepost.ledgers.aws.stream import (
     from_event,
     lost_records,
 )
-from milepost.ledgers.aws.tables.documents import Control
+from milepost_aws.ledger.tables.documents import Control
 from milepost.ports.documents import Document
 
 T0 = 1_800_000_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
+from tests.aws.ledger.table_scene import Died, Process, Scene, writes
 
 from milepost.core.change import Change
 from milepost.core.counters import HOUR
@@ -16,14 +16,14 @@ from milepost.core.item import Failure, Row
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.tables.counters import Counters, CounterTally, RowChange
+from milepost_aws.ledger.names import iso
+from milepost_aws.ledger.tables.counters import Counters, CounterTally, RowChange
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import MemoryRecord
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.world import World, sample_route
 
 NOW = 1_700_000_000_000
 HERE = NOW // HOUR

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Moment, SynchronousLedger, open_synchronous_ledger
+from tests.aws.ledger.synchronous_ledger import Moment, SynchronousLedger, open_synchronous_ledger
 from tests.standins import REGION
 
 from milepost.core.admission.controls import Limit
 from milepost.core.errors import LedgerDamaged
 from milepost.core.outcome import Done
-from milepost.ledgers.aws.claim.paused_lanes import HeldLanes
-from milepost.ledgers.aws.refused_rows import QUARANTINED, forget_absent
-from milepost.ledgers.aws.stream import POLLER, SHARD
-from milepost.ledgers.aws.tables.documents import BUCKET, HOLDING, LAYOUT
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes
+from milepost_aws.ledger.refused_rows import QUARANTINED, forget_absent
+from milepost_aws.ledger.stream import POLLER, SHARD
+from milepost_aws.ledger.tables.documents import BUCKET, HOLDING, LAYOUT
 from milepost.ports.documents import ACT, BREAKER, HOLD, LIMIT, ROUTE, Act, read_each, read_versioned
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 
 
 @pytest.fixture

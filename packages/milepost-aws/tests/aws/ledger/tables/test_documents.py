@@ -6,9 +6,9 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
+from tests.aws.ledger.table_scene import Died, Process, Scene, writes
 
-from milepost.ledgers.aws.tables.documents import LAYOUT, Control
+from milepost_aws.ledger.tables.documents import LAYOUT, Control
 from milepost.ports.documents import BREAKER, Document
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.ledgers.aws.table_scene import Died, Process, Scene
+from tests.aws.ledger.table_scene import Died, Process, Scene
 
 from milepost.core.errors import LedgerReadOnly, LedgerTooNew
-from milepost.ledgers.aws.tables.documents import BUCKET, FORMAT, FRESH_S, HOLDING, KNOWN_FORMAT, LAYOUT, TABLES, Control, kind_query
+from milepost_aws.ledger.tables.documents import BUCKET, FORMAT, FRESH_S, HOLDING, KNOWN_FORMAT, LAYOUT, TABLES, Control, kind_query
 from milepost.ports.documents import ACT, BREAKER, HOLD, Document
 
 LANE = "parcels/weigh/north"

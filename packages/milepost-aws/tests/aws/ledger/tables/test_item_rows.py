@@ -17,10 +17,10 @@ from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.tables.conditional_write import put_of
-from milepost.ledgers.aws.tables.item_rows import attributes, content_of, input_of, item_of, kept_of, links_of, row_of
-from milepost.ledgers.aws.tables.keys import Image, Layout, key_attributes
-from milepost.ledgers.aws.tables.values import LARGEST, Values
+from milepost_aws.ledger.tables.conditional_write import put_of
+from milepost_aws.ledger.tables.item_rows import attributes, content_of, input_of, item_of, kept_of, links_of, row_of
+from milepost_aws.ledger.tables.keys import Image, Layout, key_attributes
+from milepost_aws.ledger.tables.values import LARGEST, Values
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 JSON = st.recursive(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
-from tests.ledgers.aws.table_scene import Died, Process, Scene, writes
+from tests.aws.ledger.table_scene import Died, Process, Scene, writes
 
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status
-from milepost.ledgers.aws.tables.journal import BLOCK, JOURNAL, REACH, Journal, JournalBatch, JournalEntry, images_of
-from milepost.ledgers.aws.tables.keys import Image
+from milepost_aws.ledger.tables.journal import BLOCK, JOURNAL, REACH, Journal, JournalBatch, JournalEntry, images_of
+from milepost_aws.ledger.tables.keys import Image
 from milepost.ports.feed import HistoryEntry
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from tests.ledgers.aws.synchronous_ledger import Moment, SynchronousLedger
+from tests.aws.ledger.synchronous_ledger import Moment, SynchronousLedger
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.outcome import Done, Reject
@@ -16,14 +16,14 @@ from milepost.core.routes.route import Route
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.ledgers.aws.names import due_shard
-from milepost.ledgers.aws.repair.quarantine import AwsQuarantine
-from milepost.ledgers.aws.tables.keys import Layout
+from milepost_aws.ledger.names import due_shard
+from milepost_aws.ledger.repair.quarantine import AwsQuarantine
+from milepost_aws.ledger.tables.keys import Layout
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.items import Query
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.world import World
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.world import World
 
 URL = "https://a.example/" + "%C3%A4" * 155 + "?q=1#z"
 FIELDS = ("messageId", "senderId", "timestamp", "targetUrl")

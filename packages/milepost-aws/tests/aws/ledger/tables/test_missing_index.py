@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.aws_command_line import AwsCommandLine, address
 
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.ledger.names import ResourceNames
 
 
 def test_a_table_without_its_index_is_told_in_a_sentence(

@@ -12,8 +12,8 @@ from milepost.core.routes.route import Limits
 from milepost.core.status import Status
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World, sample_route
 
 
 class ControlsContract(Promises):

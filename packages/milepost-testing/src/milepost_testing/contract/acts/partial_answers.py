@@ -13,8 +13,8 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 ASKED = ["a", "b", "c", "d"]
 PART = {"a": ["V1"], "b": ["V1"]}

@@ -16,8 +16,8 @@ from milepost.ports.documents import HOLD, LIMIT
 from milepost.ports.items import Conflict, Query
 from milepost.ports.ledger import Ledger
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World, sample_route
 
 
 def renamed_plan(ledger: Ledger) -> Plan:

@@ -11,8 +11,8 @@ from milepost.core.status import TERMINAL, Status
 from milepost.core.values.refusal import Refusal
 from milepost.ports.items import Conflict
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 WHO: dict[str, Any] = {"by": "ops", "why": "because"}
 HOUR = 3_600_000

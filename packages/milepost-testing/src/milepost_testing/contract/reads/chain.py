@@ -7,8 +7,8 @@ from milepost.core.confirmations import confirm
 from milepost.core.history import origin, verify_chain
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Done, NotYet, Reject, Retry
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 
 class ChainContract(Promises):

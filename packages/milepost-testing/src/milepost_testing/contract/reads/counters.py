@@ -8,8 +8,8 @@ from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Ret
 from milepost.core.status import Status
 from milepost.ports.feed import Group
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World, sample_route
 
 
 class CountersContract(Promises):

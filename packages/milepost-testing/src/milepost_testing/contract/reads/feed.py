@@ -11,8 +11,8 @@ from milepost.core.operators import replace, retry
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.route import Route
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World, sample_route
 
 
 class FeedContract(Promises):

@@ -11,8 +11,8 @@ from milepost.core.item import KeyPart
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.ports.items import Query
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 
 class FindContract(Promises):

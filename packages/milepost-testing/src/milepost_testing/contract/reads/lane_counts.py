@@ -6,8 +6,8 @@ import pytest
 
 from milepost.core.forecast import LaneCount
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 HOUR = 3_600_000
 

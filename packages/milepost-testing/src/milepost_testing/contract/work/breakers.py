@@ -17,8 +17,8 @@ from milepost.core.routes.route import Limits, Route
 from milepost.core.status import Status
 from milepost.ports.documents import BREAKER
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import LEASE, World, sample_route
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import LEASE, World, sample_route
 
 DOWN = Retry("the partner does not answer")
 COOLDOWN = 30_000

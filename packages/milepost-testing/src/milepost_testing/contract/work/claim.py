@@ -6,8 +6,8 @@ from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Retry
 from milepost.core.status import Status
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import LEASE, World, sample_route
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import LEASE, World, sample_route
 
 
 class ClaimContract(Promises):

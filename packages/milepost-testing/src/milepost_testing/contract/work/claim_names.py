@@ -22,9 +22,9 @@ from milepost.engine.work.settle import recorded, settle
 from milepost.ports.items import Conflict
 from milepost.ports.ledger import Ledger
 from milepost.ports.runner import JobResult
-from milepost.testing.clock import SeededChance
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import LEASE, World
+from milepost_testing.clock import SeededChance
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import LEASE, World
 
 CHECKED = Checked({"files": 2}, after="1h", note="all there")
 OUTCOMES: list[Outcome] = [

@@ -17,8 +17,8 @@ from milepost.core.outcome import Done
 from milepost.core.status import Status
 from milepost.ports.items import ClaimRequest, Conflict, KnownKey, Refused
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import LEASE, World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import LEASE, World
 
 
 def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -12,8 +12,8 @@ from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.status import Reason, Status
 from milepost.ports.items import Conflict, Refused
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import LEASE, World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import LEASE, World
 
 
 class FencesContract(Promises):

@@ -11,8 +11,8 @@ from milepost.core.outcome import Done, HandedOver, Retry
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
 from milepost.ports.items import Query
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 WHO: dict[str, Any] = {"by": "ops", "why": "the clock was ahead"}
 

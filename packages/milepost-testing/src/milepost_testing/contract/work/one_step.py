@@ -10,8 +10,8 @@ from milepost.core.status import Status
 from milepost.ports.documents import HOLD
 from milepost.ports.items import ClaimResult, Conflict, Refused
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 
 class OneStepContract(Promises):

@@ -10,8 +10,8 @@ from milepost.core.operators import cancel, retry, skip
 from milepost.core.outcome import Checked, Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Reason, Status
 from milepost.ports.items import Conflict
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 
 class ChangesContract(Promises):

@@ -6,8 +6,8 @@ import pytest
 
 from milepost.ports.documents import Document
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 
 def version(ledger: Ledger, kind: str, name: str) -> int:

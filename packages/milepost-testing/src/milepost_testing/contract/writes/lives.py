@@ -11,9 +11,9 @@ from milepost.core.status import TERMINAL
 from milepost.evidence.record import differences, evidence
 from milepost.ports.ledger import Ledger
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.retention import prune
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.retention import prune
+from milepost_testing.contract.world import World
 
 
 class LivesContract(Promises):

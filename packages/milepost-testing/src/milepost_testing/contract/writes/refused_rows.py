@@ -14,8 +14,8 @@ from milepost.core.outcome import Done, NotYet
 from milepost.core.status import Reason, Status
 from milepost.ports.items import KnownKey, NewItem, Query, Refused
 from milepost.ports.ledger import Ledger
-from milepost.testing.contract.base import Promises
-from milepost.testing.contract.world import World
+from milepost_testing.contract.base import Promises
+from milepost_testing.contract.world import World
 
 
 class RefusedRowsContract(Promises):

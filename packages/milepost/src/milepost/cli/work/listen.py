@@ -102,7 +102,7 @@ def opened(
 def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], HttpServer], command: str, without: str) -> HttpServer:
     """A server at that address; if the user did not ask for it, at the next free port. Refuses a public address without API keys."""
     from milepost.engine.auth import any_keys
-    from milepost.net.guard import is_loopback
+    from milepost_net.guard import is_loopback
 
     if not is_loopback(where.host) and not any_keys(ctx):
         raise ConfigMistake(

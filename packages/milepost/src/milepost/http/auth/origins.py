@@ -7,7 +7,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import quote, urlsplit
 
-from milepost.net.guard import is_loopback
+from milepost_net.guard import is_loopback
 
 _PASSED_ON = frozenset(("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"))
 

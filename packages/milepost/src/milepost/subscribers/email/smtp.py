@@ -12,8 +12,8 @@ from ipaddress import ip_address
 from typing import Literal
 
 from milepost.core.errors import UsageError
-from milepost.net import Tls
-from milepost.net.tls import context_of
+from milepost_net import Tls
+from milepost_net.tls import context_of
 from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal, plain_address
 
 Encryption = Literal["starttls", "starttls-if-offered", "tls", "none"]

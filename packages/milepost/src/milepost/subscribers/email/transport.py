@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from milepost.core.errors import UsageError
-from milepost.net import Tls
-from milepost.net.guard import is_loopback
+from milepost_net import Tls
+from milepost_net.guard import is_loopback
 from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, plain_address
 from milepost.subscribers.email.smtp import Encryption, SmtpTransport
 

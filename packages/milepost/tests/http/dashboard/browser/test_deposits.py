@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from msgspec import to_builtins
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
-from tests.applications.deposits.deposits_service import (
+from tests.deposits.deposits_service import (
     DEPOSITED,
     NO_PDF,
     NO_RECORD,
@@ -26,10 +26,10 @@ from tests.applications.deposits.deposits_service import (
     with_manual_deposits,
 )
 
-from milepost.applications.deposits.people import pages
-from milepost.applications.deposits.people.worklist import claim
-from milepost.applications.deposits.runs import RunJournal, begun, this_process
-from milepost.applications.deposits.status_names import word_counts
+from milepost_deposits.people import pages
+from milepost_deposits.people.worklist import claim
+from milepost_deposits.runs import RunJournal, begun, this_process
+from milepost_deposits.status_names import word_counts
 
 Open = Callable[..., Page]
 

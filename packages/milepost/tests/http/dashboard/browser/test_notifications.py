@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
-from tests.applications.notifications.partners import Partner, Service, answers, key_of, message, service
+from tests.notifications.partners import Partner, Service, answers, key_of, message, service
 
 Open = Callable[..., Page]
 PAGES = ("", "/destinations/crm", "/destinations/erp", "/messages", "/dead-letters", "/replay")

@@ -18,7 +18,7 @@ from milepost.core.status import FAILED
 from milepost.engine.acts.controls import pause
 from milepost.engine.retention import prune
 from milepost.ports.documents import BREAKER
-from milepost.testing.clock import VirtualClock
+from milepost_testing.clock import VirtualClock
 
 Open = Callable[..., Page]
 PAGES = (

@@ -20,7 +20,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.engine.intake import submit
 from milepost.ports.items import Query
-from milepost.testing.audit import audit
+from milepost_testing.audit import audit
 
 ITEMS = 600
 KILLS = 55

@@ -319,7 +319,7 @@ def test_what_cannot_be_backed_up_says_so_and_what_to_do() -> None:
         assert "backup" in post.context.ledger.missing_capabilities
         with pytest.raises(LedgerError, match="memory ledger"):
             post.backup("copy.db")
-    from milepost.ledgers.aws.ledger import AwsLedger
+    from milepost_aws.ledger.ledger import AwsLedger
 
     assert "backup" in AwsLedger.missing_capabilities
     assert "point-in-time recovery" in MISSING_CAPABILITIES["backup"]

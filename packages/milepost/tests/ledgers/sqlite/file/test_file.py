@@ -29,8 +29,8 @@ from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.store import LONGEST_PAUSE_S
 from milepost.ports.items import NewItem, Query, Same
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.audit import audit
-from milepost.testing.contract.world import World
+from milepost_testing.audit import audit
+from milepost_testing.contract.world import World
 
 NOW = 1_700_000_000_000
 

@@ -16,7 +16,7 @@ from milepost.core.outcome import NotYet
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.rows.fence import fenced
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 
 KEYS = [f"k{n}" for n in range(12)]
 """Four are queued, four wait, four are held by a worker."""

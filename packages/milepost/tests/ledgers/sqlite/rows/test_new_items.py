@@ -23,9 +23,9 @@ from milepost.ledgers.sqlite.rows import new_items
 from milepost.ports.items import KnownKey, NewItem, Refused, Same
 from milepost.ports.ledger import Ledger
 from milepost.ports.retention import DeliveredLines, PruneCriteria
-from milepost.testing.audit import audit
-from milepost.testing.clock import VirtualClock
-from milepost.testing.contract.world import World, sample_route
+from milepost_testing.audit import audit
+from milepost_testing.clock import VirtualClock
+from milepost_testing.contract.world import World, sample_route
 
 LARGEST = 200_000
 LARGE = "large"
@@ -133,7 +133,7 @@ def test_any_batch_is_recorded_and_answered_as_in_memory(
 SUBMIT = """
 import sys
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.testing.contract.world import World
+from milepost_testing.contract.world import World
 world = World(SqliteLedger.open(sys.argv[1]))
 who, batches, size = int(sys.argv[2]), 20, 25
 print("ready", flush=True)
