@@ -21,9 +21,9 @@ from milepost.engine.heads.route import heads_for
 from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import register
+from milepost.runners.clock import SystemChance, SystemClock
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.requests.client import Requests
-from milepost.runners.clock import SystemChance, SystemClock
 from milepost_testing.clock import VirtualClock
 
 ROUTE, STAGES = "assets", ("CC", "TC")

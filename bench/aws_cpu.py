@@ -22,13 +22,13 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.engine.work.worker import Worker
+from milepost.runners.clock import SystemChance, SystemClock
+from milepost.runners.threads import ThreadRunner
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.relay import StreamRelay
 from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.retention import finish
 from milepost_aws.ledger.stream import Stream, StreamRecord
-from milepost.runners.clock import SystemChance, SystemClock
-from milepost.runners.threads import ThreadRunner
 from milepost_testing.clock import VirtualClock
 
 ROUTE = "notes"

@@ -17,14 +17,14 @@ from tests.deposits.dss_standin import DssStandIn
 import milepost as mp
 from bench.counted import READS, REGION, CountedRun, Figure, item_figures, on_model
 from bench.deposits import settings_of
-from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost.core.status import Status
+from milepost.runners.clock import SystemClock
 from milepost_deposits.dss.results import ResultListener
 from milepost_deposits.route import deposits_route
 from milepost_deposits.settings import DepositsSettings
+from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost_deposits.status_names import CONTENT, METADATA, SUBMIT
-from milepost.core.status import Status
-from milepost.runners.clock import SystemClock
 from milepost_testing.clock import VirtualClock
 
 MOST_WRITES, MOST_READS = 2, 0

@@ -12,9 +12,9 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.routes.versions import register
+from milepost.runners.clock import SystemChance, SystemClock
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.requests.client import Requests
-from milepost.runners.clock import SystemChance, SystemClock
 
 ROUTE = "parcels"
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import milepost as mp
 from bench.counted import COUNTED, PRICED_IN, REGION, CountedRun, Figure, item_figures, on_model
 from bench.notifications import HERE, ROUTE, message
-from milepost_notifications.application import application
 from milepost.core.status import Status
 from milepost.http.server.assembly import HttpServer
+from milepost.runners.clock import SystemClock
 from milepost_aws.cost.model import Need, Usage, predicted
 from milepost_aws.cost.prices import AS_OF, MILLION, dollars, prices_in
-from milepost.runners.clock import SystemClock
+from milepost_notifications.application import application
 from milepost_testing.clock import VirtualClock
 from milepost_testing.http_standin import HttpFault, HttpStandIn, StandInAnswer, StandInRequest
 

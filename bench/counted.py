@@ -17,15 +17,15 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.work.worker import Worker
+from milepost.runners.threads import ThreadRunner
+from milepost_aws.aws_model import AwsModel
 from milepost_aws.cost.model import Need
 from milepost_aws.cost.prices import dollars, prices_in
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.relay import StreamRelay
 from milepost_aws.ledger.retention import finish
 from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord
-from milepost.runners.threads import ThreadRunner
 from milepost_aws.topic import Topic
-from milepost_aws.aws_model import AwsModel
 from milepost_testing.clock import VirtualClock
 
 REGION, PRICED_IN = "eu-central-1", "us-east-1"

@@ -20,6 +20,7 @@ from typing import Any
 
 import milepost as mp
 from bench.measure import Span, peak_mb
+from milepost.engine.lists.source import BATCH
 from milepost_deposits.doi import normalise, normalise_all
 from milepost_deposits.files import Deposit
 from milepost_deposits.intake import take_in_lists
@@ -27,7 +28,6 @@ from milepost_deposits.rounds import run_round
 from milepost_deposits.route import deposits_route
 from milepost_deposits.settings import DepositsSettings
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.engine.lists.source import BATCH
 from milepost_testing.http_standin import HttpFault, StandInAnswer, StandInRequest
 
 FORMS: dict[str, tuple[str, ...]] = {

@@ -21,9 +21,9 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any, cast
 
+import milepost_net as net
 from bench.measure import Span
 from bench.parts import ROOT
-import milepost_net as net
 
 BODY = b"x" * 1_024
 HERE = ["127.0.0.0/8"]

@@ -20,21 +20,21 @@ from statistics import median, quantiles
 from typing import Any
 
 import milepost as mp
+import milepost_net as net
 from bench.measure import Span, facts_of
 from bench.partners import Partners, partners
 from bench.parts import ROOT
-import milepost_net as net
 from milepost.app import Milepost
 from milepost.application.declaration import ConfiguredApplication
-from milepost_notifications.application import application
-from milepost_notifications.settings import DestinationSettings, NotificationsSettings
 from milepost.core.status import Status
 from milepost.engine.intake import Receipt
 from milepost.http.server.assembly import HttpServer
 from milepost.http.state.state import ServerState
-from milepost_net.background import new_event_loop
 from milepost.ports.documents import PROCESS
 from milepost.runners.process import schedule_as_batch, tune_garbage_collection, tune_thread_switching
+from milepost_net.background import new_event_loop
+from milepost_notifications.application import application
+from milepost_notifications.settings import DestinationSettings, NotificationsSettings
 
 ROUTE = "notifications"
 TASKS = 64

@@ -22,10 +22,10 @@ import milepost as mp
 from bench.measure import Span, ledger_bytes, tell
 from bench.ours import completed, run_station
 from bench.route import NAME
-from milepost_postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
+from milepost_postingest.custodial_copy import CustodialCopy
 
 VALIDATOR = Path(__file__).resolve().parent.parent / ".standins/ocfl/bin/ocfl-validate.py"
 ROUNDS = 5

@@ -23,8 +23,6 @@ import milepost as mp
 from bench.measure import Span, tell
 from bench.ocfl import add, object_id, write
 from bench.station import at_work
-from milepost_postingest import postingest
-from milepost_postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.core.item import Item
 from milepost.core.status import Status
@@ -32,6 +30,8 @@ from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.runners.process import tune_garbage_collection
+from milepost_postingest import postingest
+from milepost_postingest.custodial_copy import CustodialCopy
 
 NAME, STAGE, BATCH = "postingest", "CC", "b-1"
 FIRST = UUID(object_id(0)).int

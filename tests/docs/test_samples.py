@@ -17,8 +17,8 @@ from tests.docs.samples import Page, SampleError, compare
 from tests.http.live_server import running_server
 from tests.project import ROOT
 
-from milepost_deposits.standins.dspace import PASSWORD, USER
 from milepost_deposits.standins.__main__ import partners
+from milepost_deposits.standins.dspace import PASSWORD, USER
 from milepost_deposits.standins.mailbox import MailboxStandIn
 from milepost_postingest.standins.scoutam import StandIn
 

@@ -32,6 +32,10 @@ from milepost.evidence.heads import head_of
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.record import blob_name
 from milepost.http.server.assembly import HttpServer
+from milepost.ports import documents
+from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
+from milepost.subscribers.email import Mail, MailAttachment
+from milepost.subscribers.email.subscriber import words_of
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.offers import message_body, message_for
 from milepost_aws.ledger.retention import seal_for, write_seals
@@ -42,12 +46,8 @@ from milepost_aws.ledger.tables.create import make_common, make_route
 from milepost_aws.ledger.tables.item_rows import attributes
 from milepost_aws.ledger.tables.journal import JournalEntry
 from milepost_aws.ledger.tables.values import Values
-from milepost_net import webhook_headers
-from milepost.ports import documents
-from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
-from milepost.subscribers.email import Mail, MailAttachment
-from milepost.subscribers.email.subscriber import words_of
 from milepost_aws.topic import Topic
+from milepost_net import webhook_headers
 
 
 @contextmanager

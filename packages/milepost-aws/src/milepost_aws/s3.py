@@ -30,6 +30,26 @@ _REPLACED = frozenset({"PreconditionFailed", "412", "NoSuchKey", "404"})
 """Error codes of S3 that mean: the object is not the one that was listed."""
 
 
+def open_blobs(
+    address: str, *, region: str | None = None, endpoint: str | None = None, left: Callable[[], float] = lambda: math.inf
+) -> S3Blobs:
+    """The blob store of s3://BUCKET/PREFIX."""
+    return S3Blobs(*_in_s3(address), region=region, endpoint=endpoint, left=left)
+
+
+def open_inbox(address: str) -> S3Inbox:
+    """The inbox of s3://BUCKET/PREFIX. boto3 uses its own configuration."""
+    return S3Inbox(*_in_s3(address))
+
+
+def _in_s3(address: str) -> tuple[str, str]:
+    """Bucket and prefix of an address."""
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise UsageError(f"{address!r} names no bucket; write s3://BUCKET/PREFIX")
+    return bucket, prefix
+
+
 class S3Blobs:
     """One object per blob, under `prefix` in `bucket`. Errors of AWS are raised as OSError, like those of a folder.
 
@@ -164,11 +184,9 @@ def _longest_s(limits: Limits) -> float:
 
 def s3_client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
     """A boto3 client of S3 with these limits; it repeats a request that may succeed later."""
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError:
-        raise UsageError("blobs in S3 need boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
+    import boto3
+    from botocore.config import Config
+
     tries, connect_s, read_s = limits
     # Every request here is idempotent, and no caller retries: botocore does.
     config = Config(retries={"mode": "standard", "total_max_attempts": tries}, connect_timeout=connect_s, read_timeout=read_s)

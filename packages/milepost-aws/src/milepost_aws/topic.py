@@ -29,6 +29,17 @@ _GROUP = re.compile(r"[!-~]{1,128}")
 _OF_THE_TOPIC = re.compile(r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled")
 
 
+def topic_subscriber(arn: str, *, offers: bool) -> Topic:
+    """The topic of the address sns:ARN."""
+    topic = Topic(arn, offers=offers)
+    if len(topic.name) > 64:
+        raise UsageError(
+            f"the topic name {topic.name} is too long for a subscriber (at most 64 characters); "
+            "write  events = Topic(arn, name='…')  in a Python file, and use file.py:events here"
+        )
+    return topic
+
+
 class _Message(Struct, frozen=True):
     """One entry of a request: the index of its event, and its size for the limit."""
 
@@ -194,11 +205,9 @@ def _parts(arn: str) -> tuple[str, str]:
 
 
 def _client(region: str, endpoint: str | None) -> Any:
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError:
-        raise UsageError("a topic needs boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
+    import boto3
+    from botocore.config import Config
+
     # One try, at most 13 s: less than the relay's lease has left at the beginning of a call.
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=10, max_pool_connections=AT_ONCE)
     return boto3.client("sns", region_name=region, endpoint_url=endpoint, config=config)

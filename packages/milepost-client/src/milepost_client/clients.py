@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import milepost_net as net
+from milepost.core.errors import UsageError
 from milepost_client.exchange import (
     Body,
     Conversation,
@@ -25,7 +26,6 @@ from milepost_client.exchange import (
     sending,
 )
 from milepost_client.message import INLINE_BODY
-from milepost.core.errors import UsageError
 
 T = TypeVar("T")
 

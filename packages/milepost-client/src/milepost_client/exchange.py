@@ -14,8 +14,8 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import milepost_net as net
-from milepost_client.message import Message, MessageRefused, check_message, plain_json
 from milepost.core.errors import MilepostError, UsageError
+from milepost_client.message import Message, MessageRefused, check_message, plain_json
 
 T = TypeVar("T")
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import TIME, Partner, Service, answers, service
 from tests.net.partner import Line
+from tests.notifications.partners import TIME, Partner, Service, answers, service
 
 import milepost
 import milepost as mp
+from milepost.engine.auth import make_key
 from milepost_client import (
     AsyncMessageClient,
     MessageClient,
@@ -25,7 +26,6 @@ from milepost_client import (
     MessageUnknown,
     RetryPolicy,
 )
-from milepost.engine.auth import make_key
 
 SOON = RetryPolicy(base=0.001, cap=0.002)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost_notifications.operate.messages import read_message
-from milepost_client import KEY, MessageRefused, check_message
 from milepost.core.values.key_text import key_parts
+from milepost_client import KEY, MessageRefused, check_message
+from milepost_notifications.operate.messages import read_message
 
 LIMIT = 200
 GOOD = {"messageId": "m-1", "timestamp": "2026-01-31T08:00:00Z", "senderId": "shop", "targetUrl": "https://crm.example/a"}

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+from milepost.blobs import Blobs, open_blobs
 from milepost_deposits.controls import operators_fault, reason_of
 from milepost_deposits.status_names import CONTENT, METADATA, result_in
-from milepost.blobs import Blobs, open_blobs
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
 TAKES_NO_FILE, GIVES_NO_FILE, REMOVES_NO_FILE = STORE_FAULTS = ("takes no file", "gives no file", "removes no file")

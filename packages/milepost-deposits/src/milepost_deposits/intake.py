@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import msgspec
 
 import milepost as mp
+from milepost.blobs import Inbox, InboxFile, open_inbox
 from milepost_deposits.list_files import names_a_doi, readable_list
 from milepost_deposits.settings import DepositsSettings
-from milepost.blobs import Inbox, InboxFile, open_inbox
 
 ARCHIVED, QUARANTINE = "archived", "quarantine"
 LONGEST_NAME = 150

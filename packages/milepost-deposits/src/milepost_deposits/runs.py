@@ -21,9 +21,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from milepost.blobs import Inbox, InboxFile, open_inbox
 from milepost_deposits.intake import ARCHIVED, QUARANTINE, IntakeReport
 from milepost_deposits.settings import DepositsApp
-from milepost.blobs import Inbox, InboxFile, open_inbox
 
 log = logging.getLogger(__name__)
 

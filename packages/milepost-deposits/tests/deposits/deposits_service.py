@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import milepost as mp
+from milepost.http.server.assembly import HttpServer
 from milepost_deposits.application import application
-from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.rounds import RoundReport, run_round
 from milepost_deposits.settings import DepositsApp
 from milepost_deposits.standins.__main__ import partners
+from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.standins.mailbox import MailboxStandIn
-from milepost.http.server.assembly import HttpServer
 
 DEPOSITED, NO_PDF, NO_RECORD, UNKNOWN = "10.1002/abc.1", "10.1002/x.no-pdf", "10.1002/y.no-record", "10.1002/abc.7"
 

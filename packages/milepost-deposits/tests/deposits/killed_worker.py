@@ -13,11 +13,11 @@ import msgspec
 from tests.deposits.submit_scene import ENVIRONMENT, pdf_of
 
 import milepost as mp
-from milepost_deposits.standins.dspace import COLLECTION
 from milepost_deposits.dspace.submission import DSpaceSubmission
 from milepost_deposits.files import FileStore
 from milepost_deposits.route import add_submit
 from milepost_deposits.settings import AttemptSettings, ConcurrencySettings, DepositsSettings, SubmitSettings
+from milepost_deposits.standins.dspace import COLLECTION
 
 
 class ClockAhead:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.deposits.test_deposits_settings import SAMPLE
 from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
+from tests.deposits.test_deposits_settings import SAMPLE
 
 from milepost_deposits.standins.dspace import PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.standins.mailbox import MailboxStandIn

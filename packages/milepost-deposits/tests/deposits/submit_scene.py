@@ -14,8 +14,8 @@ import msgspec
 from tests.deposits.dss_standin import Behaviour, DssStandIn
 
 import milepost as mp
+from milepost_aws.aws_model import AwsModel, Faults
 from milepost_deposits.controls import LedgerControls
-from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.dspace.submission import DSpaceSubmission
 from milepost_deposits.dss.results import ResultListener, ResultsTally
 from milepost_deposits.dss.submission import DssSubmission
@@ -23,8 +23,8 @@ from milepost_deposits.fetch.metadata import MetadataField, to_json
 from milepost_deposits.files import FileStore
 from milepost_deposits.route import add_submit, deposits_route
 from milepost_deposits.settings import AttemptSettings, DepositsApp, DepositsSettings, DssSettings, SubmitSettings
+from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_testing import VirtualClock, audit
-from milepost_aws.aws_model import AwsModel, Faults
 from milepost_testing.drive import run_until_rest
 
 ENVIRONMENT = {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}

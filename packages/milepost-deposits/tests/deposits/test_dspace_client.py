@@ -20,8 +20,8 @@ from milepost_deposits.dspace.errors import (
     DSpaceUnreadable,
 )
 from milepost_deposits.dspace.session import DSpaceSession, expiry_of
-from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.settings import SubmitSettings
+from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 
 LOOPBACK = ("127.0.0.0/8",)
 DOI = "10.1000/abc"

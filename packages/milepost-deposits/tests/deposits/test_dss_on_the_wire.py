@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from tests import standins
-from tests.deposits.dss_standin import DssStandIn
-from tests.deposits.test_deposits_settings import SAMPLE
 from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
+from tests.deposits.dss_standin import DssStandIn
+from tests.deposits.test_deposits_settings import SAMPLE
 
 from milepost_deposits.standins.dspace import PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn

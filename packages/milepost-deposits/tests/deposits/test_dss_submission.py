@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tests.deposits.submit_scene import DSS, RETENTION_S, SubmitScene, pdf_of, submit_scene
 
 import milepost as mp
+from milepost_aws.aws_model import Faults
 from milepost_deposits.acts import mark_deposited, may_be_deposited, requeue
 from milepost_deposits.controls import partner_waits
 from milepost_deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords
@@ -20,7 +21,6 @@ from milepost_deposits.dss.results import ResultListener, drop_set_aside, set_as
 from milepost_deposits.dss.submission import DssSubmission
 from milepost_deposits.files import FileStore, StoreFault
 from milepost_deposits.stuck import find_late_deposits, stuck_deposits
-from milepost_aws.aws_model import Faults
 
 DOI = "10.1002/abcd.20417"
 

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.deposits.conftest import MakeScene
 
+from milepost.blobs.folder import check_name
 from milepost_deposits.files import FileStore, file_name, readable
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost.blobs.folder import check_name
 
 texts = st.text(min_size=1, max_size=300)
 

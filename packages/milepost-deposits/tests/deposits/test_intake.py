@@ -17,8 +17,8 @@ import pytest
 from tests.deposits.deposits_scene import DepositsScene
 
 import milepost as mp
-from milepost_deposits.intake import take_in_lists
 from milepost_aws.aws_model import AwsModel
+from milepost_deposits.intake import take_in_lists
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from milepost_deposits.commands import round_lines
 from milepost_deposits.controls import PAUSED_BY, partner_waits
 from milepost_deposits.dspace.errors import DSpaceLoginRefused
 from milepost_deposits.dspace.login import FIRST_S, LONGEST_S, delay_s, probe_login, resume_command
-from milepost_deposits.standins.dspace import PASSWORD, USER
 from milepost_deposits.rounds import RoundReport, run_round
+from milepost_deposits.standins.dspace import PASSWORD, USER
 from milepost_deposits.stuck import find_late_deposits
 
 DOIS = [f"10.1002/held.{number}" for number in range(8)]

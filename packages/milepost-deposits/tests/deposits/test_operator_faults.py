@@ -14,6 +14,9 @@ from tests.deposits.conftest import MakeScene
 from tests.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, submit_scene
 
 import milepost as mp
+from milepost_aws.aws_model import AwsModel, Faults
+from milepost_aws.ledger.requests import client
+from milepost_aws.s3 import S3Blobs
 from milepost_deposits.application import partners_check, store_check
 from milepost_deposits.commands import round_lines
 from milepost_deposits.controls import CURES, PAUSED_BY, operators_fault, partner_waits
@@ -21,9 +24,6 @@ from milepost_deposits.dspace.login import LONGEST_S, probe_login
 from milepost_deposits.files import FileStore, StoreFault
 from milepost_deposits.rounds import run_round
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
-from milepost_aws.s3 import S3Blobs
-from milepost_aws.ledger.requests import client
-from milepost_aws.aws_model import AwsModel, Faults
 
 DOIS = [f"10.1002/fault.{number}" for number in range(8)]
 ANN = {"by": "ann", "reason": "the policy is right now"}

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import milepost_net as net
+from milepost.subscribers.email import Mail, mail_transport
 from milepost_deposits.standins.mailbox import MailboxStandIn
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
-from milepost.subscribers.email import Mail, mail_transport
 
 LOOPBACK = ("127.0.0.0/8",)
 BROWSER = {"User-Agent": "Mozilla/5.0"}

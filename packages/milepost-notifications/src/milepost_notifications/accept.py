@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
+from milepost_client import Message, MessageRefused
 from milepost_notifications.operate.messages import is_repeat, read_message
 from milepost_notifications.operate.registry import iso, keep_fresh
 from milepost_notifications.operate.senders import check_sender, own_sender
 from milepost_notifications.settings import App, NotificationsSettings
-from milepost_client import Message, MessageRefused
 
 ENVELOPE_BYTES = 131_072
 """Bytes that a request may have beside its body: ids, URL and headers."""

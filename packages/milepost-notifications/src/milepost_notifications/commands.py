@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 import milepost as mp
+from milepost_client import MessageRefused
 from milepost_notifications.application import application
 from milepost_notifications.destinations import SIGNED
 from milepost_notifications.operate.collector import figures_of
@@ -49,7 +50,6 @@ from milepost_notifications.operate.registry import (
 )
 from milepost_notifications.operate.senders import sender_views
 from milepost_notifications.settings import App
-from milepost_client import MessageRefused
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
 sender_option = click.option("--sender", metavar="NAME", help="Messages of this sender.")

@@ -14,6 +14,8 @@ from msgspec import Struct
 
 import milepost as mp
 import milepost_net as net
+from milepost_client import KEY, MessageRefused, check_message
+from milepost_client.message import METHODS, RESERVED
 from milepost_notifications.credentials import Credentials, TokenRefused
 from milepost_notifications.destinations import (
     PAUSED_BY,
@@ -29,8 +31,6 @@ from milepost_notifications.destinations import (
 from milepost_notifications.operate.registry import keep_fresh, read_url_pauses
 from milepost_notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values, url_secrets
 from milepost_notifications.settings import App, NotificationsSettings
-from milepost_client import KEY, MessageRefused, check_message
-from milepost_client.message import METHODS, RESERVED
 
 READ_BYTES = 65_536
 """Bytes of an answer that are read, more than are recorded, so that the connection can be kept."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import milepost as mp
+from milepost_client import KEY
+from milepost_client.message import KEY_FORMS
 from milepost_notifications.deliver import Deliverer
 from milepost_notifications.destinations import STAGE, Destinations, LaneLimits
 from milepost_notifications.operate.figures import parties_of
 from milepost_notifications.settings import NotificationsSettings
-from milepost_client import KEY
-from milepost_client.message import KEY_FORMS
 
 SHORTEST_S = 60.0
 """Least time limit of a try: a destination that is added at run time may take longer than those of the settings, but not longer than this."""

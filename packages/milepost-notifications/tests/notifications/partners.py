@@ -15,8 +15,8 @@ from tests.http.live_server import HttpAnswer, LiveServer
 from tests.net.partner import Line, Partner, Received
 
 import milepost as mp
-from milepost_notifications import application
 from milepost.http.server.assembly import HttpServer
+from milepost_notifications import application
 from milepost_testing.clock import VirtualClock
 
 LOOPBACK = ("127.0.0.0/8",)

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
-from tests.notifications.partners import ROUTE, Service, message
 from tests.net.partner import Line
+from tests.notifications.partners import ROUTE, Service, message
 from tests.polling import wait_until
 from tests.seeds import examples
 

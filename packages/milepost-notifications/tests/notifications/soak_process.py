@@ -20,17 +20,17 @@ from msgspec import Struct
 from tests.aws.ledger.processes.worker_process import Life, WrongClock, shorten_waits
 
 from milepost.application.installation import install, services
-from milepost_notifications import application
 from milepost.blobs.folder import FolderBlobs
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import register
-from milepost_aws.ledger.ledger import AwsLedger
-from milepost_aws.ledger.requests.client import Requests
-from milepost_aws.ledger.store import StoreSettings
 from milepost.runners.clock import SystemChance
 from milepost.station import Station
 from milepost_aws.aws_model import Faults, kinds
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.store import StoreSettings
+from milepost_notifications import application
 
 FAULTY = {
     "dynamodb": ("UpdateItem", "PutItem", "BatchGetItem", "BatchWriteItem", "Query"),

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
 from tests.http.live_server import HttpAnswer
 from tests.http.state.test_submit_batches import item_commits, store_of, written_to
+from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
 from tests.polling import wait_until
 
-from milepost_notifications.operate.messages import read_message
-from milepost_client import MessageRefused
 from milepost.core.errors import LedgerError
 from milepost.engine.auth import make_key
+from milepost_client import MessageRefused
+from milepost_notifications.operate.messages import read_message
 
 HOOK = "https://partner.example/hook"
 ACCEPTED = {

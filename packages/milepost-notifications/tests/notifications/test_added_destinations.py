@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import ROUTE, Partner, Service, answers, message, service
 from tests.cli.conftest import Shell
+from tests.notifications.partners import ROUTE, Partner, Service, answers, message, service
 
 ADDED = "/api/v1/notifications/destinations/hook"
 

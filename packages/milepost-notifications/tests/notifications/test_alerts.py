@@ -15,10 +15,10 @@ from tests.subscribers.mail_server import MailServer
 import milepost as mp
 import milepost_net as net
 from milepost.application.installation import services
+from milepost.engine.alerts.watch import AlertWatch
 from milepost_notifications import application
 from milepost_notifications.application import pointer
 from milepost_notifications.destinations import url_pause
-from milepost.engine.alerts.watch import AlertWatch
 from milepost_testing import VirtualClock
 
 ALERTS = {"dashboard": "https://milepost.example/ops/"}

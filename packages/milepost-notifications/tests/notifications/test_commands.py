@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import Partner, answers, message, wait_for
 from tests.cli.commands import Answer
 from tests.cli.conftest import Shell
 from tests.cli.work.test_up import port_of
+from tests.notifications.partners import Partner, answers, message, wait_for
 
 
 @pytest.fixture

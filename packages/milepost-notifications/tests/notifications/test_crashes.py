@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.notifications.partners import Partner, VirtualClock, answers, key_of, message, service
 from tests.cli.conftest import Shell
 from tests.http.page_text import text_of
 from tests.net.partner import Line
+from tests.notifications.partners import Partner, VirtualClock, answers, key_of, message, service
 
 from milepost.engine.work.worker import LEASE_MS, Worker
 from milepost.runners.threads import ThreadRunner

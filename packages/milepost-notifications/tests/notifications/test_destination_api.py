@@ -9,14 +9,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 from tests.http.live_server import HttpAnswer
+from tests.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 
 import milepost_net as net
-from milepost_notifications.operate.registry import refresh
 from milepost.core.values.durations import iso
 from milepost.engine.auth import make_key
 from milepost.engine.health.doctor import doctor
+from milepost_notifications.operate.registry import refresh
 
 API = "/api/v1/notifications"
 SIGNED = {"by": "ops", "reason": "a test"}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 from tests.net.partner import Line
 from tests.net.test_http_tls import Authority
+from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 
 import milepost as mp
 import milepost_net as net

@@ -10,6 +10,7 @@ import pytest
 from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 
 import milepost as mp
+from milepost.core.history import Attempt, encode_line
 from milepost_notifications.operate.figures import (
     MOST_DESTINATIONS,
     MOST_SENDERS,
@@ -19,7 +20,6 @@ from milepost_notifications.operate.figures import (
     count,
     tries_since,
 )
-from milepost.core.history import Attempt, encode_line
 
 API = "/api/v1/notifications"
 ROUTE = "notifications"

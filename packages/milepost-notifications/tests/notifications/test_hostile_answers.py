@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.notifications.partners import Partner, VirtualClock, answers, key_of, message, service
 from tests.net.partner import Line
+from tests.notifications.partners import Partner, VirtualClock, answers, key_of, message, service
 
 import milepost_net as net
 from milepost_notifications.credentials import Credentials, TokenRefused

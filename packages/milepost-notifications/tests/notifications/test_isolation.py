@@ -6,8 +6,8 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service, wait_for
 from tests.net.partner import Line, hang
+from tests.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service, wait_for
 from tests.polling import wait_until
 
 import milepost as mp

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import ROUTE, Partner, answers, key_of, message
 from tests.aws.infra.access_check import Watch, allowed_of, denied
 from tests.aws.infra.code_folder import synthesise
 from tests.aws.lambdas.deployment import PARCELS, Deployment, named
 from tests.aws.lambdas.event_source_mapping import Context
 from tests.aws.lambdas.test_accept import request
+from tests.notifications.partners import ROUTE, Partner, answers, key_of, message
 from tests.standins import REGION
 
+from milepost.engine.auth import make_key
+from milepost.engine.intake import submit
+from milepost.ports.documents import HOLD
+from milepost.route_files import load_application
+from milepost_aws.lambdas import accept, relay, services, start
 from milepost_notifications.destinations import removed_reason, url_pause
 from milepost_notifications.operate.collector import figures_of
 from milepost_notifications.operate.figures import Figures
 from milepost_notifications.operate.messages import read_message
-from milepost.engine.auth import make_key
-from milepost.engine.intake import submit
-from milepost_aws.lambdas import accept, relay, services, start
-from milepost.ports.documents import HOLD
-from milepost.route_files import load_application
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from tests.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 from tests.http.live_server import HttpAnswer
 from tests.net.partner import Line
+from tests.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
 
-from milepost_notifications.operate import dead_letters
 from milepost.engine.auth import make_key
 from milepost.ports.upkeep import ScanCost
+from milepost_notifications.operate import dead_letters
 
 API = "/api/v1/notifications"
 SIGNED = {"by": "ops", "reason": "a test"}

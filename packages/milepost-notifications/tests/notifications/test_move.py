@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import Partner, Service, answers, message, service
 from tests.cli.aws_command_line import SIGNED, AwsCommandLine
+from tests.notifications.partners import Partner, Service, answers, message, service
 from tests.standins import REGION
 
+from milepost.engine.auth import make_key
 from milepost_notifications.operate.collector import figures_of
 from milepost_notifications.operate.registry import destination_views
-from milepost.engine.auth import make_key
 
 API = "/api/v1/notifications"
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import LOOPBACK, Partner, Service, VirtualClock, answers, message, service
 from tests.net.partner import PATIENCE, Line, hang
 from tests.net.test_http_failures import drip_body
 from tests.net.test_http_tls import Authority
+from tests.notifications.partners import LOOPBACK, Partner, Service, VirtualClock, answers, message, service
 
 import milepost_net as net
-from milepost_notifications.settings import DestinationSettings, TimeoutSettings
 from milepost_net.resolver import SystemResolver
+from milepost_notifications.settings import DestinationSettings, TimeoutSettings
 
 SHORT = {"connect": 5, "read": 0.3, "total": 5}
 """For partners that never answer; no test needs an answer within it."""

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
 from tests.http.page_text import text_of
 from tests.net.partner import Line
+from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, answers, key_of, message, service
 from tests.project import ROOT
 
 import milepost as mp

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import Partner, Service, VirtualClock, answers, message, service
 from tests.cli.conftest import Shell
+from tests.notifications.partners import Partner, Service, VirtualClock, answers, message, service
 
+from milepost.station import Station
 from milepost_notifications.operate import registry
 from milepost_notifications.operate.registry import remove_destination, resume_returned
-from milepost.station import Station
 
 API = "/api/v1/notifications"
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, key_of, message, service
 from tests.net.partner import Line
+from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, key_of, message, service
 
 import milepost as mp
-from milepost_notifications.destinations import origin_lane, sender_lane, url_pause
 from milepost.core.due import Lease
 from milepost.engine.acts.controls import limit
 from milepost.engine.auth import make_key
-from milepost_net.url import parse_url
 from milepost.ports.items import ClaimRequest
+from milepost_net.url import parse_url
+from milepost_notifications.destinations import origin_lane, sender_lane, url_pause
 
 SIGNED = {"by": "ops", "reason": "a test"}
 STATUS = re.compile(rb"/s(\d{3})")

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.notifications.partners import ROUTE, Partner, Service, answers, key_of, message, service
 from tests.cli.conftest import Shell
+from tests.notifications.partners import ROUTE, Partner, Service, answers, key_of, message, service
 
 import milepost as mp
 from milepost.core.values import redaction

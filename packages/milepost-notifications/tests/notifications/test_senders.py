@@ -7,10 +7,10 @@ from urllib.parse import quote
 import pytest
 from tests.notifications.partners import Partner, answers, key_of, message, service
 
-from milepost_notifications.operate.collector import figures_of
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.engine.auth import make_key
 from milepost.ports.documents import BREAKER
+from milepost_notifications.operate.collector import figures_of
 
 SIGNED = {"by": "ops", "reason": "a test"}
 TARGET = "https://crm.example/hook"

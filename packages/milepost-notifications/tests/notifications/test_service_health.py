@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.notifications.partners import service
 
-from milepost_notifications import api
 from milepost.core.errors import LedgerBusy
+from milepost_notifications import api
 
 
 def test_a_service_that_works_is_healthy(tmp_path: Path) -> None:

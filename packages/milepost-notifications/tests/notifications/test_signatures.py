@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
-from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 from tests.net.partner import Received
+from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 
 import milepost_net as net
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.aws.ledger.processes.fork_server import ForkServer
 from tests.notifications.partners import LOOPBACK, Partner, Service, service
 from tests.notifications.soak import MESSAGES, NO_BREAKER, PATIENCE, RETRY, Capricious, accept_all, check, wait_for_ends
 from tests.notifications.soak_process import SoakLife, planned_faults
-from tests.aws.ledger.processes.fork_server import ForkServer
 from tests.standins import REGION
 
 from milepost.core.errors import LedgerBusy

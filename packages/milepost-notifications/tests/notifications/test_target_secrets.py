@@ -15,19 +15,15 @@ from urllib.parse import quote
 
 import boto3
 import pytest
-from tests.notifications.partners import LOOPBACK, ROUTE, Partner, Service, key_of, message, service
-from tests.notifications.test_sender_isolation import STATUS
 from tests.cli.conftest import Shell
 from tests.net.partner import Line
+from tests.notifications.partners import LOOPBACK, ROUTE, Partner, Service, key_of, message, service
+from tests.notifications.test_sender_isolation import STATUS
 from tests.standins import REGION
 from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
 from milepost.application.installation import services
-from milepost_notifications import application
-from milepost_notifications.destinations import url_pause
-from milepost_notifications.operate.collector import figures_of
-from milepost_client import MessageClient, check_message
 from milepost.core.errors import EventRefused
 from milepost.engine.acts.bulk import act
 from milepost.engine.alerts.watch import AlertWatch
@@ -38,6 +34,10 @@ from milepost.http.server.assembly import HttpServer, all_endpoints, all_pages
 from milepost.subscribers import CallSubscriber, EmailSubscriber, LogSubscriber, WebhookSubscriber
 from milepost.subscribers.email import mail_transport
 from milepost_aws.topic import Topic
+from milepost_client import MessageClient, check_message
+from milepost_notifications import application
+from milepost_notifications.destinations import url_pause
+from milepost_notifications.operate.collector import figures_of
 from milepost_testing import VirtualClock
 
 TEAM, TOKEN, QUERY = "T0A1B2C3D", "b7Kq2mX9pLw4Zr6T", "q8Vn3sD5%2FhJ1yGf0c"

@@ -13,8 +13,6 @@ import boto3
 from tests.aws.ledger.synchronous_ledger import PROMPT
 from tests.standins import REGION
 
-from milepost_postingest import postingest
-from milepost_postingest.dialects import as_json
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.events import Envelope, Event
 from milepost.core.item import Item
@@ -24,6 +22,7 @@ from milepost.core.values.durations import Span, span_ms
 from milepost.engine import resend
 from milepost.engine.context import Context
 from milepost.engine.events import deliver as telling
+from milepost.ports.blobs import Blobs
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.names import ms
 from milepost_aws.ledger.relay import StreamRelay
@@ -31,7 +30,8 @@ from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.retention import finish
 from milepost_aws.ledger.store import StoreSettings
 from milepost_aws.ledger.stream import Stream, StreamRecord
-from milepost.ports.blobs import Blobs
+from milepost_postingest import postingest
+from milepost_postingest.dialects import as_json
 from milepost_testing.clock import SeededChance
 
 Image = dict[str, dict[str, Any]]

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import milepost as mp
-from milepost_postingest import postingest
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.route_formats import Formed
+from milepost_postingest import postingest
 from milepost_testing.clock import SeededChance, VirtualClock
 from milepost_testing.drive import run_until_rest
 

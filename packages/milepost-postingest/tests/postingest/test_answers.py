@@ -10,12 +10,12 @@ import pytest
 from tests.postingest.in_process_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, InProcessScene, key_of, url_of
 
 import milepost as mp
-from milepost_postingest.answers import accepts_of, named, next_payload
 from milepost.core.status import Status
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.late_items import nearest
 from milepost.engine.views.story import story
 from milepost.ports.items import Query
+from milepost_postingest.answers import accepts_of, named, next_payload
 
 GIVEN = {"filePaths": ["o/a", "o/b", "o/c"]}
 WHOLE = {path: ["L1"] for path in GIVEN["filePaths"]}

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import milepost as mp
-from milepost_postingest import application
-from milepost_postingest.standins.scoutam import StandIn
 from milepost.cli.commands import cli
 from milepost.engine.health.doctor import doctor
+from milepost_postingest import application
+from milepost_postingest.standins.scoutam import StandIn
 
 QUEUES: list[dict[str, Any]] = [
     {"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"},

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost_postingest import postingest
-from milepost_postingest.dialects import COMPLETE, UPDATE, message_id
 from milepost.composition import open_context
 from milepost.core.values.durations import iso
 from milepost.engine.acts.bulk import act
 from milepost.engine.routes.versions import apply_route
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.route_formats import Formed
+from milepost_postingest import postingest
+from milepost_postingest.dialects import COMPLETE, UPDATE, message_id
 from milepost_testing.clock import VirtualClock
 
 ASSET, BATCH = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost_postingest import postingest
 from milepost.engine.health.doctor import doctor
 from milepost.engine.retention import prune
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.route_formats import Formed
+from milepost_postingest import postingest
 from milepost_testing import SeededChance, VirtualClock
 from milepost_testing.drive import run_until_rest
 

@@ -10,7 +10,6 @@ import pytest
 from tests.postingest.in_process_scene import LEDGERS, InProcessScene, key_of, url_of
 
 import milepost as mp
-from milepost_postingest import postingest
 from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.acts.bulk import act
@@ -21,6 +20,7 @@ from milepost.engine.views.items import status
 from milepost.engine.views.late_items import LateItem, late_item_view, nearest, overdue, share
 from milepost.engine.views.snapshot import snapshots
 from milepost.ports.items import Query
+from milepost_postingest import postingest
 
 QUEUES = [
     {"queueAlias": "CC", "queueOrder": 1, "resendAfter": "4d"},

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost_postingest import postingest
-from milepost_postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.core.values.durations import iso
@@ -22,6 +20,8 @@ from milepost.engine.events.follow_ups import follow_up_routes, follow_ups
 from milepost.engine.evidence import evidence_of, on_volume
 from milepost.engine.views.story import story
 from milepost.evidence.premis import premis
+from milepost_postingest import postingest
+from milepost_postingest.custodial_copy import CustodialCopy
 from milepost_testing.clock import SeededChance, VirtualClock
 from milepost_testing.drive import run_until_rest
 

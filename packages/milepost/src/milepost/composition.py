@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from milepost.blobs.addresses import NoBlobs, open_blobs
+from milepost.blobs.addresses import NoBlobs
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake, LedgerMissing
@@ -18,17 +17,19 @@ from milepost.engine.context import Context
 from milepost.engine.heads.route import heads_for
 from milepost.engine.views.queries import attach_all
 from milepost.ports.blobs import Blobs
+from milepost.ports.extensions import LEDGERS, LedgerScheme, extension, extension_points, loaded, missing_package
 from milepost.ports.ledger import MISSING_CAPABILITIES, Ledger
 from milepost.ports.runner import Chance, Clock
 from milepost.ports.upkeep import Progress, RestoreReport
 from milepost.runners.clock import SystemChance, SystemClock
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
+BUILT_IN_FORMS = ("sqlite:///FILE (relative)", "sqlite:////FOLDER/FILE (absolute)")
 
 
 def open_ledger(url: str, *, make: bool = True, mode: int | None = None) -> tuple[Ledger, Blobs]:
-    """The ledger of a URL and its blob store; modules are imported only when needed. Without `make`, a missing ledger on AWS raises
-    LedgerMissing. (A SQLite file is created by opening it.) `mode`: permissions of new files, if not those of an existing ledger."""
+    """The ledger of a URL and its blob store; modules are imported only when needed. Without `make`, a missing ledger of several machines
+    raises LedgerMissing. (A SQLite file is created by opening it.) `mode`: permissions of new files, if not those of an existing ledger."""
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
@@ -41,17 +42,20 @@ def open_ledger(url: str, *, make: bool = True, mode: int | None = None) -> tupl
         from milepost.ledgers.memory import MemoryLedger
 
         return MemoryLedger(), MemoryBlobs()
-    if scheme == "dynamodb":
-        from milepost_aws.ledger.ledger import AwsLedger, parse
-        from milepost_aws.ledger.requests.client import CALL
+    return ledger_scheme(url).open(url, make=make)
 
-        address = parse(url)
-        place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)
-        blobs = open_blobs(place, address.region, address.endpoint, CALL.left)
-        return AwsLedger.open(address, blobs, make=make), blobs
-    raise ConfigMistake(
-        f"unknown ledger {url!r}; write sqlite:///FILE (relative), sqlite:////FOLDER/FILE (absolute) or dynamodb://REGION/PREFIX"
-    )
+
+def ledger_scheme(url: str) -> LedgerScheme:
+    """The kind of ledger that an installed package adds for the scheme of this URL."""
+    scheme = url.partition(":")[0]
+    known: LedgerScheme | None = extension(LEDGERS, scheme)
+    if known is None:
+        missing = missing_package(LEDGERS, scheme)
+        if missing is not None:
+            raise ConfigMistake(f"the ledger {url!r} needs a package that is not installed; {missing}")
+        forms = ", ".join([*BUILT_IN_FORMS, *(loaded(point).form for point in extension_points(LEDGERS))])
+        raise ConfigMistake(f"unknown ledger {url!r}; write {forms}")
+    return known
 
 
 def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_progress: Progress, mode: int | None = None) -> RestoreReport:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from milepost.application.declaration import Application
 from milepost.core.errors import ConfigMistake, MilepostError
 from milepost.core.routes.route import Route
 from milepost.engine.events.follow_ups import follow_up_routes
+from milepost.ports.extensions import APPLICATIONS, extension, missing_package, names_of
 
 
 def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route]:
@@ -31,13 +31,8 @@ def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route
     return [*found.values(), *follow_up_routes(list(found.values()))]
 
 
-APPLICATIONS = "milepost.applications"
-"""The package of the applications that come with Milepost, and the group of entry points for those that others install."""
-
-
 def load_application(spec: str) -> Application[Any]:
-    """Load the application of a name, `file.py`, `file.py:NAME` or `module:NAME`. A name is that of an application that comes with
-    Milepost, or the entry point of an installed package."""
+    """Load the application of a name, `file.py`, `file.py:NAME` or `module:NAME`. A name is the entry point of an installed package."""
     if is_name(spec):
         return _named(spec)
     place, _, name = spec.partition(":")
@@ -50,34 +45,23 @@ def load_application(spec: str) -> Application[Any]:
     return next(iter(found.values()))
 
 
-def shipped_applications() -> list[str]:
-    """The names of the applications that come with Milepost, for messages. None is imported."""
-    found = importlib.util.find_spec(APPLICATIONS)
-    places = found.submodule_search_locations if found is not None else None
-    return sorted(one.name for one in pkgutil.iter_modules(places) if one.ispkg)
-
-
 def _named(name: str) -> Application[Any]:
-    module = f"{APPLICATIONS}.{name.replace('-', '_')}"
-    if name.isidentifier() and importlib.util.find_spec(module) is not None:
-        found: Any = getattr(load_module(module), "application", None)
-    else:
-        # Only for a name that Milepost does not have, because this reads the metadata of every installed package.
-        from importlib.metadata import entry_points
-
-        points = entry_points(group=APPLICATIONS, name=name)
-        if not points:
-            raise ConfigMistake(
-                f"there is no application {name!r}; write one that comes with Milepost ({', '.join(shipped_applications())}), the name of"
-                f" one that is installed, a file such as {name}.py, or module:NAME ('milepost init --application {name}' writes a small one)"
-            )
-        try:
-            found = next(iter(points)).load()
-        except Exception as error:
-            raise _config_mistake(error, f"the application {name}", None) from None
-    if not isinstance(found, Application):
-        raise ConfigMistake(f"the application {name!r} is {type(found).__name__}; its entry point must name a milepost.Application")
-    return found
+    try:
+        application = extension(APPLICATIONS, name)
+    except Exception as error:
+        raise _config_mistake(error, f"the application {name}", None) from None
+    if application is None:
+        missing = missing_package(APPLICATIONS, name)
+        if missing is not None:
+            raise ConfigMistake(f"the application {name!r} needs a package that is not installed; {missing}")
+        installed = ", ".join(names_of(APPLICATIONS)) or "none"
+        raise ConfigMistake(
+            f"there is no application {name!r}; write the name of one that is installed ({installed}), a file such as {name}.py,"
+            f" or module:NAME ('milepost init --application {name}' writes a small one)"
+        )
+    if not isinstance(application, Application):
+        raise ConfigMistake(f"the application {name!r} is {type(application).__name__}; its entry point must name a milepost.Application")
+    return application
 
 
 def _load(spec: str) -> list[Route]:

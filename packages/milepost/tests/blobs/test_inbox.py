@@ -11,9 +11,9 @@ import pytest
 
 from milepost.blobs import Inbox, open_blobs, open_inbox
 from milepost.blobs.inbox import FolderInbox
-from milepost_aws.s3 import S3Inbox
 from milepost.core.errors import UsageError
 from milepost_aws.aws_model import AwsModel
+from milepost_aws.s3 import S3Inbox
 
 Deliver = Callable[[str, bytes], None]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.engine.world import ROUTE, World, parcels
 from tests.aws.ledger.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
+from tests.engine.world import ROUTE, World, parcels
 from tests.standins import REGION
 
 from milepost.core.admission.controls import Hold
@@ -17,9 +17,9 @@ from milepost.engine.acts.controls import pause, resume
 from milepost.engine.health.doctor import doctor
 from milepost.engine.presence import Heartbeat
 from milepost.engine.upgrade import Upgraded, upgrade
-from milepost_aws.ledger.tables.documents import FORMAT, KNOWN_FORMAT, TABLES
 from milepost.ports.documents import HOLD, PROCESS, Process
 from milepost.ports.ledger import Ledger
+from milepost_aws.ledger.tables.documents import FORMAT, KNOWN_FORMAT, TABLES
 from milepost_testing.clock import VirtualClock
 
 

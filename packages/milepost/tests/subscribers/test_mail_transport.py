@@ -18,8 +18,8 @@ from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
 from milepost.core.outcome import outcome_of_exception
-from milepost_net import Tls
 from milepost.subscribers.email import Mail, MailAttachment, MailNotSent, MailRefused, MailTransport, RecipientRefusal, mail_transport
+from milepost_net import Tls
 
 MAIL = Mail(
     id="digest-7",

@@ -13,6 +13,7 @@ from typing import Any
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
+from milepost.ports import documents as kinds
 from milepost_aws.infra.parts import Parts, Place
 from milepost_aws.infra.settings import object_place, queue_arn
 from milepost_aws.ledger.left_failures import LEFT, NOTED
@@ -22,7 +23,6 @@ from milepost_aws.ledger.stream import GAP, POLLER, SHARD
 from milepost_aws.ledger.tables.counters import COUNT, COUNTED, GROUP
 from milepost_aws.ledger.tables.documents import BUCKET, BY_ROUTE, FORMAT, HOLDING, LAYOUT
 from milepost_aws.ledger.tables.journal import JOURNAL
-from milepost.ports import documents as kinds
 
 # If one action allows no more than another, both are granted: the choice between them is a matter of speed.
 LOOK_UP = ("GetItem", "BatchGetItem")

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from milepost_aws.infra.settings import RELAY_AT_ONCE, Settings
 from milepost.application.declaration import ConfiguredApplication
 from milepost.core.errors import MilepostError
 from milepost.core.values.durations import span_ms
-from milepost_aws.ledger.tables.documents import KNOWN_FORMAT
 from milepost.route_files import load_application, load_routes
+from milepost_aws.infra.settings import RELAY_AT_ONCE, Settings
+from milepost_aws.ledger.tables.documents import KNOWN_FORMAT
 
 DEFAULT_CODE = "build/code"
 DEFAULT_OUT = "build/synth"
@@ -152,7 +152,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repair-within", metavar="SPAN", help="time in which the daily repair scan should end, such as 12h [6h]")
     parser.add_argument("--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses")
     parser.add_argument(
-        "--code", default=DEFAULT_CODE, metavar="FOLDER", help=f"the functions' code, as milepost_aws.infra.bundle makes it [{DEFAULT_CODE}]"
+        "--code",
+        default=DEFAULT_CODE,
+        metavar="FOLDER",
+        help=f"the functions' code, as milepost_aws.infra.bundle makes it [{DEFAULT_CODE}]",
     )
     parser.add_argument(
         "--out", default=os.environ.get("CDK_OUTDIR", DEFAULT_OUT), metavar="FOLDER", help=f"where to write [{DEFAULT_OUT}]"

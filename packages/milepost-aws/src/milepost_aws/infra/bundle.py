@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from milepost_aws.infra.app import DEFAULT_CODE, is_file
-from milepost_aws.infra.settings import PYTHON
 from milepost.core.errors import ConfigMistake, MilepostError
 from milepost.route_files import load_application
+from milepost_aws.infra.app import DEFAULT_CODE, is_file
+from milepost_aws.infra.settings import PYTHON
 
 ROOT = Path(__file__).resolve().parent.parent
 PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", PYTHON, "--only-binary=:all:")
@@ -121,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--application", action="append", default=[], metavar="NAME|FILE.py", help="an application; its file is included; may be repeated"
     )
-    parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="as for python -m milepost_aws.infra; may be repeated")
+    parser.add_argument(
+        "--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="as for python -m milepost_aws.infra; may be repeated"
+    )
     parser.add_argument(
         "--include", action="append", default=[], metavar="PATH", help="what the route files import: files or folders beside them"
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
 
+from milepost.core.routes.route import Route, Stage
 from milepost_aws.infra import access
 from milepost_aws.infra.parts import Parts, fitted
-from milepost.core.routes.route import Route, Stage
 from milepost_aws.ledger.tables.keys import CONFIRMED_BY, PREFIXES, WAITING, key_attributes
 
 LONGEST_NAME = 128

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 
+from milepost.core.routes.route import Route
 from milepost_aws.infra import metrics
 from milepost_aws.infra.parts import Parts
-from milepost.core.routes.route import Route
 
 HEIGHT = 6
 

@@ -17,8 +17,8 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from milepost_aws.infra.settings import Settings
 from milepost.core.routes.route import Route, Stage
+from milepost_aws.infra.settings import Settings
 from milepost_aws.ledger.names import ResourceNames
 
 Place = tuple[str, str]

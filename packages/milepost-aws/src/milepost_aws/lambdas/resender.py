@@ -20,10 +20,10 @@ from milepost.engine.events.records import parked_items
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
+from milepost.ports.feed import Count
 from milepost_aws.lambdas.start import LambdaContext, Opened, called, deliver, forget, log, opened
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes
 from milepost_aws.ledger.repair.repair import Repair
-from milepost.ports.feed import Count
 
 RESERVE_MS = 30_000
 """Time reserved for the end of a run; in a short one, a quarter."""

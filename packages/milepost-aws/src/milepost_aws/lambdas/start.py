@@ -20,14 +20,14 @@ from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.engine.presence import standing_still
+from milepost.ports.documents import PROCESS, Process, StandingStill
+from milepost.ports.subscriber import Subscriber
+from milepost.route_files import load_application, load_routes
 from milepost_aws.ledger.ledger import AwsLedger, parse
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.requests.client import CALL, Requests
 from milepost_aws.ledger.requests.queues import Queues, SqsMessage
 from milepost_aws.ledger.store import AwsStore
-from milepost.ports.documents import PROCESS, Process, StandingStill
-from milepost.ports.subscriber import Subscriber
-from milepost.route_files import load_application, load_routes
 
 T = TypeVar("T")
 

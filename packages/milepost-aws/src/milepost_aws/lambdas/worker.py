@@ -20,11 +20,11 @@ from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.slots import StageSlots, settle_finished
+from milepost.runners.threads import ThreadRunner
 from milepost_aws.lambdas.start import LambdaContext, Opened, Trace, called, forget, hide, log, opened
 from milepost_aws.ledger.claim.claim import FunctionMessages, MessageResults, from_event
 from milepost_aws.ledger.requests.client import CALL
 from milepost_aws.ledger.requests.queues import SqsMessage
-from milepost.runners.threads import ThreadRunner
 
 RESERVE_MS = 15_000
 """Time reserved for settling and giving back; in a short run, a quarter."""

@@ -11,6 +11,7 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
+from milepost.ports.items import Conflict, Refused
 from milepost_aws.ledger.breakers import update_breakers
 from milepost_aws.ledger.names import iso
 from milepost_aws.ledger.offers import message_for
@@ -21,7 +22,6 @@ from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.conditional_write import Update, records_offer, update_of, was_written_before
 from milepost_aws.ledger.tables.item_rows import content_of, is_ours
 from milepost_aws.ledger.tables.keys import Image
-from milepost.ports.items import Conflict, Refused
 
 Ref = tuple[str, str]
 

@@ -27,9 +27,9 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
+from milepost.ports.documents import BREAKER, read_as
 from milepost_aws.ledger.refused_rows import readable
 from milepost_aws.ledger.store import AwsStore
-from milepost.ports.documents import BREAKER, read_as
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
+from milepost.ports.documents import ROUTE
+from milepost.ports.items import Query, QueryPage, Refused
+from milepost.ports.upkeep import ScanCost
 from milepost_aws.ledger.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost_aws.ledger.refused_rows import item_or_refused, row_or_refused
 from milepost_aws.ledger.requests.client import expressions
 from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.keys import Image, Layout, due_query
-from milepost.ports.documents import ROUTE
-from milepost.ports.items import Query, QueryPage, Refused
-from milepost.ports.upkeep import ScanCost
 
 PAGE = 1000
 MOST_ORDERED = 1_000

@@ -8,6 +8,7 @@ that found no seal (decision 13).
 from __future__ import annotations
 
 from milepost.core.status import TERMINAL
+from milepost.ports.retention import ForgetRequest, Forgotten, not_ended
 from milepost_aws.ledger.names import iso
 from milepost_aws.ledger.refused_rows import QUARANTINED, readable
 from milepost_aws.ledger.retention import SEALED_FOR_MS, delete_row
@@ -17,7 +18,6 @@ from milepost_aws.ledger.tables.item_rows import copied_of, is_ours
 from milepost_aws.ledger.tables.journal import item_name
 from milepost_aws.ledger.tables.keys import Image, Layout
 from milepost_aws.ledger.tables.seals import seal_of
-from milepost.ports.retention import ForgetRequest, Forgotten, not_ended
 
 KEPT = ("route", "status", "queue", "head", "endedAt", "sealedAt", "place", "life")
 """Attributes of the seal that stay."""

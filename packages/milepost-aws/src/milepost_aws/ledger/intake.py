@@ -9,12 +9,12 @@ from functools import partial
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
+from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
 from milepost_aws.ledger.refused_rows import UNREADABLE, UNWRITABLE, unwritable
 from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.conditional_write import put_new, put_of
 from milepost_aws.ledger.tables.item_rows import entered_at, is_ours
 from milepost_aws.ledger.tables.keys import Image, Layout
-from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
 
 LOOKED_UP_S = 60.0
 """How long a key is assumed to have no seal; much shorter than the time between seal and removal (`retention.SEALED_FOR_MS`)."""

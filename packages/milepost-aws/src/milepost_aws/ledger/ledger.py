@@ -17,6 +17,13 @@ from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.values.durations import span_ms
+from milepost.ports.blobs import Blobs
+from milepost.ports.documents import ROUTE, Document
+from milepost.ports.feed import Count, Group, HistoryEntry
+from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
+from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
+from milepost.ports.runner import Chance, Clock, Service
+from milepost.ports.upkeep import BackupReport, FutureCount, Progress, ScanCost, TablesFormat, TransferResult
 from milepost_aws.ledger import apply, intake, upkeep
 from milepost_aws.ledger.claim.claim import MessageClaims
 from milepost_aws.ledger.find import cost_of, find
@@ -37,13 +44,6 @@ from milepost_aws.ledger.tables.documents import KNOWN_FORMAT
 from milepost_aws.ledger.tables.keys import Layout
 from milepost_aws.ledger.transfer import take_over
 from milepost_aws.ledger.upkeep import StreamReader, Sweeper
-from milepost.ports.blobs import Blobs
-from milepost.ports.documents import ROUTE, Document
-from milepost.ports.feed import Count, Group, HistoryEntry
-from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
-from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
-from milepost.ports.runner import Chance, Clock, Service
-from milepost.ports.upkeep import BackupReport, FutureCount, Progress, ScanCost, TablesFormat, TransferResult
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from functools import partial
 from msgspec import Struct
 
 from milepost.core.status import FAILED
+from milepost.ports.items import KnownKey
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.tables.documents import Control
 from milepost_aws.ledger.tables.keys import Image
 from milepost_aws.ledger.tables.seals import seal_of
-from milepost.ports.items import KnownKey
 
 LEFT = "left#"
 """Kind of the notes of a route: with its name behind."""

@@ -25,6 +25,8 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.status import Status
+from milepost.ports.documents import read_as, sort_out
+from milepost.ports.items import Refused
 from milepost_aws.ledger.names import ms
 from milepost_aws.ledger.requests.client import RowRefused
 from milepost_aws.ledger.store import AwsStore
@@ -32,8 +34,6 @@ from milepost_aws.ledger.tables.conditional_write import Update
 from milepost_aws.ledger.tables.item_rows import content_of, is_ours, row_of
 from milepost_aws.ledger.tables.keys import FULL_KEY, Image, Layout
 from milepost_aws.ledger.tables.values import is_blob, plain
-from milepost.ports.documents import read_as, sort_out
-from milepost.ports.items import Refused
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, RecursionError, LedgerDamaged)
 """Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""

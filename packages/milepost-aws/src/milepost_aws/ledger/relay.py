@@ -19,6 +19,7 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
+from milepost.ports.items import Refused
 from milepost_aws.ledger.apply import Ref, apply
 from milepost_aws.ledger.foreign_rows.adoption import Adoption, adopt, carry_out
 from milepost_aws.ledger.foreign_rows.confirmations import (
@@ -42,7 +43,6 @@ from milepost_aws.ledger.tables.item_rows import content_of, is_ours, links_of, 
 from milepost_aws.ledger.tables.journal import JournalEntry, named, uncopied
 from milepost_aws.ledger.tables.keys import FULL_KEY, Image, Layout
 from milepost_aws.ledger.tables.values import has_blobs, plain
-from milepost.ports.items import Refused
 
 STALE_MS = 60_000
 """For a record older than this the row is read again before anything is offered."""

@@ -20,6 +20,8 @@ from milepost.core.history import origin, verify_chain
 from milepost.core.item import Item, Row
 from milepost.core.status import FAILED, TERMINAL, Status
 from milepost.evidence.record import kept
+from milepost.ports.items import KnownKey
+from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 from milepost_aws.ledger.names import FAILED_SHARD, b64, due_shard, iso
 from milepost_aws.ledger.refused_rows import UNREADABLE, readable
 from milepost_aws.ledger.requests.client import RowRefused, expressions
@@ -30,8 +32,6 @@ from milepost_aws.ledger.tables.journal import item_name
 from milepost_aws.ledger.tables.keys import FULL_KEY, Image, Layout
 from milepost_aws.ledger.tables.seals import seal_of
 from milepost_aws.ledger.tables.values import unusable
-from milepost.ports.items import KnownKey
-from milepost.ports.retention import Leaving, PruneCriteria, Pruned
 
 PAGE = 100
 SEALED_FOR_MS = 3_600_000

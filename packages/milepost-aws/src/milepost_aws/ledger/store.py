@@ -16,6 +16,11 @@ from milepost.core.forgetting import forgotten_name
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED
+from milepost.ports.blobs import Blobs
+from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, DamagedValue, Document, sort_out
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import KnownKey
+from milepost.ports.retention import LeftFailures
 from milepost_aws.ledger.left_failures import LeftNotes
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.requests.client import Requests
@@ -27,11 +32,6 @@ from milepost_aws.ledger.tables.journal import Journal, item_name
 from milepost_aws.ledger.tables.keys import Image, Layout
 from milepost_aws.ledger.tables.seals import seal_of
 from milepost_aws.ledger.tables.values import Values
-from milepost.ports.blobs import Blobs
-from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, DamagedValue, Document, sort_out
-from milepost.ports.feed import HistoryEntry
-from milepost.ports.items import KnownKey
-from milepost.ports.retention import LeftFailures
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing
+from milepost.ports.documents import Document, sort_out
+from milepost.ports.runner import Clock
 from milepost_aws.ledger.requests.client import AwsRefused, Requests
 from milepost_aws.ledger.tables.counters import MOST_CELLS, Counters, CounterTally, RowChange
 from milepost_aws.ledger.tables.documents import Control
 from milepost_aws.ledger.tables.keys import Image
-from milepost.ports.documents import Document, sort_out
-from milepost.ports.runner import Clock
 
 PAGE, BATCH = 1000, 100
 """Records of one request, and those that are handled together."""

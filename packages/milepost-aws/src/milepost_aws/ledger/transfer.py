@@ -12,6 +12,9 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.items import KnownKey
+from milepost.ports.upkeep import TransferResult
 from milepost_aws.ledger.refused_rows import readable
 from milepost_aws.ledger.requests.client import AwsRefused
 from milepost_aws.ledger.retention import Sealing, seal_for, write_seals
@@ -20,9 +23,6 @@ from milepost_aws.ledger.tables.conditional_write import is_plain, place_of, put
 from milepost_aws.ledger.tables.item_rows import attributes, input_of, is_ours, links_of
 from milepost_aws.ledger.tables.journal import JournalEntry
 from milepost_aws.ledger.tables.keys import CONFIRMED_BY, Image, Layout
-from milepost.ports.feed import HistoryEntry
-from milepost.ports.items import KnownKey
-from milepost.ports.upkeep import TransferResult
 
 COMPARED_WITHIN_MS = 7 * 86_400_000
 """Minimum life of a transferred row: a move may take days, and all rows are compared at its end."""

@@ -14,6 +14,10 @@ from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteCh
 from milepost.core.item import Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
+from milepost.ports.clock import check
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, DamagedValue, sort_out
+from milepost.ports.items import KnownKey
+from milepost.ports.runner import Clock
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes, held_partition
 from milepost_aws.ledger.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
 from milepost_aws.ledger.refused_rows import readable
@@ -28,10 +32,6 @@ from milepost_aws.ledger.tables.documents import HOLDING
 from milepost_aws.ledger.tables.journal import item_name
 from milepost_aws.ledger.tables.keys import Image, Layout, due_query
 from milepost_aws.ledger.tables.seals import seal_of
-from milepost.ports.clock import check
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, DamagedValue, sort_out
-from milepost.ports.items import KnownKey
-from milepost.ports.runner import Clock
 
 POLL_S, STAND_BY_S = 0.2, 5.0
 SWEEP_S, LOOK_S, TURN_S = 60.0, 2.0, 5.0

@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
-from tests.standins import REGION, Server
 from tests.aws.aws_model.call_scripts import DYNAMODB, KEY, OTHERS, Client, Script, make_table, row, said
+from tests.standins import REGION, Server
 
 from milepost.core.errors import LedgerError
-from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.aws_model import AwsModel, Faults
+from milepost_aws.ledger.requests.client import Requests
 from milepost_testing.clock import VirtualClock
 
 

@@ -13,8 +13,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from tests.standins import REGION
 
 from milepost.core.errors import LedgerReadOnly
-from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.aws_model import AwsCall, Faults, kinds
+from milepost_aws.ledger.requests.client import Requests
 
 Client = Callable[[str], Any]
 ROW = {"TableName": "rows", "Key": {"key": {"S": "a"}}}

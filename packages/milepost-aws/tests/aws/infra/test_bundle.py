@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from milepost_aws.infra.bundle import compiled, fitting_python
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

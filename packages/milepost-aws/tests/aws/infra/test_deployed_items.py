@@ -18,11 +18,11 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
-from milepost_aws.ledger.ledger import AwsLedger
-from milepost_aws.ledger.requests.client import Requests
 from milepost.ports.documents import PROCESS
 from milepost.route_files import load_routes
 from milepost.runners.clock import SystemChance, SystemClock
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
 
 PARCELS = """
 from __future__ import annotations

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from milepost_aws.infra.settings import PYTHON
 from tests.aws.infra.templates import Template, listed, statements
+
+from milepost_aws.infra.settings import PYTHON
 
 
 def test_a_worker_for_each_stage_with_a_handler(both: Template, assets: Template) -> None:

@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from milepost_aws.infra.app import main, places_in_code, services_of, variables_of
-from milepost_aws.infra.bundle import copy_routes, route_files
-from milepost_aws.infra.settings import Settings, at_once, object_place, queue_arn, run_seconds, visibility_seconds
 from tests.aws.infra.templates import ASSETS, EMAIL, TOPIC
 
 import milepost as mp
 from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route, Stage
 from milepost.route_files import load_application
+from milepost_aws.infra.app import main, places_in_code, services_of, variables_of
+from milepost_aws.infra.bundle import copy_routes, route_files
+from milepost_aws.infra.settings import Settings, at_once, object_place, queue_arn, run_seconds, visibility_seconds
 
 
 @pytest.fixture

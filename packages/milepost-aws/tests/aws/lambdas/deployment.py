@@ -13,8 +13,8 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.postingest.aws_scene import WallClock
 from tests.aws.lambdas.event_source_mapping import Context, QueueMapping, StreamMapping
+from tests.postingest.aws_scene import WallClock
 from tests.standins import REGION
 
 from milepost.core.item import Row

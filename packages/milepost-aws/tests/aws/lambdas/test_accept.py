@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.postingest.aws_scene import WallClock
 from tests.aws.infra.access_check import Watch, allowed_of, denied
 from tests.aws.infra.code_folder import synthesise
 from tests.aws.lambdas.deployment import named
 from tests.aws.lambdas.event_source_mapping import Context as LambdaCall
+from tests.postingest.aws_scene import WallClock
 from tests.standins import REGION
 
 from milepost.core.errors import ConfigMistake, LedgerBusy
 from milepost.engine.auth import make_key
 from milepost.engine.context import Context
-from milepost_aws.lambdas import accept, start
 from milepost.ports.documents import PROCESS
+from milepost_aws.lambdas import accept, start
 
 MESSAGE = {
     "messageId": "m-1",

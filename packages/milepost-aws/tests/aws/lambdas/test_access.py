@@ -15,8 +15,8 @@ from tests.standins import REGION
 
 from milepost.core.admission.controls import Hold
 from milepost.engine.heads.daily import all_heads
-from milepost_aws.lambdas import lists, relay, resender, start
 from milepost.ports.documents import HOLD
+from milepost_aws.lambdas import lists, relay, resender, start
 
 pytestmark = pytest.mark.wire
 

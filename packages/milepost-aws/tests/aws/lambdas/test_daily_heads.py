@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
 from tests.aws.lambdas.deployment import PARCELS, Deploy, Deployment, deployments
+from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.core.errors import LedgerError

@@ -16,10 +16,10 @@ from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.core.status import FAILED
 from milepost.engine.events.deliver import EventRelay as Teller
-from milepost_aws.lambdas import start, worker
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.items import Query
 from milepost_aws.aws_model import Faults
+from milepost_aws.lambdas import start, worker
 
 SLOW = (
     HEAD

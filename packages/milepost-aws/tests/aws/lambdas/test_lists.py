@@ -15,8 +15,8 @@ from tests.aws.lambdas.event_source_mapping import Context
 
 from milepost.core.errors import MilepostError
 from milepost.engine.views.items import lists as records
-from milepost_aws.lambdas import lists
 from milepost_aws.aws_model import Faults
+from milepost_aws.lambdas import lists
 
 Put = Callable[..., dict[str, Any]]
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.postingest.aws_scene import WallClock
 from tests.aws.lambdas.deployment import HEAD, Deploy, deployments
 from tests.aws.lambdas.event_source_mapping import Context, StreamMapping, sqs_event
+from tests.postingest.aws_scene import WallClock
 
 from milepost.core.errors import LedgerBusy
 from milepost.core.item import Row
 from milepost.core.status import Status
 from milepost.engine.health.doctor import doctor
-from milepost_aws.lambdas import relay, start, worker
 from milepost.ports.clock import ClockState
 from milepost_aws.aws_model import Faults
+from milepost_aws.lambdas import relay, start, worker
 
 FLAKY = (
     HEAD

@@ -14,9 +14,9 @@ from tests.aws.lambdas.deployment import Countdown, Deploy, deployments
 from milepost.core.errors import LedgerError
 from milepost.engine.acts import controls
 from milepost.engine.health.doctor import doctor
-from milepost_aws.lambdas import relay, resender
 from milepost.ports.documents import PARKED, PROCESS, Parked, Process, read_as
 from milepost_aws.aws_model import Faults
+from milepost_aws.lambdas import relay, resender
 
 
 @pytest.fixture

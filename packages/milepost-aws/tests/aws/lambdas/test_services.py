@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.postingest.aws_scene import WallClock
 from tests.aws.infra.access_check import Watch, allowed_of, denied
 from tests.aws.infra.code_folder import synthesise
 from tests.aws.lambdas.deployment import named
 from tests.aws.lambdas.event_source_mapping import Context
+from tests.postingest.aws_scene import WallClock
 from tests.standins import REGION
 
 from milepost.core.errors import MilepostError
-from milepost_aws.lambdas import services, start
 from milepost.operations import Operations
+from milepost_aws.lambdas import services, start
 
 SOURCE = """
 import milepost as mp

@@ -13,6 +13,7 @@ from milepost.core.errors import RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
+from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.names import iso
@@ -22,7 +23,6 @@ from milepost_aws.ledger.retention import finish
 from milepost_aws.ledger.store import AwsStore, StoreSettings
 from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord
 from milepost_aws.ledger.tables.conditional_write import Update
-from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost_testing.clock import SeededChance
 
 PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)

@@ -11,9 +11,9 @@ from tests.aws.ledger.metered_requests import MeteredRequests
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost_aws.aws_model import Faults
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.tables.values import Values
-from milepost_aws.aws_model import Faults
 
 
 class Died(Exception):

@@ -18,12 +18,12 @@ from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import register
 from milepost.engine.work.worker import Worker
-from milepost_aws.ledger.ledger import AwsLedger
-from milepost_aws.ledger.requests.answer_clock import AnswerClock
-from milepost_aws.ledger.requests.client import Requests
 from milepost.ports.clock import ClockState
 from milepost.ports.runner import Service
 from milepost_aws.aws_model import AwsModel
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.answer_clock import AnswerClock
+from milepost_aws.ledger.requests.client import Requests
 from milepost_testing.clock import SeededChance, VirtualClock
 from milepost_testing.seeded_runner import SimRunner
 

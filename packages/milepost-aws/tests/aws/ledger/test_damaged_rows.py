@@ -13,11 +13,11 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
-from milepost_aws.ledger.claim.paused_lanes import HeldLanes, hold
-from milepost_aws.ledger.retention import SEALED_FOR_MS
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
 from milepost.ports.runner import JobResult
+from milepost_aws.ledger.claim.paused_lanes import HeldLanes, hold
+from milepost_aws.ledger.retention import SEALED_FOR_MS
 
 LONG = "x" * 9000
 HOWS = ["spoilt", "damaged", "gone"]

@@ -15,11 +15,11 @@ from milepost.core.decide import accept
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
+from milepost.ports.items import KnownKey, NewItem
 from milepost_aws.ledger.intake import LOOKED_UP_S
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.retention import Sealing, write_seals
-from milepost.ports.items import KnownKey, NewItem
 
 NOW = 1_794_770_000_000
 CONTENT = {"id": "a"}

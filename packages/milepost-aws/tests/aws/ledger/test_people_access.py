@@ -7,10 +7,10 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.cli.aws_command_line import ROUTES, SIGNED, AwsCommandLine, address
 from tests.aws.infra.access_check import Watch, allowed_of, denied
 from tests.aws.infra.code_folder import synthesise
 from tests.aws.infra.templates import Template
+from tests.cli.aws_command_line import ROUTES, SIGNED, AwsCommandLine, address
 from tests.standins import REGION
 
 pytestmark = pytest.mark.wire

@@ -10,11 +10,11 @@ from tests.aws.ledger.synchronous_ledger import SynchronousLedger
 from milepost.core.errors import LedgerBusy, LedgerReadOnly
 from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route
+from milepost.ports.items import Query, Refused
 from milepost_aws.ledger import apply
 from milepost_aws.ledger.requests.client import RowRefused
 from milepost_aws.ledger.tables.conditional_write import Update
 from milepost_aws.ledger.tables.documents import kind_query
-from milepost.ports.items import Query, Refused
 from milepost_testing.contract.world import World
 
 

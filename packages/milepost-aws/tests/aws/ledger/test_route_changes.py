@@ -21,13 +21,13 @@ from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
+from milepost.ports.runner import JobResult
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.relay import StreamRelay
 from milepost_aws.ledger.repair.repair import Repair
 from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.retention import finish
 from milepost_aws.ledger.stream import Stream, StreamRecord
-from milepost.ports.runner import JobResult
 from milepost_testing.contract.world import World
 
 NOTICE = 60_000

@@ -23,11 +23,11 @@ from milepost.engine.heads.daily import publish
 from milepost.engine.transfer.copy import MoveReport, move
 from milepost.engine.transfer.lock import marks
 from milepost.engine.transfer.verify import compare
-from milepost_aws.ledger.names import ResourceNames
-from milepost_aws.ledger.requests.client import Requests
 from milepost.ports.documents import HOLD, PROCESS, Process
 from milepost.ports.items import ClaimRequest
 from milepost.route_files import load_routes
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.requests.client import Requests
 
 SOURCE = "sqlite:///milepost.db"
 

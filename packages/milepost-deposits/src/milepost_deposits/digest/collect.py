@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 from milepost_deposits.common_cause import common_cause
 from milepost_deposits.controls import PartnerWait, partner_waits
 from milepost_deposits.digest.file_news import mark_mailed, pending_news
@@ -28,7 +29,6 @@ from milepost_deposits.runs import interruption_text, mark_reported, unreported
 from milepost_deposits.settings import DepositsApp, DepositsSettings, MailSettings
 from milepost_deposits.status_names import result_in, word_counts
 from milepost_deposits.twins import twins_note, twins_of
-from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 
 CURSOR = "digest"
 """Name of the document that says up to which history line people have been informed."""

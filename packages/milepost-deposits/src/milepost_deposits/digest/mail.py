@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from milepost.subscribers.email import Mail, MailAttachment
 from milepost_deposits.acts import is_item_known, search_first
 from milepost_deposits.doi import doi_url
 from milepost_deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
@@ -29,7 +30,6 @@ from milepost_deposits.status_names import (
     word_of,
 )
 from milepost_deposits.twins import Twins, twins_note
-from milepost.subscribers.email import Mail, MailAttachment
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost as mp
+from milepost_aws.aws_model import AwsModel
 from milepost_deposits.application import application
 from milepost_deposits.controls import PAUSED_BY
 from milepost_deposits.digest.collect import CURSOR, collect_digests, place_cursor
@@ -22,7 +23,6 @@ from milepost_deposits.digest.mail import Digest, html_of, subject_of, text_of
 from milepost_deposits.feed_places import place_before
 from milepost_deposits.settings import DepositsApp, DepositsSettings, MailSettings
 from milepost_testing import VirtualClock
-from milepost_aws.aws_model import AwsModel
 from milepost_testing.drive import run_until_rest
 
 OWNERS = {"10.1002": ("one@example.org",)}

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from milepost.application.context import AppDocuments
-from milepost_deposits.digest.collect import CURSOR
-from milepost_deposits.fetch.metadata import MetadataStage
-from milepost_deposits.runs import RunJournal
 from milepost.blobs.inbox import FolderInbox
 from milepost.cli import main
 from milepost.operations import Operations
 from milepost.subscribers.email.smtp import SmtpTransport
+from milepost_deposits.digest.collect import CURSOR
+from milepost_deposits.fetch.metadata import MetadataStage
+from milepost_deposits.runs import RunJournal
 
 
 def die(*_: object) -> None:

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
+from milepost_client import KEY, Message, MessageRefused, check_message
 from milepost_notifications.destinations import SIGNED
 from milepost_notifications.operate.record import blocks_of, identity_of, record_of
 from milepost_notifications.settings import App
-from milepost_client import KEY, Message, MessageRefused, check_message
 
 CANCELLABLE = ("PENDING", "QUEUED", "WAITING")
 """Statuses in which a message that has had no try can be cancelled. It waits where its destination is not configured, say."""

@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
-from milepost_notifications.outcomes import NETWORK_ERROR, failure_line, response_ms, status_line, status_text
 from milepost_client import KEY
+from milepost_notifications.outcomes import NETWORK_ERROR, failure_line, response_ms, status_line, status_text
 
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 WORKER_LOST = "WORKER_LOST"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import milepost as mp
+from milepost_client import KEY, MessageRefused
 from milepost_notifications.destinations import paused_at, sender_lane
 from milepost_notifications.operate.figures import SENDER_COUNTS, Figures
 from milepost_notifications.settings import NotificationsSettings
-from milepost_client import KEY, MessageRefused
 
 ATTRIBUTE = "sender"
 """The attribute of a key that names its sender: `milepost keys new shop --scope submit --attribute sender=shop`."""

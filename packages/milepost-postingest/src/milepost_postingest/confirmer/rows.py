@@ -8,9 +8,9 @@ from hashlib import sha256
 from typing import Any
 
 import milepost as mp
+from milepost.blobs import open_blobs
 from milepost_postingest.confirmer.rules import CheckRequest
 from milepost_postingest.dialects import as_json
-from milepost.blobs import open_blobs
 
 log = logging.getLogger(__name__)
 

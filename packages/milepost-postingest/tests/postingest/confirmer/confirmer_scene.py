@@ -12,9 +12,9 @@ import boto3
 from botocore.config import Config
 
 import milepost as mp
+from milepost_aws.aws_model import Faults
 from milepost_postingest.confirmer.rules import ConfirmerSettings
 from milepost_postingest.confirmer.service import Confirmer
-from milepost_aws.aws_model import Faults
 
 ASSET, OTHER = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006"
 BATCH = "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"

@@ -21,15 +21,15 @@ from tests.postingest.ocfl.ocfl_scene import hashed
 from tests.postingest.tape_scene import Hands, scene_of
 
 import milepost as mp
+from milepost.station import Station
+from milepost.subscribers import CallSubscriber
+from milepost.subscribers.route_formats import Formed
+from milepost_aws.ledger.offers import LARGEST_PAYLOAD
 from milepost_postingest import postingest
 from milepost_postingest.confirmer.rules import ConfirmerSettings
 from milepost_postingest.confirmer.service import Confirmer, TurnTally
 from milepost_postingest.custodial_copy import CustodialCopy
 from milepost_postingest.standins.scoutam import StandIn
-from milepost_aws.ledger.offers import LARGEST_PAYLOAD
-from milepost.station import Station
-from milepost.subscribers import CallSubscriber
-from milepost.subscribers.route_formats import Formed
 
 OBJECT = ocfl_scene.ASSET
 KEY = {"assetId": {"S": ASSET}, "batchId": {"S": BATCH}}

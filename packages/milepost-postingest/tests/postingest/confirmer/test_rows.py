@@ -11,13 +11,13 @@ import pytest
 from tests.postingest.confirmer.confirmer_scene import ASSET, BATCH, Scene
 
 import milepost as mp
-from milepost_postingest.confirmer.rows import LARGE
-from milepost_postingest.confirmer.service import TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost_aws.ledger.tables.conditional_write import places_of
 from milepost_aws.ledger.tables.keys import Layout
 from milepost_aws.ledger.tables.values import Values
+from milepost_postingest.confirmer.rows import LARGE
+from milepost_postingest.confirmer.service import TurnTally
 
 AT = {"attribute": "payload_TC", "size": 300_000}
 FILES = {"filePaths": ["é/a", "b"]}

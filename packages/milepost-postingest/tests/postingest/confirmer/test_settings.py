@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
+from milepost.cli import answer
+from milepost.cli.commands import cli
 from milepost_postingest.confirmer.rules import ConfirmerSettings, read_settings
 from milepost_postingest.confirmer.service import ConfirmerLogFormat
 from milepost_postingest.custodial_copy import CustodialCopy
 from milepost_postingest.route import open_worker
 from milepost_postingest.tape import Tape
-from milepost.cli import answer
-from milepost.cli.commands import cli
 
 NEEDED = {"SQS_QUEUE_URL": "https://queue", "DYNAMO_TABLE_NAME": "state", "DYNAMO_ATTRIBUTE_NAME": "result_CC"}
 TAPES = {"SCOUTAM_URL": "http://127.0.0.1:1", "SCOUTAM_USERNAME": "u", "SCOUTAM_PASSWORD": "p", "MOUNT_ROOT": "/archive"}

@@ -10,15 +10,15 @@ import pytest
 from tests.postingest.aws_scene import ASSET, BATCH, Opener, Postingest, assets
 from tests.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, RepositoryAndTape, long_names, whole
 
-from milepost_postingest.confirmer.rows import RowGone
-from milepost_postingest.confirmer.rules import ConfirmerSettings
-from milepost_postingest.confirmer.service import Confirmer, TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence import evidence_of
 from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
 from milepost.evidence.reported_files import reported_files
 from milepost_aws.ledger.offers import LARGEST_PAYLOAD
+from milepost_postingest.confirmer.rows import RowGone
+from milepost_postingest.confirmer.rules import ConfirmerSettings
+from milepost_postingest.confirmer.service import Confirmer, TurnTally
 
 LAST = {"seed": "Scout", "today": "TC"}
 STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
-from milepost_postingest.dialects import message_id
 from milepost.core.errors import LedgerBusy
 from milepost_aws.ledger.names import iso, ms
+from milepost_postingest.dialects import message_id
 from milepost_testing.clock import VirtualClock
 
 MOMENT = iso(AHEAD)

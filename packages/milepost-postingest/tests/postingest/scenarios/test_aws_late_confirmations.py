@@ -20,10 +20,10 @@ from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.work.settle import settle
-from milepost_aws.ledger.repair.repair import Repair
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import JobResult
+from milepost_aws.ledger.repair.repair import Repair
 from milepost_testing.clock import SeededChance, VirtualClock
 
 ASSET = "e2715719-c313-4e95-b5e6-f8759dcc6aed"

@@ -27,12 +27,12 @@ from tests.postingest.in_process_scene import (
 from tests.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, long_names, whole
 
 import milepost as mp
-from milepost_postingest import postingest
 from milepost.composition import open_context
 from milepost.engine.evidence import evidence_of
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.items import status
 from milepost.evidence.reported_files import reported_files
+from milepost_postingest import postingest
 
 DAY = 86_400_000
 Open = Callable[..., InProcessScene]

@@ -1,45 +1,51 @@
-"""Blob store and inbox from their addresses: s3://BUCKET/PREFIX or a folder."""
+"""Blob store and inbox from their addresses: a folder, or a scheme that an installed package adds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.inbox import FolderInbox, Inbox
 from milepost.core.errors import ConfigMistake, UsageError
 from milepost.ports.blobs import Blobs
+from milepost.ports.extensions import BLOBS, extension, missing_package
 
 
 def open_blobs(
-    place: str | None, region: str | None = None, endpoint: str | None = None, left: Callable[[], float] = lambda: math.inf
+    address: str | None, region: str | None = None, endpoint: str | None = None, left: Callable[[], float] = lambda: math.inf
 ) -> Blobs:
-    """The blob store of a ledger on AWS: s3://BUCKET/PREFIX, or a folder that all its processes share. Without a region or an endpoint
-    boto3 uses its own configuration. `left`: seconds until the deadline."""
-    if place is None:
+    """The blob store at this address: a folder that all processes of a ledger share, or what an installed package opens, such as
+    s3://BUCKET/PREFIX. Without a region or an endpoint boto3 uses its own configuration. `left`: seconds until the deadline."""
+    if address is None:
         return NoBlobs("set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach")
-    if place.startswith("s3://"):
-        from milepost_aws.s3 import S3Blobs
-
-        return S3Blobs(*_in_s3(place), region=region, endpoint=endpoint, left=left)
-    return FolderBlobs(place)
-
-
-def open_inbox(place: str) -> Inbox:
-    """The inbox at this place: s3://BUCKET/PREFIX or a folder. boto3 uses its own configuration."""
-    if not place.startswith("s3://"):
-        return FolderInbox(place)
-    from milepost_aws.s3 import S3Inbox
-
-    return S3Inbox(*_in_s3(place))
+    storage = _storage(address)
+    if storage is None:
+        return FolderBlobs(address)
+    blobs: Blobs = storage.open_blobs(address, region=region, endpoint=endpoint, left=left)
+    return blobs
 
 
-def _in_s3(place: str) -> tuple[str, str]:
-    """Bucket and prefix of an address."""
-    bucket, _, prefix = place.removeprefix("s3://").partition("/")
-    if not bucket:
-        raise UsageError(f"{place!r} names no bucket; write s3://BUCKET/PREFIX")
-    return bucket, prefix
+def open_inbox(address: str) -> Inbox:
+    """The inbox at this address: a folder, or what an installed package opens, such as s3://BUCKET/PREFIX."""
+    storage = _storage(address)
+    if storage is None:
+        return FolderInbox(address)
+    inbox: Inbox = storage.open_inbox(address)
+    return inbox
+
+
+def _storage(address: str) -> Any:
+    """What opens the blobs and the inboxes of this address; None for a folder."""
+    scheme, separator, _ = address.partition("://")
+    if not separator:
+        return None
+    known = extension(BLOBS, scheme)
+    if known is None:
+        missing = missing_package(BLOBS, scheme)
+        raise UsageError(f"the address {address!r} has an unknown form; {missing or 'write the path of a folder'}")
+    return known
 
 
 class NoBlobs:

@@ -15,6 +15,7 @@ from milepost.application import is_name
 from milepost.cli.config import CliSettings
 from milepost.cli.options import ledger_option, routes_option, settings
 from milepost.cli.sections import MODULES, SECTIONS
+from milepost.ports.extensions import APPLICATIONS, COMMANDS, extension, extension_points, loaded, missing_package
 
 if TYPE_CHECKING:
     from milepost.application.declaration import CommandPart, ConfiguredApplication
@@ -25,11 +26,11 @@ class Sectioned(click.Group):
     """Command group that shows its commands by section and imports each on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*MODULES, *_applications()]
+        return [*MODULES, *(point.name for point in extension_points(COMMANDS)), *_applications()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in MODULES:
-            return _application_group(cmd_name)
+            return _application_group(cmd_name) or extension(COMMANDS, cmd_name)
         defined = vars(import_module(MODULES[cmd_name])).values()
         return next(value for value in defined if isinstance(value, click.Command) and value.name == cmd_name)
 
@@ -44,6 +45,10 @@ class Sectioned(click.Group):
         for title, members in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.get_short_help_str(62)) for name in members if (command := self.get_command(ctx, name))])
+        installed = extension_points(COMMANDS)
+        if installed:
+            with formatter.section("From installed packages"):
+                formatter.write_dl([(point.name, loaded(point).get_short_help_str(62)) for point in installed])
         specs = CliSettings().application_specs
         if specs:
             with formatter.section("Applications"):
@@ -54,16 +59,17 @@ def _similar(name: str, names: list[str]) -> str:
     """Commands that a person may have meant by one that does not exist; empty if nothing is similar."""
     from difflib import get_close_matches
 
-    from milepost.route_files import shipped_applications
-
-    if name in shipped_applications():
+    if any(point.name == name for point in extension_points(APPLICATIONS)):
         return f' The application {name} is not in use in this folder: name it in milepost.toml, applications = ["{name}"].'
+    missing = missing_package(COMMANDS, name) or missing_package(APPLICATIONS, name)
+    if missing is not None:
+        return f" It is in a package that is not installed; {missing}."
     found = get_close_matches(name, names, 1)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def _name_and_summary(spec: str) -> tuple[str, str]:
-    """An application for the help. One that comes with Milepost is not imported for it. The help is shown although one cannot be loaded."""
+    """An application for the help. An installed one is not imported for it. The help is shown although one cannot be loaded."""
     if is_name(spec):
         return spec, _first_sentence(spec) or f"The commands of {spec}."
     from milepost.core.errors import MilepostError
@@ -77,14 +83,18 @@ def _name_and_summary(spec: str) -> tuple[str, str]:
 
 
 def _first_sentence(name: str) -> str:
-    """Purpose of an application that comes with Milepost, by the docstring of its package; empty if there is none of this name."""
+    """Purpose of an installed application, by the docstring of its package, which is not imported for it; empty if there is none."""
     import ast
+    from importlib.util import find_spec
     from pathlib import Path
 
-    place = Path(__file__).parents[1] / "applications" / name.replace("-", "_") / "__init__.py"
-    text = ast.get_docstring(ast.parse(place.read_text(encoding="utf-8"))) if place.is_file() else None
-    said = "" if text is None else text.partition(".")[0].removeprefix(f"{name.capitalize()}: ")
-    return said and f"{said[0].upper()}{said[1:]}."
+    point = next((point for point in extension_points(APPLICATIONS) if point.name == name), None)
+    spec = None if point is None else find_spec(point.module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        return ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    purpose = text.partition(".")[0].removeprefix(f"{name.capitalize()}: ")
+    return purpose and f"{purpose[0].upper()}{purpose[1:]}."
 
 
 def _applications() -> list[str]:

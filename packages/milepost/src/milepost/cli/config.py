@@ -136,8 +136,7 @@ class CliSettings:
         Names must be unique, because two subscribers with one name would share a cursor and each miss events."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
-            # On AWS each external stage has its own queue, so offers need not go to the topic.
-            subscriber = _subscriber(spec, self.allow_cidrs, offers=not self.ledger.startswith("dynamodb:"))
+            subscriber = _subscriber(spec, self.allow_cidrs, offers=not _has_stage_queues(self.ledger))
             if subscriber.name in found:
                 raise ConfigMistake(
                     f"two subscribers are called {subscriber.name!r}, one of them {spec}; "
@@ -203,24 +202,38 @@ def _check_routes(ctx: Context) -> None:
 
 def is_there(url: str) -> bool:
     """Does this ledger exist?"""
-    if url.startswith("dynamodb:"):
-        from milepost.composition import open_ledger
+    scheme, _, path = url.partition(":///")
+    if _is_built_in(url):
+        return scheme != "sqlite" or Path(path).exists()
+    from milepost.composition import open_ledger
 
-        try:
-            open_ledger(url, make=False)[0].close()
-        except LedgerMissing:
-            return False
-        return True
-    scheme, _, place = url.partition(":///")
-    return scheme != "sqlite" or Path(place).exists()
+    try:
+        open_ledger(url, make=False)[0].close()
+    except LedgerMissing:
+        return False
+    return True
 
 
 def check_there(url: str) -> None:
-    """Raise if the ledger does not exist: creating an empty one would hide a mistyped name. (An AWS ledger raises when it is
+    """Raise if the ledger does not exist: creating an empty one would hide a mistyped name. (A ledger of several machines raises when it is
     opened.)"""
-    if not url.startswith("dynamodb:") and not is_there(url):
-        place = url.partition(":///")[2]
-        raise LedgerError(f"there is no ledger at {place}; 'milepost submit' and 'milepost up' create one, --ledger selects another")
+    if _is_built_in(url) and not is_there(url):
+        path = url.partition(":///")[2]
+        raise LedgerError(f"there is no ledger at {path}; 'milepost submit' and 'milepost up' create one, --ledger selects another")
+
+
+def _is_built_in(url: str) -> bool:
+    """Is this a ledger that Milepost has itself, whatever packages are installed?"""
+    return url.startswith(("sqlite:", "memory:"))
+
+
+def _has_stage_queues(url: str) -> bool:
+    """Has each external stage a queue of its own on this ledger, so that offers need not go to subscribers too?"""
+    if _is_built_in(url):
+        return False
+    from milepost.composition import ledger_scheme
+
+    return ledger_scheme(url).stage_queues
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "limit",
         "breakers",
     ),
-    "Keep": ("routes", "subscribers", "keys", "prune", "forget", "backup", "restore", "adopt", "quarantine", "move", "upgrade", "cost"),
+    "Keep": ("routes", "subscribers", "keys", "prune", "forget", "backup", "restore", "adopt", "quarantine", "move", "upgrade"),
 }
 """The sections of the help, each with its commands in order."""
 _SHARED = {

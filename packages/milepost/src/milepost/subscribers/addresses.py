@@ -1,4 +1,4 @@
-"""Subscribers by address: "log", a URL, "sns:ARN" or "email:…", as milepost.toml and applications name them."""
+"""Subscribers by address, as milepost.toml and applications name them: "log", a URL, "email:…", or what a package adds: "sns:ARN"."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from milepost.core.errors import UsageError
+from milepost.ports.extensions import SUBSCRIBERS, extension, missing_package
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.in_process import LogSubscriber
 from milepost.subscribers.route_formats import PREFIX as FORMED
@@ -24,8 +25,6 @@ def open_subscriber(address: str, *, allow_cidrs: Sequence[str] = (), offers: bo
         return LogSubscriber()
     scheme, _, rest = address.partition(":")
     try:
-        if scheme == "sns" and rest:
-            return _topic(rest, offers)
         if scheme in ("https", "http") and rest:
             from milepost.subscribers.webhook import webhook_subscriber
 
@@ -34,18 +33,20 @@ def open_subscriber(address: str, *, allow_cidrs: Sequence[str] = (), offers: bo
             from milepost.subscribers.email.subscriber import email_subscriber
 
             return cast(Subscriber, email_subscriber(address))
+        if rest and not scheme.endswith(".py"):
+            return _installed(scheme, rest, offers)
     except UsageError as error:
         raise UsageError(f"the subscriber {address!r}: {error}") from None
     return None
 
 
-def _topic(arn: str, offers: bool) -> Subscriber:
-    from milepost_aws.topic import Topic
-
-    topic = Topic(arn, offers=offers)
-    if len(topic.name) > 64:
-        raise UsageError(
-            f"the topic name {topic.name} is too long for a subscriber (at most 64 characters); "
-            "write  events = Topic(arn, name='…')  in a Python file, and use file.py:events here"
-        )
-    return topic
+def _installed(scheme: str, rest: str, offers: bool) -> Subscriber | None:
+    """The subscriber of a scheme that an installed package adds; None if none does."""
+    known = extension(SUBSCRIBERS, scheme)
+    if known is not None:
+        subscriber: Subscriber = known(rest, offers=offers)
+        return subscriber
+    missing = missing_package(SUBSCRIBERS, scheme)
+    if missing is not None:
+        raise UsageError(f"it needs a package that is not installed; {missing}")
+    return None

@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, quote
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
+from milepost.subscribers.route_formats import CURE, event_json
 from milepost_net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
 from milepost_net.response import NOT_NOW
 from milepost_net.signatures import Secrets, secret_keys, signed_headers
-from milepost.subscribers.route_formats import CURE, event_json
 
 LONGEST = 14.0
 """Seconds: less than the relay's lease has left at the beginning of a call."""

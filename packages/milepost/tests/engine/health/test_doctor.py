@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.engine.views.viewed_ledger import World, parcels
 from tests.aws.ledger.synchronous_ledger import open_synchronous_ledger
+from tests.engine.views.viewed_ledger import World, parcels
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs

@@ -15,13 +15,13 @@ import pytest
 from tests.http.live_server import HttpAnswer, LiveServer, sample_route
 
 import milepost as mp
-from milepost_deposits import application as deposits
-from milepost_notifications import application as notifications
-from milepost_postingest import application as postingest
 from milepost.engine.auth import make_key
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.applications import application_endpoints
 from milepost.http.server.assembly import HttpServer, all_endpoints, all_pages
+from milepost_deposits import application as deposits
+from milepost_notifications import application as notifications
+from milepost_postingest import application as postingest
 
 SIGNED = {"by": "ops", "reason": "a test"}
 WHY = {"reason": "a test"}

@@ -25,11 +25,11 @@ from milepost.engine.health.doctor import doctor
 from milepost.engine.views import overdue_counts
 from milepost.http.dashboard.pages import overview
 from milepost.http.dashboard.pages.overview import failed_by_group
-from milepost_aws.ledger.names import ResourceNames
 from milepost.ports.documents import CURSOR, Cursor
 from milepost.ports.feed import Group
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber
+from milepost_aws.ledger.names import ResourceNames
 from milepost_testing import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "<b>the scale</b> is being mended"}

@@ -14,12 +14,12 @@ from milepost.core.admission.controls import Controls, LaneItems, scope
 from milepost.core.admission.lanes import share_out
 from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
 from milepost.core.item import Item
+from milepost.ports.documents import read_as
+from milepost.ports.items import ClaimRequest
 from milepost_aws.ledger.breakers import record_of, release_probes, take_probes
 from milepost_aws.ledger.requests.queues import SqsMessage
 from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.documents import BUCKET, Control
-from milepost.ports.documents import read_as
-from milepost.ports.items import ClaimRequest
 
 
 class _Granted(Struct):

@@ -19,6 +19,7 @@ from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.failures import unreadable, unstorable
 from milepost.core.item import Item, Row
 from milepost.core.status import Status
+from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 from milepost_aws.ledger.apply import apply
 from milepost_aws.ledger.claim.admission import StageAdmission, lane_of
 from milepost_aws.ledger.claim.paused_lanes import hold
@@ -31,7 +32,6 @@ from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.conditional_write import Update
 from milepost_aws.ledger.tables.item_rows import is_ours, item_of, row_of
 from milepost_aws.ledger.tables.keys import Image, Layout
-from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 
 LOOK_MS = 250
 """Interval at which a worker checks whether a long poll of an idle queue has returned messages; this costs no request."""

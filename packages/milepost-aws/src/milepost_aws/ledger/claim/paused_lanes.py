@@ -17,6 +17,9 @@ from milepost.core.due import offered, resent
 from milepost.core.item import Row
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
+from milepost.ports.documents import DamagedValue, Document, sort_out
+from milepost.ports.items import Refused
+from milepost.ports.runner import Clock
 from milepost_aws.ledger.apply import apply
 from milepost_aws.ledger.breakers import record_of
 from milepost_aws.ledger.names import SHARDS, due_shard
@@ -26,9 +29,6 @@ from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.conditional_write import Update
 from milepost_aws.ledger.tables.documents import HOLDING
 from milepost_aws.ledger.tables.keys import Layout, due_query
-from milepost.ports.documents import DamagedValue, Document, sort_out
-from milepost.ports.items import Refused
-from milepost.ports.runner import Clock
 
 PORTION = 100
 """Rows of one lane that are offered together."""

@@ -18,6 +18,7 @@ from milepost.core.item import Item, digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import TERMINAL, Reason, Status
+from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowPage
 from milepost_aws.ledger.foreign_rows.confirmations import OUTSIDE
 from milepost_aws.ledger.names import iso
 from milepost_aws.ledger.offers import message_for
@@ -28,7 +29,6 @@ from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.conditional_write import Update, place_of, put_of
 from milepost_aws.ledger.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
 from milepost_aws.ledger.tables.keys import PREFIXES, Image, Layout
-from milepost.ports.foreign_rows import Adopted, ForeignRow, ForeignRowPage
 
 PAGE = 500
 TODAY = PREFIXES["today"]

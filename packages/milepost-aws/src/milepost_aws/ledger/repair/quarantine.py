@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.routes.plan import Plan
+from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost_aws.ledger.foreign_rows.adoption import adopt_at
 from milepost_aws.ledger.refused_rows import quarantine_row
 from milepost_aws.ledger.repair.repair import RowRepair
@@ -20,7 +21,6 @@ from milepost_aws.ledger.stream import note_lost
 from milepost_aws.ledger.tables.counters import CounterTally
 from milepost_aws.ledger.tables.item_rows import is_ours
 from milepost_aws.ledger.tables.keys import FULL_KEY
-from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 
 IN_HAND_S = 30
 """Visibility timeout while entries are read; they are released as soon as that is done."""

@@ -23,6 +23,9 @@ from milepost.core.future import from_future
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
+from milepost.ports.documents import Document, read_as
+from milepost.ports.runner import Clock
+from milepost.ports.upkeep import FutureCount
 from milepost_aws.ledger.apply import apply
 from milepost_aws.ledger.claim.paused_lanes import partition, record_hold
 from milepost_aws.ledger.foreign_rows.adoption import Adoption, adopt, carry_out
@@ -37,9 +40,6 @@ from milepost_aws.ledger.tables.counters import CounterTally, Snapshot
 from milepost_aws.ledger.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost_aws.ledger.tables.journal import JournalEntry, named, uncopied
 from milepost_aws.ledger.tables.keys import Image
-from milepost.ports.documents import Document, read_as
-from milepost.ports.runner import Clock
-from milepost.ports.upkeep import FutureCount
 
 REPAIR = "repair"
 PAGE, LARGEST_PAGE = 200, 1000

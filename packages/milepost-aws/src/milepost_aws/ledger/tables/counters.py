@@ -20,11 +20,11 @@ from milepost.core.counters import HOUR, CounterKey, GroupKey, count
 from milepost.core.forgetting import REMOVED_TEXT
 from milepost.core.item import Failure, Row
 from milepost.core.status import Status
+from milepost.ports.feed import Count, Group
 from milepost_aws.ledger.names import ResourceNames, iso, ms
 from milepost_aws.ledger.requests.client import Requests, TransactionRefused, expressions
 from milepost_aws.ledger.tables.documents import kind_query
 from milepost_aws.ledger.tables.keys import Image
-from milepost.ports.feed import Count, Group
 
 COUNT, GROUP, COUNTED = "count#", "group#", "counted"
 SAMPLE = 300

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from milepost.core.errors import RESTORE, LedgerReadOnly, LedgerTooNew
+from milepost.ports.documents import ACT, ACT_OF_ROUTE, BREAKER, HOLD, DamagedValue, Document
 from milepost_aws.ledger.names import ResourceNames, fitted_key
 from milepost_aws.ledger.requests.client import Requests, TransactionRefused, expressions, key_condition
 from milepost_aws.ledger.tables.keys import Image
-from milepost.ports.documents import ACT, ACT_OF_ROUTE, BREAKER, HOLD, DamagedValue, Document
 
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""

@@ -19,6 +19,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerDamaged
+from milepost.ports.feed import HistoryEntry
+from milepost.ports.retention import emptied
 from milepost_aws.ledger.names import ResourceNames, b64, fitted_key, unb64
 from milepost_aws.ledger.requests.client import Requests, expressions, key_condition
 from milepost_aws.ledger.tables.conditional_write import place_of
@@ -26,8 +28,6 @@ from milepost_aws.ledger.tables.documents import kind_query
 from milepost_aws.ledger.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
 from milepost_aws.ledger.tables.keys import Image, Layout
 from milepost_aws.ledger.tables.values import Values
-from milepost.ports.feed import HistoryEntry
-from milepost.ports.retention import emptied
 
 JOURNAL = "journal"
 LARGEST_BLOCK = 300_000

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from milepost.core.status import Status
+from milepost.ports.items import KnownKey
 from milepost_aws.ledger.names import ms, unb64
 from milepost_aws.ledger.tables.keys import FULL_KEY, Image
-from milepost.ports.items import KnownKey
 
 
 def seal_of(image: Image, route: str) -> KnownKey:

@@ -13,9 +13,9 @@ from milepost.core.errors import LedgerBusy
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.breaker import Breaker
+from milepost.ports.documents import BREAKER
 from milepost_aws.ledger.breakers import take_probes
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes
-from milepost.ports.documents import BREAKER
 from milepost_testing.contract.world import LEASE, sample_route
 
 DOWN = Retry("the partner does not answer")

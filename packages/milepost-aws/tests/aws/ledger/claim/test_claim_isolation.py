@@ -14,11 +14,11 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import Lease
 from milepost.core.errors import LedgerBusy
 from milepost.core.status import Reason, Status
+from milepost.ports.items import ClaimRequest
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.offers import message_for
 from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.requests.queues import Outgoing
-from milepost.ports.items import ClaimRequest
 from milepost_testing.contract import World
 
 WRONG = {"route": "parcels", "key": "p1", "stage": "stamp"}

@@ -10,10 +10,10 @@ import pytest
 from tests.aws.ledger.repair.repair_scene import DAY, Scene, scene_at
 
 from milepost.core.admission.controls import Hold, Limit
+from milepost.ports.documents import HOLD, LIMIT
 from milepost_aws.ledger.claim import paused_lanes
 from milepost_aws.ledger.claim.paused_lanes import EMPTY_MS, HOLDING, HeldLanes, Resumed
 from milepost_aws.ledger.upkeep import Sweeper
-from milepost.ports.documents import HOLD, LIMIT
 
 LANES = ("air", "road", "sea")
 

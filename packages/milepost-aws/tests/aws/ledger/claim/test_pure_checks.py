@@ -16,8 +16,8 @@ from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back, settle
-from milepost_aws.ledger.claim.claim import MOST_LOOKS
 from milepost.ports.runner import JobResult
+from milepost_aws.ledger.claim.claim import MOST_LOOKS
 from milepost_testing.contract import World
 from milepost_testing.contract.world import LEASE, sample_route
 

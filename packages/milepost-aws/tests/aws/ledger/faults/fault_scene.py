@@ -33,6 +33,9 @@ from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
+from milepost.ports.items import ClaimRequest
+from milepost.ports.retention import PruneCriteria
+from milepost.ports.runner import JobResult
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.relay import StreamRelay
@@ -41,9 +44,6 @@ from milepost_aws.ledger.retention import SEALED_FOR_MS
 from milepost_aws.ledger.store import StoreSettings
 from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord, clear_lost, lost_records
 from milepost_aws.ledger.tables.counters import CounterTally
-from milepost.ports.items import ClaimRequest
-from milepost.ports.retention import PruneCriteria
-from milepost.ports.runner import JobResult
 from milepost_testing.audit import audit, every_item
 from milepost_testing.clock import SeededChance, VirtualClock
 

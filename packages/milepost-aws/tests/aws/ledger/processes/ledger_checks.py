@@ -16,9 +16,9 @@ from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.events.feed import feed_events
 from milepost.engine.intake import submit
+from milepost.ports.feed import HistoryEntry
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.repair.repair import Repair
-from milepost.ports.feed import HistoryEntry
 from milepost_testing.audit import audit, every_item, problems
 from milepost_testing.clock import VirtualClock
 

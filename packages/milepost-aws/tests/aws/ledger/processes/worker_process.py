@@ -27,6 +27,8 @@ from milepost.engine.context import Context
 from milepost.engine.events import deliver as telling
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
+from milepost.runners.clock import SystemChance, SystemClock
+from milepost.station import Station
 from milepost_aws.ledger import apply, stream, upkeep
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.relay import StreamRelay
@@ -34,8 +36,6 @@ from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.store import AwsStore, StoreSettings
 from milepost_aws.ledger.tables.documents import Control
 from milepost_aws.ledger.tables.journal import Journal
-from milepost.runners.clock import SystemChance, SystemClock
-from milepost.station import Station
 
 ROUTE = "hearts"
 POINTS = {

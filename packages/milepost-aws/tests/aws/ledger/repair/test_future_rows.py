@@ -13,9 +13,9 @@ from milepost.core.outcome import Done, Reject
 from milepost.engine.acts.redate import redate_rows
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
-from milepost_aws.ledger.repair.repair import REPAIR, RepairRun
 from milepost.ports.documents import read_as
 from milepost.ports.upkeep import FutureCount
+from milepost_aws.ledger.repair.repair import REPAIR, RepairRun
 from milepost_testing.clock import SeededChance
 
 

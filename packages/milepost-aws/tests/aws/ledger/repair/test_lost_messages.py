@@ -20,8 +20,8 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
 from milepost.engine.resend import Resender, ResendSummary
-from milepost_aws.ledger import apply
 from milepost.ports.documents import BACK_FILL
+from milepost_aws.ledger import apply
 from milepost_testing.clock import SeededChance
 
 OFFER = 600

@@ -12,9 +12,9 @@ from tests.aws.ledger.synchronous_ledger import Moment
 from tests.aws.ledger.table_scene import Died, Process
 
 from milepost.core.outcome import Reject
+from milepost.ports.documents import CURSOR, HOLD, Cursor
 from milepost_aws.ledger.claim.paused_lanes import EMPTY_MS, HeldLanes
 from milepost_aws.ledger.upkeep import StreamReader
-from milepost.ports.documents import CURSOR, HOLD, Cursor
 from milepost_testing.contract.world import sample_route
 
 

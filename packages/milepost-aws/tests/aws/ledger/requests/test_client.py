@@ -18,9 +18,9 @@ from tests.standins import REGION
 from urllib3 import HTTPResponse
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
+from milepost_aws.aws_model import Faults
 from milepost_aws.ledger.names import ResourceNames, b64, due_shard, iso, ms, unb64
 from milepost_aws.ledger.requests.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
-from milepost_aws.aws_model import Faults
 
 pytestmark = pytest.mark.wire
 

@@ -12,10 +12,10 @@ import pytest
 from tests.standins import REGION
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing
+from milepost_aws.aws_model import Faults
 from milepost_aws.ledger.names import ResourceNames, b64
 from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.requests.queues import Outgoing, Queues, SqsMessage
-from milepost_aws.aws_model import Faults
 
 NAMES = ResourceNames("acme")
 SEND, DELETE = ("sqs", "send_message_batch"), ("sqs", "delete_message_batch")

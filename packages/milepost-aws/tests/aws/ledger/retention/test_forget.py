@@ -12,13 +12,13 @@ from tests.aws.ledger.synchronous_ledger import carry_out
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL
+from milepost.ports.documents import FORGET
+from milepost.ports.items import KnownKey
+from milepost.ports.retention import DeliveredLines, ForgetRequest, Forgotten, PruneCriteria
 from milepost_aws.ledger.forget import TOO_EARLY
 from milepost_aws.ledger.stream import HandledBatch, StreamRecord
 from milepost_aws.ledger.tables.documents import kind_query
 from milepost_aws.ledger.tables.journal import JOURNAL, Journal
-from milepost.ports.documents import FORGET
-from milepost.ports.items import KnownKey
-from milepost.ports.retention import DeliveredLines, ForgetRequest, Forgotten, PruneCriteria
 from milepost_testing.contract.forget import give_secret, name_of
 
 LARGE = "x" * 9_000

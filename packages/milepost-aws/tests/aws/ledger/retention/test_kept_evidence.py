@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
 from tests.aws.ledger.synchronous_ledger import SynchronousLedger, open_synchronous_ledger
+from tests.cli.aws_command_line import ROUTES, AwsCommandLine, address
 from tests.standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
@@ -21,8 +21,8 @@ from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.evidence import evidence_of, keeper, scrub
 from milepost.evidence.record import blob_name, differences
-from milepost_aws.ledger.tables.journal import line_key
 from milepost.ports.retention import DeliveredLines, PruneCriteria
+from milepost_aws.ledger.tables.journal import line_key
 from milepost_testing.contract.world import World, sample_route
 
 

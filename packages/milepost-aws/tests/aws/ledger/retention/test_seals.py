@@ -11,11 +11,11 @@ from tests.aws.ledger.repair.repair_scene import Scene, scene_at
 from milepost.core.operators import retry
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL
+from milepost.ports.retention import DeliveredLines, LeftFailures, PruneCriteria
 from milepost_aws.ledger.left_failures import LEFT, NOTED
 from milepost_aws.ledger.repair.repair import Repair
 from milepost_aws.ledger.retention import seal_for, write_seals
 from milepost_aws.ledger.tables.journal import Journal
-from milepost.ports.retention import DeliveredLines, LeftFailures, PruneCriteria
 
 
 @pytest.fixture

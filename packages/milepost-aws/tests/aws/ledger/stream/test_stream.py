@@ -14,6 +14,7 @@ from tests.aws.ledger.stream.scripted_stream import Reader
 from tests.aws.ledger.synchronous_ledger import Moment
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing
+from milepost.ports.documents import Document
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.stream import (
@@ -29,7 +30,6 @@ from milepost_aws.ledger.stream import (
     lost_records,
 )
 from milepost_aws.ledger.tables.documents import Control
-from milepost.ports.documents import Document
 
 T0 = 1_800_000_000_000
 STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}

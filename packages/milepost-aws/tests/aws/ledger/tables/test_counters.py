@@ -16,13 +16,13 @@ from milepost.core.item import Failure, Row
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Status
-from milepost_aws.ledger.names import iso
-from milepost_aws.ledger.tables.counters import Counters, CounterTally, RowChange
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import MemoryRecord
 from milepost.ports.feed import Count, Group
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria
+from milepost_aws.ledger.names import iso
+from milepost_aws.ledger.tables.counters import Counters, CounterTally, RowChange
 from milepost_testing.contract.world import World, sample_route
 
 NOW = 1_700_000_000_000

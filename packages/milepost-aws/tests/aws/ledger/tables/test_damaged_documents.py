@@ -12,11 +12,11 @@ from tests.standins import REGION
 from milepost.core.admission.controls import Limit
 from milepost.core.errors import LedgerDamaged
 from milepost.core.outcome import Done
+from milepost.ports.documents import ACT, BREAKER, HOLD, LIMIT, ROUTE, Act, read_each, read_versioned
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes
 from milepost_aws.ledger.refused_rows import QUARANTINED, forget_absent
 from milepost_aws.ledger.stream import POLLER, SHARD
 from milepost_aws.ledger.tables.documents import BUCKET, HOLDING, LAYOUT
-from milepost.ports.documents import ACT, BREAKER, HOLD, LIMIT, ROUTE, Act, read_each, read_versioned
 from milepost_testing.contract.world import World
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.aws.ledger.table_scene import Died, Process, Scene, writes
 
-from milepost_aws.ledger.tables.documents import LAYOUT, Control
 from milepost.ports.documents import BREAKER, Document
+from milepost_aws.ledger.tables.documents import LAYOUT, Control
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from tests.aws.ledger.table_scene import Died, Process, Scene
 
 from milepost.core.errors import LedgerReadOnly, LedgerTooNew
-from milepost_aws.ledger.tables.documents import BUCKET, FORMAT, FRESH_S, HOLDING, KNOWN_FORMAT, LAYOUT, TABLES, Control, kind_query
 from milepost.ports.documents import ACT, BREAKER, HOLD, Document
+from milepost_aws.ledger.tables.documents import BUCKET, FORMAT, FRESH_S, HOLDING, KNOWN_FORMAT, LAYOUT, TABLES, Control, kind_query
 
 LANE = "parcels/weigh/north"
 MOVING = (HOLD, BUCKET, HOLDING)

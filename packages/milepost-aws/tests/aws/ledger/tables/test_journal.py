@@ -12,9 +12,9 @@ from tests.aws.ledger.table_scene import Died, Process, Scene, writes
 
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status
+from milepost.ports.feed import HistoryEntry
 from milepost_aws.ledger.tables.journal import BLOCK, JOURNAL, REACH, Journal, JournalBatch, JournalEntry, images_of
 from milepost_aws.ledger.tables.keys import Image
-from milepost.ports.feed import HistoryEntry
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from milepost.core.routes.route import Route
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost_aws.ledger.names import due_shard
-from milepost_aws.ledger.repair.quarantine import AwsQuarantine
-from milepost_aws.ledger.tables.keys import Layout
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.items import Query
+from milepost_aws.ledger.names import due_shard
+from milepost_aws.ledger.repair.quarantine import AwsQuarantine
+from milepost_aws.ledger.tables.keys import Layout
 from milepost_testing.clock import SeededChance
 from milepost_testing.contract.world import World
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from milepost_aws.aws_model import AwsModel
 from milepost_aws.ledger.tables.conditional_write import Update, _set_passed_stages
 from milepost_aws.ledger.tables.keys import Layout
-from milepost_aws.aws_model import AwsModel
 
 LAYOUT = Layout("parcels", "rows", ("id",), "ingested_")
 

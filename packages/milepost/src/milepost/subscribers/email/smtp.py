@@ -12,9 +12,9 @@ from ipaddress import ip_address
 from typing import Literal
 
 from milepost.core.errors import UsageError
+from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal, plain_address
 from milepost_net import Tls
 from milepost_net.tls import context_of
-from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal, plain_address
 
 Encryption = Literal["starttls", "starttls-if-offered", "tls", "none"]
 
