@@ -18,7 +18,7 @@ from bench.aws_messages import MESSAGE_CASES, count_messages
 from bench.counted import Figure
 from bench.standin import account, running
 from milepost.engine.heads.daily import publish
-from milepost_aws.cost.model import Need, Usage, predicted
+from milepost_aws.ledger.cost.model import Need, Usage, predicted
 from milepost_aws.ledger.names import ResourceNames
 
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.deposits.dss_standin import DssStandIn
-
 import milepost as mp
 from bench.counted import READS, REGION, CountedRun, Figure, item_figures, on_model
 from bench.deposits import settings_of
@@ -23,6 +21,7 @@ from milepost_deposits.dss.results import ResultListener
 from milepost_deposits.route import deposits_route
 from milepost_deposits.settings import DepositsSettings
 from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.standins.dss import DssStandIn
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost_deposits.status_names import CONTENT, METADATA, SUBMIT
 from milepost_testing.clock import VirtualClock

@@ -16,8 +16,8 @@ from bench.notifications import HERE, ROUTE, message
 from milepost.core.status import Status
 from milepost.http.server.assembly import HttpServer
 from milepost.runners.clock import SystemClock
-from milepost_aws.cost.model import Need, Usage, predicted
-from milepost_aws.cost.prices import AS_OF, MILLION, dollars, prices_in
+from milepost_aws.ledger.cost.model import Need, Usage, predicted
+from milepost_aws.ledger.cost.prices import AS_OF, MILLION, dollars, prices_in
 from milepost_notifications.application import application
 from milepost_testing.clock import VirtualClock
 from milepost_testing.http_standin import HttpFault, HttpStandIn, StandInAnswer, StandInRequest

@@ -19,8 +19,8 @@ from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.work.worker import Worker
 from milepost.runners.threads import ThreadRunner
 from milepost_aws.aws_model import AwsModel
-from milepost_aws.cost.model import Need
-from milepost_aws.cost.prices import dollars, prices_in
+from milepost_aws.ledger.cost.model import Need
+from milepost_aws.ledger.cost.prices import dollars, prices_in
 from milepost_aws.ledger.ledger import AwsLedger
 from milepost_aws.ledger.relay import StreamRelay
 from milepost_aws.ledger.retention import finish

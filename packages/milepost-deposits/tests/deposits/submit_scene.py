@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.deposits.dss_standin import Behaviour, DssStandIn
 
 import milepost as mp
 from milepost_aws.aws_model import AwsModel, Faults
@@ -24,6 +23,7 @@ from milepost_deposits.files import FileStore
 from milepost_deposits.route import add_submit, deposits_route
 from milepost_deposits.settings import AttemptSettings, DepositsApp, DepositsSettings, DssSettings, SubmitSettings
 from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.standins.dss import Behaviour, DssStandIn
 from milepost_testing import VirtualClock, audit
 from milepost_testing.drive import run_until_rest
 

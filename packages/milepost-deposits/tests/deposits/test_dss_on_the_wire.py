@@ -11,10 +11,10 @@ import pytest
 from tests import standins
 from tests.cli.command_processes import command_processes
 from tests.cli.commands import Answer
-from tests.deposits.dss_standin import DssStandIn
 from tests.deposits.test_deposits_settings import SAMPLE
 
 from milepost_deposits.standins.dspace import PASSWORD, USER, DSpaceStandIn
+from milepost_deposits.standins.dss import DssStandIn
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 
 pytestmark = pytest.mark.wire

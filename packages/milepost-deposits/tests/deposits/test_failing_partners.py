@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from tests.deposits.dss_standin import Behaviour
 from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 from milepost_deposits.acts import FAILED, requeue
 from milepost_deposits.controls import end_waits
+from milepost_deposits.standins.dss import Behaviour
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn, small_pdf
 from milepost_deposits.stuck import find_late_deposits
 from milepost_testing import audit

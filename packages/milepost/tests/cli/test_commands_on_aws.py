@@ -214,7 +214,7 @@ def crowded(busy: AwsCommandLine, client: Callable[[str], Any], prefix: str) -> 
 
 
 def test_a_filter_that_no_index_serves_says_what_it_costs(crowded: AwsCommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from milepost_aws.cost import prices
+    from milepost_aws.ledger.cost import prices
 
     # One desk for all of them: it takes longer to make than to ask. The one that changes something comes last.
     for command in (

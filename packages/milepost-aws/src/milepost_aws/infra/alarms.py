@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 
@@ -132,9 +134,10 @@ def _queues(parts: Parts) -> None:
 
 
 def _functions(parts: Parts) -> None:
-    found = {**parts.workers, **{(name,): function for name, function in parts.functions.items()}}
-    for of, function in found.items():
-        name = ".".join(of)
+    functions: dict[tuple[str, ...], Any] = {**parts.workers}
+    functions |= {(name,): function for name, function in parts.functions.items()}
+    for path, function in functions.items():
+        name = ".".join(path)
         errors, throttles = metrics.errors(function), metrics.throttles(function)
         _alarm(
             parts,
@@ -142,7 +145,7 @@ def _functions(parts: Parts) -> None:
             errors,
             at_least=1,
             means=f"The function failed as a whole; its items are processed again automatically. Run:"
-            f" aws logs tail {_log(parts, *of)} --since 1h. Denied requests (no permission, S3, KMS) are named there with the missing action.",
+            f" aws logs tail {_log(parts, *path)} --since 1h. Denied requests (no permission, S3, KMS) are named there with the missing action.",
         )
         _alarm(
             parts,

@@ -5,6 +5,8 @@ Each is two, to be attached together: one for the tables, one for queues, topic 
 
 from __future__ import annotations
 
+from typing import Any
+
 from aws_cdk import aws_iam as iam
 
 from milepost_aws.infra import access
@@ -20,7 +22,8 @@ POLICIES = {
 
 def add_people(parts: Parts) -> None:
     for name, (statements, description) in POLICIES.items():
-        tables, others = [], []
+        tables: list[Any] = []
+        others: list[Any] = []
         for statement in statements(parts):
             (tables if statement.actions[0].startswith("dynamodb:") else others).append(statement)
         for suffix, some in (("", tables), ("-messages", others)):

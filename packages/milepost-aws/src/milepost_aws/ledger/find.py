@@ -111,7 +111,7 @@ def cost_of(store: AwsStore, query: Query) -> ScanCost | None:
     served = query.prefix is not None and layout is not None and layout.partition(query.prefix) is not None
     if served or by_index(query):
         return None
-    from milepost_aws.cost.prices import REGIONS
+    from milepost_aws.ledger.cost.prices import REGIONS
 
     rows = sum(count.n for count in store.counters.counts(query.route))
     prices = REGIONS.get(store.requests.region)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.aws.infra.templates import TOPIC, Template
 
 from milepost.route_files import load_routes
-from milepost_aws.cost.prices import Prices, standing
+from milepost_aws.ledger.cost.prices import Prices, standing
 
 DAY = 86_400
 

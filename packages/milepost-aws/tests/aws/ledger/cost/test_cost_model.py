@@ -9,9 +9,9 @@ import pytest
 
 import milepost as mp
 from milepost.core.errors import UsageError
-from milepost_aws.cost.model import Need, Usage, predicted
-from milepost_aws.cost.prices import REGIONS, dollars, prices_in, standing
-from milepost_aws.cost.steps import STEPS
+from milepost_aws.ledger.cost.model import Need, Usage, predicted
+from milepost_aws.ledger.cost.prices import REGIONS, dollars, prices_in, standing
+from milepost_aws.ledger.cost.steps import STEPS
 from milepost_aws.ledger.names import ResourceNames
 
 SMALL = Usage(payload=2, result=2, key=10, batch=1)

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
-from milepost_aws.cost.model import Need
-from milepost_aws.cost.steps import MEMORY_GB
+from milepost_aws.ledger.cost.model import Need
+from milepost_aws.ledger.cost.steps import MEMORY_GB
 
 AS_OF = "2025-07-01"
 NOTE = f"List prices as of {AS_OF}, without free tiers, discounts or tax; check them at aws.amazon.com/pricing before you rely on them."

@@ -12,8 +12,8 @@ from milepost.core.routes.parsed_input import key_fields
 from milepost.core.routes.plan import EXTERNAL_RESEND
 from milepost.core.routes.route import Route, Stage
 from milepost.core.status import FAILED, Status
-from milepost_aws.cost import steps
-from milepost_aws.cost.meter import Meter, Need, Usage
+from milepost_aws.ledger.cost import steps
+from milepost_aws.ledger.cost.meter import Meter, Need, Usage
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.tables.keys import key_attributes
 from milepost_aws.ledger.tables.values import LARGEST

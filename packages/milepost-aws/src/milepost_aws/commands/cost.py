@@ -13,8 +13,8 @@ from milepost.core.errors import ConfigMistake, UsageError
 
 if TYPE_CHECKING:
     from milepost.core.routes.route import Route
-    from milepost_aws.cost.model import Need, Usage
-    from milepost_aws.cost.prices import Prices
+    from milepost_aws.ledger.cost.model import Need, Usage
+    from milepost_aws.ledger.cost.prices import Prices
 
 MILLION = 1_000_000
 SHOWN = ("steps", "messages", "queue_requests", "events", "publishes", "api_requests", "bytes_out", "invocations", "gb_seconds")
@@ -56,8 +56,8 @@ def cost(
     an item, at list prices that Milepost records with their date.
     """
     from milepost.core.values.durations import span_ms
-    from milepost_aws.cost.model import Usage, predicted
-    from milepost_aws.cost.prices import AS_OF, NOTE, prices_in, standing
+    from milepost_aws.ledger.cost.model import Usage, predicted
+    from milepost_aws.ledger.cost.prices import AS_OF, NOTE, prices_in, standing
 
     if options["retries"] + options["rejects"] > 1:
         raise UsageError("--retries and --rejects are shares of all attempts; together they are more than 1")
@@ -105,7 +105,7 @@ def _chosen(routes: list[Route], names: tuple[str, ...]) -> list[Route]:
 
 
 def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:
-    from milepost_aws.cost.prices import dollars
+    from milepost_aws.ledger.cost.prices import dollars
 
     costs = dollars(need, prices, lambdas=usage.lambdas)
     blobs = sum(need.calls.get(("s3", name), 0) for name in ("put_object", "get_object"))
@@ -130,7 +130,7 @@ def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:
 
 
 def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) -> dict[str, Any]:
-    from milepost_aws.cost.prices import dollars
+    from milepost_aws.ledger.cost.prices import dollars
 
     costs = dollars(need, prices, lambdas=usage.lambdas)
     whole = sum(costs.values())

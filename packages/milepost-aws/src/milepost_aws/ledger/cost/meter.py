@@ -12,7 +12,7 @@ from math import ceil
 from msgspec import Struct
 
 from milepost.core.routes.route import Stage
-from milepost_aws.cost import steps
+from milepost_aws.ledger.cost import steps
 from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.tables.values import LARGEST
 
