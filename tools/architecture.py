@@ -11,11 +11,21 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src"
+PACKAGES = (
+    "milepost_net",
+    "milepost",
+    "milepost_testing",
+    "milepost_aws",
+    "milepost_client",
+    "milepost_deposits",
+    "milepost_notifications",
+    "milepost_postingest",
+)
+"""The packages of this project, as they are imported, each after those that it stands on."""
 PAGE = ROOT / "docs" / "architecture.md"
 PUBLIC = "milepost"
 ENTRY_POINTS = {"__main__"}
-STEP = re.compile(r"\| `([\w.]+)` \| \[[^\]]+\]\(\.\./(src/milepost/[\w/]+\.py)\) \|")
+STEP = re.compile(r"\| `([\w.]+)` \| \[[^\]]+\]\(\.\./(packages/[\w/-]+\.py)\) \|")
 Edges = dict[str, set[str]]
 
 
@@ -37,7 +47,7 @@ def diagram(package: str) -> str:
 def label(package: str, member: str) -> str:
     if member == PUBLIC:
         return "milepost: the public names"
-    path = SOURCE.joinpath(*package.split("."), member)
+    path = source_of(PUBLIC).joinpath(*package.split(".")[1:], member)
     return f"{member}/" if path.is_dir() else f"{member}.py"
 
 
@@ -102,15 +112,26 @@ def reached(edges: Edges, starts: Iterable[str]) -> set[str]:
     return found
 
 
+def source_of(package: str) -> Path:
+    """The folder with the modules of a package."""
+    return ROOT / "packages" / package.replace("_", "-") / "src" / package
+
+
 def package_table() -> str:
-    """The modules of the root and every package, each with the first sentence of its docstring."""
-    root = SOURCE / "milepost"
+    """For each package its top modules and its folders, each with the first sentence of its docstring."""
+    return "\n\n".join(
+        f"### {name.replace('_', '-')}\n\n{first_sentence(source_of(name) / '__init__.py')}.\n\n{_modules_of(name)}" for name in PACKAGES
+    )
+
+
+def _modules_of(package: str) -> str:
+    root = source_of(package)
     modules = [path for path in sorted(root.glob("*.py")) if path.stem not in {"__init__", *ENTRY_POINTS}]
-    packages = [path for path in sorted(root.glob("**/__init__.py")) if path.parent != root]
-    lines = ["| module or package | what it holds |", "|---|---|"]
-    for path in [*modules, *packages]:
-        name = (path.parent if path.name == "__init__.py" else path).relative_to(root).as_posix()
-        lines.append(f"| [`{name}`](../src/milepost/{name}) | {first_sentence(path)} |")
+    folders = [path for path in sorted(root.glob("**/__init__.py")) if path.parent != root]
+    lines = ["| module or folder | what it holds |", "|---|---|"]
+    for path in [*modules, *folders]:
+        member = path.parent if path.name == "__init__.py" else path
+        lines.append(f"| [`{member.relative_to(root).as_posix()}`](../{member.relative_to(ROOT).as_posix()}) | {first_sentence(path)} |")
     return "\n".join(lines)
 
 

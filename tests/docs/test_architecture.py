@@ -85,8 +85,11 @@ def test_every_function_that_the_page_names_exists() -> None:
 
 
 def test_a_function_that_is_gone_is_named() -> None:
-    row = "| 1 | `Gone.away` | [app.py](../src/milepost/app.py) | text |\n| 2 | `take_in` | [x](../src/milepost/gone.py) | text |"
-    assert missing_steps(row) == ["there is no Gone.away in src/milepost/app.py", "there is no take_in in src/milepost/gone.py"]
+    row = "| 1 | `Gone.away` | [app.py](../packages/milepost/src/milepost/app.py) | text |\n| 2 | `take_in` | [x](../packages/milepost/src/milepost/gone.py) | text |"
+    assert missing_steps(row) == [
+        "there is no Gone.away in packages/milepost/src/milepost/app.py",
+        "there is no take_in in packages/milepost/src/milepost/gone.py",
+    ]
 
 
 @pytest.mark.parametrize(

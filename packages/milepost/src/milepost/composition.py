@@ -36,6 +36,8 @@ def open_ledger(url: str, *, make: bool = True, mode: int | None = None) -> tupl
         from milepost.ledgers.sqlite.file.store import blobs_folder
 
         path = rest[3:]
+        if path == ":memory:":
+            raise ConfigMistake("SQLite keeps such a database for one connection alone; write memory: for a ledger in this process")
         ledger = SqliteLedger.open(path, mode)
         return ledger, FolderBlobs(blobs_folder(path), ledger.file_mode)
     if scheme == "memory":

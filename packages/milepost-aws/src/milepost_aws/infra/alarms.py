@@ -134,9 +134,9 @@ def _queues(parts: Parts) -> None:
 
 
 def _functions(parts: Parts) -> None:
-    functions: dict[tuple[str, ...], Any] = {**parts.workers}
-    functions |= {(name,): function for name, function in parts.functions.items()}
-    for path, function in functions.items():
+    others = [((name,), function) for name, function in parts.functions.items()]
+    functions: list[tuple[tuple[str, ...], Any]] = [*parts.workers.items(), *others]
+    for path, function in functions:
         name = ".".join(path)
         errors, throttles = metrics.errors(function), metrics.throttles(function)
         _alarm(

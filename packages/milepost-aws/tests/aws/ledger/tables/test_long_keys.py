@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,8 +218,8 @@ def test_a_key_that_cannot_be_is_not_there(ledger: SynchronousLedger, mail: Mail
     assert ledger.get([("messages", "one part")]) == [None]
 
 
-def test_the_embedded_ledgers_take_any_key() -> None:
+def test_the_embedded_ledgers_take_any_key(tmp_path: Path) -> None:
     plan = Plan(messages())
-    for made in (MemoryLedger(), SqliteLedger.open(":memory:")):
-        assert made.invalid_keys(plan, ["☃" * 2000]) == {}
-        made.close()
+    for ledger in (MemoryLedger(), SqliteLedger.open(str(tmp_path / "ledger.db"))):
+        assert ledger.invalid_keys(plan, ["☃" * 2000]) == {}
+        ledger.close()
