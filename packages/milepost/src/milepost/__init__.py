@@ -13,8 +13,11 @@ Write a route and submit items; one row in a ledger says where each item is unti
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from milepost.moved_modules import MovedModules
 
 if TYPE_CHECKING:
     from milepost.app import Milepost as Milepost
@@ -149,6 +152,10 @@ _HOMES = {
 checkers read the imports above; a test compares the two."""
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
+
+
+if MovedModules not in sys.meta_path:
+    sys.meta_path.insert(0, MovedModules)
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name
