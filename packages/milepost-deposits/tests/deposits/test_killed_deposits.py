@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.deposits.submit_scene import ENVIRONMENT, pdf_of
+from tests.project import TEST_PATH
 
 from milepost_deposits.standins.dspace import DSpaceStandIn
 from milepost_testing.http_standin import HttpFault, StandInAnswer, StandInRequest
@@ -48,7 +49,6 @@ class KillingDSpace(DSpaceStandIn):
 @pytest.mark.slow
 def test_processes_that_are_killed_at_every_write_make_one_item_of_each_doi(tmp_path: Path) -> None:
     worker = Path(__file__).with_name("killed_worker.py")
-    root = Path(__file__).parents[3]
     with KillingDSpace() as dspace:
 
         def run(point: tuple[str, bool] | None, known: int) -> tuple[int, str]:
@@ -57,7 +57,7 @@ def test_processes_that_are_killed_at_every_write_make_one_item_of_each_doi(tmp_
             with dspace.lock:
                 dspace.point = point
                 dspace.client = subprocess.Popen(
-                    arguments, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(root)}
+                    arguments, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **ENVIRONMENT, "PYTHONPATH": TEST_PATH}
                 )
             said, _ = dspace.client.communicate(timeout=120)
             return dspace.client.returncode, said.strip()

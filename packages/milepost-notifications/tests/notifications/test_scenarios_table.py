@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
+from tests.project import path_of_tests
 
-TESTS = Path(__file__).parents[2]
-HERE = "applications/notifications"
+HERE = "notifications"
 
 SCENARIOS: dict[int, tuple[str, list[str]]] = {
     1: ("accept", [f"{HERE}/test_accept.py::test_s01_a_valid_message_is_accepted_and_its_exact_bytes_are_delivered"]),
@@ -162,7 +161,7 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
         "correlation",
         [
             f"{HERE}/test_nothing_lost.py::test_s32_one_correlation_id_everywhere_and_no_secret_anywhere",
-            "client/test_message_client.py::test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_letter",
+            f"{HERE}/test_message_client.py::test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_letter",
         ],
     ),
     33: (
@@ -199,5 +198,5 @@ def test_every_scenario_has_its_tests() -> None:
 def test_the_tests_of_a_scenario_are_there(number: int) -> None:
     for test in SCENARIOS[number][1]:
         file, _, function = test.partition("::")
-        functions = {node.name for node in ast.parse((TESTS / file).read_text()).body if isinstance(node, ast.FunctionDef)}
+        functions = {node.name for node in ast.parse(path_of_tests(file).read_text()).body if isinstance(node, ast.FunctionDef)}
         assert function in functions, test

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.commands import Answer
-from tests.project import ROOT
+from tests.project import ROOT, TEST_PATH
 
 PRELOADED = ("milepost.cli", "milepost.engine", "milepost.ledgers.sqlite", "milepost.http", "milepost.subscribers", "milepost.evidence")
 """Packages whose modules the processes find imported."""
@@ -36,6 +36,7 @@ class CommandProcesses:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.cli.command_processes"],
             cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": TEST_PATH},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.project import ROOT
+from tests.project import PACKAGES
 
-SOURCE = ROOT / "tests/application/parcels_application.py"
+SOURCE = PACKAGES / "milepost/tests/application/parcels_application.py"
 TOML = 'applications = ["desk.py"]\n[parcels-desk]\nheaviest = 5\n'
 
 
@@ -86,7 +86,7 @@ def test_settings_that_are_wrong_are_told_with_their_field(desk) -> None:
     ("toml", "told"),
     [
         ('applications = ["no-such"]', "there is no application 'no-such'"),
-        ('applications = ["notification"]', "write one that comes with Milepost (deposits, notifications, postingest), the name of"),
+        ('applications = ["notification"]', "write the name of one that is installed (deposits, notifications, postingest), a file"),
         ('applications = ["desk.py:none"]', "desk.py has no application 'none'; it has application"),
         (
             'applications = ["desk.py", "desk.py"]',

@@ -58,21 +58,25 @@ def imported(folder: Path, *args: str, **env: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["submit", "--help"], ["completion", "zsh"]])
+@pytest.mark.parametrize("args", [["--version"], ["submit", "--help"], ["completion", "zsh"]])
 def test_what_only_prints_needs_no_ledger(args: list[str], tmp_path: Path) -> None:
     assert not imported(tmp_path, *args) & (SERVES | DRAWS | PARTNERS | PACKAGES | WORKS | READS)
+
+
+def test_the_help_reads_which_packages_add_commands_and_loads_nothing_else(tmp_path: Path) -> None:
+    assert not imported(tmp_path, "--help") & (SERVES | DRAWS | PARTNERS | WORKS | READS)
 
 
 def test_the_help_names_an_application_without_loading_it(tmp_path: Path) -> None:
     (tmp_path / "milepost.toml").write_text('applications = ["postingest"]\n', encoding="utf-8")
     found = imported(tmp_path, "--help")
-    assert not found & (SERVES | DRAWS | PARTNERS | PACKAGES | WORKS | (READS - {"tomllib"}))
-    assert "milepost.applications" not in found
+    assert not found & (SERVES | DRAWS | PARTNERS | WORKS | (READS - {"tomllib"}))
+    assert "milepost_postingest" not in found
 
 
 def test_a_shell_completes_a_command_without_a_ledger(tmp_path: Path) -> None:
     found = imported(tmp_path, _MILEPOST_COMPLETE="zsh_complete", COMP_WORDS="milepost st", COMP_CWORD="1")
-    assert not found & (SERVES | DRAWS | PARTNERS | PACKAGES | WORKS | READS)
+    assert not found & (SERVES | DRAWS | PARTNERS | WORKS | READS)
 
 
 @pytest.mark.parametrize("args", [["status", "--json"], ["show", "parcels", "P-1", "--json"], ["list", "parcels", "--json"]])

@@ -5,26 +5,31 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
+from importlib.metadata import distribution
 from pathlib import Path
 
 from tests.aws.infra.conftest import BIN, ROOT
 from tests.aws.infra.templates import EMAIL, Template
 
-import milepost
-
+OURS = ("milepost_net", "milepost", "milepost_aws", "milepost_client", "milepost_deposits", "milepost_notifications", "milepost_postingest")
+"""Packages of this project, with what they add to Milepost."""
 NEEDED = ("msgspec", "aws_lambda_powertools", "aws_xray_sdk", "wrapt", "jmespath", "typing_extensions")
 
 
 def fill(folder: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__", "cli", "testing", "*.egg-info")
-    shutil.copytree(Path(milepost.__file__).parent, folder / "milepost", ignore=ignored)
-    for name in NEEDED:
+    for name in (*OURS, *NEEDED):
         found = importlib.util.find_spec(name)
         assert found is not None
         assert found.origin is not None, f"{name} is not installed; run make test"
         place = Path(found.origin)
+        if name in OURS:
+            package = name.replace("_", "-")
+            metadata = distribution(package)
+            (folder / f"{name}-{metadata.version}.dist-info").mkdir()
+            for file in ("METADATA", "entry_points.txt"):
+                (folder / f"{name}-{metadata.version}.dist-info" / file).write_text(metadata.read_text(file) or "")
         if place.name == "__init__.py":
-            shutil.copytree(place.parent, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(place.parent, folder / name, ignore=shutil.ignore_patterns("__pycache__", "cli", "infra", "aws_model"))
         else:
             shutil.copy2(place, folder / place.name)
 
@@ -37,7 +42,7 @@ def synthesise(folder: Path, file: str, source: str | None, option: str = "--rou
         (place / file).write_text(source)
     asked = [option, file if source is None else folder / file, "--prefix", "test", "--alarm-email", EMAIL]
     made = subprocess.run(
-        [BIN / "python", "-m", "infra", *asked, "--code", folder / "code", "--out", folder / "out"],
+        [BIN / "python", "-m", "milepost_aws.infra", *asked, "--code", folder / "code", "--out", folder / "out"],
         cwd=ROOT,
         capture_output=True,
         text=True,

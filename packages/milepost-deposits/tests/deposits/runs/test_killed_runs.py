@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.deposits.runs.killed_run import POINTS
 from tests.deposits.sample_folder import Folder, sample_folder
-from tests.project import ROOT
+from tests.project import TEST_PATH
 
 from milepost_deposits.standins.dspace import DSpaceStandIn
 from milepost_deposits.standins.mailbox import MailboxStandIn
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandI
 
 def kill_run(folder: Folder, point: str) -> subprocess.Popen[str]:
     script = Path(__file__).with_name("killed_run.py")
-    env = {**folder.env, "PYTHONPATH": str(ROOT)}
+    env = {**folder.env, "PYTHONPATH": TEST_PATH}
     killed = subprocess.Popen([sys.executable, str(script), point], cwd=folder.path, env=env, stdout=subprocess.PIPE, text=True)
     killed.communicate(timeout=120)
     return killed
@@ -111,7 +111,7 @@ def test_a_run_that_runs_is_shown_as_running_by_another_process(folder: Folder, 
     stopped = subprocess.Popen(
         [sys.executable, "-c", STOPS_AT_WORK],
         cwd=folder.path,
-        env={**folder.env, "PYTHONPATH": str(ROOT)},
+        env={**folder.env, "PYTHONPATH": TEST_PATH},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -135,7 +135,7 @@ def test_a_run_that_runs_is_shown_as_running_by_another_process(folder: Folder, 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_by_a_signal_finishes_its_running_work_and_ends(folder: Folder, number: signal.Signals) -> None:
     (folder.path / "inbox" / "april.csv").write_text("".join(f"10.1002/a{number}\n" for number in range(50)))
-    env = {**folder.env, "PYTHONPATH": str(ROOT), "SENT": str(int(number))}
+    env = {**folder.env, "PYTHONPATH": TEST_PATH, "SENT": str(int(number))}
     stopped = subprocess.run([sys.executable, "-c", SIGNALS_ITSELF], cwd=folder.path, env=env, capture_output=True, text=True, timeout=120)
     assert stopped.returncode == 128 + number, stopped.stderr
     [run] = json.loads(folder("runs", "--json").out)

@@ -7,15 +7,14 @@ import ast
 from functools import cache
 
 import pytest
-from tests.project import ROOT
+from tests.project import path_of_tests
 
-TESTS = ROOT / "tests"
-HERE = "applications/postingest"
+HERE = "postingest"
 PUT, CONFIRMED, OUT_OF_TURN, TROUBLE, LEAVING, RESENDER, DIALECTS, JOURNEYS, SEQUENCE = (
     f"{HERE}/scenarios/test_aws_{name}.py"
     for name in ("rows_put", "confirmations", "out_of_turn", "failures", "retention", "resender", "dialects", "confirmers", "sequence")
 )
-TOPIC = "subscribers/test_topic.py"
+TOPIC = "aws/test_topic.py"
 EMBEDDED, SEQUENCE_HERE = (f"{HERE}/scenarios/test_{name}.py" for name in ("in_process", "sequence"))
 CONFIRMER, THROUGH = (f"{HERE}/confirmer/test_{name}.py" for name in ("confirmer", "assets_on_aws"))
 TOLD, QUEUES, COPY, TAPE = (f"{HERE}/test_{name}.py" for name in ("events", "queues", "custodial_copy", "tape"))
@@ -271,7 +270,7 @@ SHOWN: dict[int, dict[str, Where | str]] = {
 
 @cache
 def names_in(file: str) -> frozenset[str]:
-    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+    tree = ast.parse(path_of_tests(file).read_text(encoding="utf-8"))
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
 
 

@@ -6,14 +6,13 @@ A package's metadata is read only for a name that Milepost does not have itself:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Protocol
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from milepost.core.errors import ConfigMistake
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from milepost.ports.blobs import Blobs
     from milepost.ports.ledger import Ledger
 
@@ -51,7 +50,7 @@ class OpenLedger(Protocol):
         ...
 
 
-class LedgerScheme(Struct, frozen=True):
+class LedgerScheme(NamedTuple):
     """A kind of ledger, as a package adds it for one scheme of URLs."""
 
     open: OpenLedger
@@ -63,13 +62,14 @@ class LedgerScheme(Struct, frozen=True):
 
 def extension(group: str, name: str) -> Any:
     """What an installed package adds under this name; None if none does."""
-    for point in entry_points(group=group, name=name):
-        return loaded(point)
-    return None
+    point = next((point for point in extension_points(group) if point.name == name), None)
+    return None if point is None else loaded(point)
 
 
 def extension_points(group: str) -> list[EntryPoint]:
     """All extensions of a group by name; none is loaded."""
+    from importlib.metadata import entry_points
+
     return sorted(entry_points(group=group), key=lambda point: point.name)
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
+from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
 from milepost_aws.ledger.requests.answer_clock import AnswerDates
 
 
@@ -238,10 +238,8 @@ class Requests:
         deadline: Deadline = CALL,
         session: Any = None,
     ) -> None:
-        try:
-            from boto3.session import Session
-        except ImportError:
-            raise ConfigMistake("the AWS ledger needs boto3: pip install '/path/to/milepost[aws]'") from None
+        from boto3.session import Session
+
         self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
         self.endpoints = dict(endpoints or {})
         self.sleep, self.chance, self.clock, self.deadline = sleep, chance, clock, deadline

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.project import ROOT
+from tests.project import ROOT, TEST_PATH
 
 WORKER = "tests.aws.ledger.processes.worker_process"
 
@@ -32,6 +32,7 @@ class ForkServer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.aws.ledger.processes.fork_server", str(folder), module],
             cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": TEST_PATH},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.ledgers.sqlite.crash.route import route
-from tests.project import ROOT
+from tests.project import ROOT, TEST_PATH
 
 from milepost.composition import open_context
 from milepost.core.due import FRAGILE
@@ -34,7 +34,7 @@ class Workers:
 
     def __init__(self, ledger: Path) -> None:
         self._words = ledger.with_suffix(".log")
-        environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": TEST_PATH}
         command = [sys.executable, "-m", "tests.ledgers.sqlite.crash.worker", str(ledger)]
         with self._words.open("wb") as words:
             self._process = subprocess.Popen(
