@@ -213,7 +213,7 @@ import importlib.abc, sys
 class OnlyOurs(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         first = name.partition(".")[0]
-        if first != "milepost" and first not in sys.stdlib_module_names:
+        if first not in ("milepost_client", "milepost_net") and first not in sys.stdlib_module_names:
             raise ImportError(f"{name} is not installed here")
 
 sys.meta_path.insert(0, OnlyOurs())

@@ -23,7 +23,7 @@ SERVES = {"asyncio", "concurrent.futures", "ssl", "socket", "subprocess", "multi
 DRAWS = {"rich", "jinja2"}
 PARTNERS = {"boto3", "botocore", "cryptography", "http.client", "urllib.request"}
 PACKAGES = {"importlib.metadata", "importlib.resources", "zipfile", "email"}
-"""Modules that look into installed packages, and read many small files to do so."""
+"""Modules that look into installed packages, and read many small files to do so. They load `socket`, for mail addresses."""
 WORKS = {
     "milepost.app",
     "milepost.station",
@@ -64,19 +64,19 @@ def test_what_only_prints_needs_no_ledger(args: list[str], tmp_path: Path) -> No
 
 
 def test_the_help_reads_which_packages_add_commands_and_loads_nothing_else(tmp_path: Path) -> None:
-    assert not imported(tmp_path, "--help") & (SERVES | DRAWS | PARTNERS | WORKS | READS)
+    assert not imported(tmp_path, "--help") & (SERVES - {"socket"} | DRAWS | PARTNERS | WORKS | READS)
 
 
 def test_the_help_names_an_application_without_loading_it(tmp_path: Path) -> None:
     (tmp_path / "milepost.toml").write_text('applications = ["postingest"]\n', encoding="utf-8")
     found = imported(tmp_path, "--help")
-    assert not found & (SERVES | DRAWS | PARTNERS | WORKS | (READS - {"tomllib"}))
+    assert not found & (SERVES - {"socket"} | DRAWS | PARTNERS | WORKS | (READS - {"tomllib"}))
     assert "milepost_postingest" not in found
 
 
 def test_a_shell_completes_a_command_without_a_ledger(tmp_path: Path) -> None:
     found = imported(tmp_path, _MILEPOST_COMPLETE="zsh_complete", COMP_WORDS="milepost st", COMP_CWORD="1")
-    assert not found & (SERVES | DRAWS | PARTNERS | WORKS | READS)
+    assert not found & (SERVES - {"socket"} | DRAWS | PARTNERS | WORKS | READS)
 
 
 @pytest.mark.parametrize("args", [["status", "--json"], ["show", "parcels", "P-1", "--json"], ["list", "parcels", "--json"]])

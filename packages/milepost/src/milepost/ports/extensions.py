@@ -6,12 +6,13 @@ A package's metadata is read only for a name that Milepost does not have itself:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from milepost.core.errors import ConfigMistake
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoint, EntryPoints
 
     from milepost.ports.blobs import Blobs
     from milepost.ports.ledger import Ledger
@@ -68,9 +69,15 @@ def extension(group: str, name: str) -> Any:
 
 def extension_points(group: str) -> list[EntryPoint]:
     """All extensions of a group by name; none is loaded."""
+    return sorted(_installed().select(group=group), key=lambda point: point.name)
+
+
+@cache
+def _installed() -> EntryPoints:
+    """The entry points of all installed packages; read once in a process."""
     from importlib.metadata import entry_points
 
-    return sorted(entry_points(group=group), key=lambda point: point.name)
+    return entry_points()
 
 
 def loaded(point: EntryPoint) -> Any:
