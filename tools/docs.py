@@ -25,6 +25,7 @@ from milepost.cli.commands import cli
 from milepost.cli.sections import SECTIONS
 from milepost.core import errors
 from milepost.core.status import EDGES, FAILED, LIVE, NOTES, Edge, Reason, Status
+from milepost.ports.extensions import COMMANDS, extension_points, loaded
 from milepost.subscribers import email
 from tools.act_table import ACTS, act_rows
 from tools.architecture import architecture_parts, missing_steps
@@ -143,6 +144,9 @@ def cli_page() -> str:
             command = cli.get_command(root, name)
             assert command is not None
             parts += command_parts(command, root)
+    parts.append("## From installed packages")
+    for point in extension_points(COMMANDS):
+        parts += command_parts(loaded(point), root)
     return "\n\n".join(parts) + "\n"
 
 
