@@ -1,4 +1,4 @@
-"""Code of the functions: milepost, its dependencies on AWS, and the route files, in one folder.
+"""Code of the functions: the packages of Milepost that they need, their dependencies, and the route files, in one folder.
 
 python -m milepost_aws.infra.bundle --routes FILE.py --out build/code
 """
@@ -6,18 +6,22 @@ python -m milepost_aws.infra.bundle --routes FILE.py --out build/code
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import distribution, requires
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from milepost.core.errors import ConfigMistake, MilepostError
+from milepost.ports.extensions import APPLICATIONS, extension_points
 from milepost.route_files import load_application
 from milepost_aws.infra.app import DEFAULT_CODE, is_file
 from milepost_aws.infra.settings import PYTHON
 
-ROOT = Path(__file__).resolve().parent.parent
 PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", PYTHON, "--only-binary=:all:")
 """The platform of the functions: arm64, whatever this machine is."""
 TASK_ROOT = "/var/task"
@@ -32,8 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = route_files([*asked.routes, *asked.application])
         out = Path(asked.out)
         _emptied(out)
-        extras = ["aws", "lambda", *(["http"] if any(load_application(spec).configured().accepting for spec in asked.application) else [])]
-        _install(out, extras, asked.requirement)
+        _install(out, packages_of(asked.application), asked.requirement, asked.find_links)
         copy_routes(files, [Path(path) for path in asked.include], out / "routes")
         python = fitting_python([asked.python] if asked.python else [sys.executable, f"python{PYTHON}"])
         if python is None:
@@ -105,13 +108,40 @@ def _emptied(out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
 
 
-def _install(out: Path, extras: Sequence[str], requirements: Sequence[str]) -> None:
-    # Leftovers of an earlier build would be packed again, including removed modules.
-    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
-    wanted = [f"{ROOT}[{','.join(extras)}]", *(part for path in requirements for part in ("--requirement", path))]
+def packages_of(applications: Sequence[str]) -> list[str]:
+    """The packages of this project that functions with these applications need, as pip installs them: from the folder of an editable
+    installation, else by name and version. Each is named, so that none is looked for elsewhere."""
+    serves = any(load_application(spec).configured().accepting for spec in applications)
+    wanted = {"milepost-net": "", "milepost": "http" if serves else "", "milepost-aws": "lambda"}
+    for name in applications:
+        wanted |= dict.fromkeys(_own_packages_of(name), "")
+    return [f"{_source_of(name)}[{extra}]" if extra else _source_of(name) for name, extra in wanted.items()]
+
+
+def _own_packages_of(application: str) -> list[str]:
+    """The package of an installed application and those of this project that it needs."""
+    package = next((point.dist.name for point in extension_points(APPLICATIONS) if point.name == application and point.dist), None)
+    if package is None:
+        return []
+    required = [re.split(r"[^\w-]", text)[0] for text in requires(package) or () if "extra ==" not in text]
+    return [package, *(name for name in required if name.startswith("milepost-"))]
+
+
+def _source_of(package: str) -> str:
+    """Where pip gets a package from: the folder that an editable installation runs from, else its name and version."""
+    installed = distribution(package)
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        return unquote(urlsplit(origin["url"]).path)
+    return f"{package}=={installed.version}"
+
+
+def _install(out: Path, packages: Sequence[str], requirements: Sequence[str], find_links: Sequence[str]) -> None:
+    wanted = [*packages, *(part for path in requirements for part in ("--requirement", path))]
+    places = [part for path in find_links for part in ("--find-links", path)]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    if subprocess.run([*pip, "--target", str(out), *PLATFORM, *wanted], check=False).returncode:
-        raise ConfigMistake("pip could not install the functions' dependencies; see its message above")
+    if subprocess.run([*pip, "--target", str(out), *PLATFORM, *places, *wanted], check=False).returncode:
+        raise ConfigMistake("pip could not install the functions' packages; see its message above")
     # Commands are useless there, and name this machine's Python.
     shutil.rmtree(out / "bin", ignore_errors=True)
 
@@ -129,6 +159,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--requirement", action="append", default=[], metavar="FILE", help="what else they need, as a pip requirements file"
+    )
+    parser.add_argument(
+        "--find-links",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a folder with the wheels of Milepost, unless it runs from its source",
     )
     parser.add_argument("--python", metavar="PATH", help=f"a Python {PYTHON} of this machine, to compile with [python{PYTHON}]")
     parser.add_argument("--out", default=DEFAULT_CODE, metavar="FOLDER", help=f"where to write [{DEFAULT_CODE}]")

@@ -25,7 +25,7 @@ def fill(folder: Path) -> None:
         if name in OURS:
             package = name.replace("_", "-")
             metadata = distribution(package)
-            (folder / f"{name}-{metadata.version}.dist-info").mkdir()
+            (folder / f"{name}-{metadata.version}.dist-info").mkdir(parents=True)
             for file in ("METADATA", "entry_points.txt"):
                 (folder / f"{name}-{metadata.version}.dist-info" / file).write_text(metadata.read_text(file) or "")
         if place.name == "__init__.py":

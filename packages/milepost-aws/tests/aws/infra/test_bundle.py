@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from milepost_aws.infra.bundle import compiled, fitting_python
+from milepost_aws.infra.bundle import compiled, fitting_python, packages_of
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CHILD = "import package.part; print(package.part.ANSWER, package.part.__cached__)"
@@ -65,3 +65,18 @@ def test_only_a_python_that_fits_compiles(tmp_path: Path) -> None:
     sham.chmod(0o755)
     assert fitting_python([str(sham), str(tmp_path / "nowhere"), sys.executable], HERE) == sys.executable
     assert fitting_python([str(sham), sys.executable], "9.9") is None
+
+
+def test_functions_get_the_packages_that_they_need_and_no_other() -> None:
+    def names(applications: list[str]) -> list[str]:
+        return [Path(source).name for source in packages_of(applications)]
+
+    assert names([]) == ["milepost-net", "milepost", "milepost-aws[lambda]"]
+    assert names(["deposits"]) == ["milepost-net", "milepost", "milepost-aws[lambda]", "milepost-deposits"]
+    assert names(["notifications"]) == [
+        "milepost-net", "milepost[http]", "milepost-aws[lambda]", "milepost-notifications", "milepost-client",
+    ]  # fmt: skip
+
+
+def test_a_package_comes_from_the_folder_that_it_runs_from() -> None:
+    assert [Path(source).is_dir() for source in packages_of([])[:2]] == [True, True]

@@ -5,7 +5,7 @@ A package's metadata is read only for a name that Milepost does not have itself:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -69,15 +69,15 @@ def extension(group: str, name: str) -> Any:
 
 def extension_points(group: str) -> list[EntryPoint]:
     """All extensions of a group by name; none is loaded."""
-    return sorted(_installed().select(group=group), key=lambda point: point.name)
+    return sorted(_select()(group=group), key=lambda point: point.name)
 
 
 @cache
-def _installed() -> EntryPoints:
-    """The entry points of all installed packages; read once in a process."""
+def _select() -> Callable[..., EntryPoints]:
+    """Chooses among the entry points of all installed packages, which are read once in a process."""
     from importlib.metadata import entry_points
 
-    return entry_points()
+    return entry_points().select
 
 
 def loaded(point: EntryPoint) -> Any:
