@@ -8,7 +8,7 @@ STANDINS := .standins
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick pythons another-python test thorough check format bench docs picture clean
+.PHONY: help demo quick wheels alone pythons another-python test thorough check format bench docs picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,13 @@ pythons: $(STANDINS)/.ready ## the tests, but for the slowest, with every newer 
 
 another-python: ## the quick tests with the newest other Python that this machine has
 	@tools/each-python --one -m "not slow and not wire and not thorough" $(QUICK)
+
+wheels: $(VENV)/.ready ## the wheel and the source archive of every package, in dist/
+	@tools/make-wheels dist $(BIN)/python
+	@ls dist
+
+alone: $(VENV)/.ready ## install every package alone, from its wheel, and import all of its modules
+	@tools/each-package build/alone
 
 test: ## format, lint, types, import layers, docs and all tests
 	@# What is needed is set up side by side, and the checks run meanwhile; if one fails, nothing goes on.

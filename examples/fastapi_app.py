@@ -1,6 +1,6 @@
 """A FastAPI app that takes in letters over HTTP and sends them in the background, in the same process.
 
-    pip install '/path/to/milepost[http]' fastapi
+    pip install '/path/to/milepost/packages/milepost[http]' fastapi
     uvicorn examples.fastapi_app:app
 
     curl -X POST localhost:8000/letters -H 'content-type: application/json' -d '{"id": "L-1", "to": "door 4"}'

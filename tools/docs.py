@@ -488,7 +488,7 @@ def client_page() -> str:
         MADE,
         "# The client of notifications",
         "`import milepost_client as client`: for programs that hand over messages to a notifications service. It needs no package besides "
-        "the standard library: `pip install --no-deps 'milepost[client]'` installs it without the engine's dependencies.",
+        "milepost-net, which needs the standard library alone: `pip install packages/milepost-net packages/milepost-client`.",
         *group_parts(CLIENT_GROUPS, client),
         "## Errors",
         table(("error", "meaning"), [(f"`{name}`", summary(getattr(client, name))) for name in raised]),

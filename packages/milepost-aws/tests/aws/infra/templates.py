@@ -136,7 +136,7 @@ def write_case(folder: Path, name: str) -> list[str]:
     """The case's route files, and placeholders for the functions' code; answers the arguments of `python -m milepost_aws.infra`."""
     files, alarms = CASES[name]
     arguments = ["--prefix", "test", "--out", str(folder / "out"), "--code", str(folder / "code"), *alarms]
-    lambdas = folder / "code" / "milepost" / "lambdas"
+    lambdas = folder / "code" / "milepost_aws" / "lambdas"
     lambdas.mkdir(parents=True)
     for handler in ("worker", "relay", "resender", "lists", "services", "accept"):
         (lambdas / f"{handler}.py").write_text(HANDLER)

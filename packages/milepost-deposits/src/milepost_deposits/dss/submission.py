@@ -203,7 +203,9 @@ def open_sqs() -> Any:
         from botocore.config import Config
         from botocore.exceptions import NoRegionError
     except ImportError:
-        raise mp.ConfigMistake("the submission service needs boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
+        raise mp.ConfigMistake(
+            "the submission service needs the package milepost-aws, which is not installed: pip install /path/to/milepost/packages/milepost-aws"
+        ) from None
     # A message that is sent twice can make two items: boto3 must not send again by itself.
     config = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30)
     try:

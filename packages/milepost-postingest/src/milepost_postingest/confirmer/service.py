@@ -300,7 +300,9 @@ def open_clients(width: int) -> tuple[Any, Any]:
         from botocore.config import Config
         from botocore.exceptions import NoRegionError
     except ImportError:
-        raise mp.ConfigMistake("a confirmer needs boto3, which is not installed: pip install '/path/to/milepost[aws]'") from None
+        raise mp.ConfigMistake(
+            "a confirmer needs the package milepost-aws, which is not installed: pip install /path/to/milepost/packages/milepost-aws"
+        ) from None
     # Every request here may be repeated without harm.
     config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20, max_pool_connections=width)
     session = Session()

@@ -132,4 +132,6 @@ def _need() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise ConfigMistake("signatures need the package cryptography: pip install '/path/to/milepost[evidence]'") from None
+        raise ConfigMistake(
+            "signatures need the package cryptography: pip install '/path/to/milepost/packages/milepost[evidence]'"
+        ) from None

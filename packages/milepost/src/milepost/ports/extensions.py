@@ -61,6 +61,10 @@ class LedgerScheme(NamedTuple):
     """Each external stage has a queue of its own, so offers need not go to subscribers too."""
 
 
+NEEDED_BY = {"milepost-notifications": ("milepost-client",)}
+"""Packages of this project that a package needs beside milepost."""
+
+
 def extension(group: str, name: str) -> Any:
     """What an installed package adds under this name; None if none does."""
     point = next((point for point in extension_points(group) if point.name == name), None)
@@ -95,10 +99,11 @@ def missing_package(group: str, name: str) -> str | None:
     return None if package is None else how_to_install(package)
 
 
-def how_to_install(*packages: str) -> str:
-    """The command that installs packages of this project, from its folder or from wheels."""
-    names = " ".join(packages)
-    return f"install {names} from the folder of Milepost's wheels: pip install --no-index --find-links dist {names}"
+def how_to_install(package: str) -> str:
+    """The command that installs a package of this project with those of the project that it needs. It names folders, because nothing is on
+    an index, where the names may belong to somebody else."""
+    folders = " ".join(f"/path/to/milepost/packages/{name}" for name in (*NEEDED_BY.get(package, ()), package))
+    return f"pip install {folders}"
 
 
 def names_of(group: str, built_in: Iterable[str] = ()) -> list[str]:

@@ -151,7 +151,7 @@ def test_without_what_the_page_needs_one_line_says_so_and_the_demo_starts_anew_a
     answer = bare.started("demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]]))
     assert answer.code == 0, answer
     assert (
-        "milepost demo: the HTTP server needs a package that is not installed (uvicorn): pip install '/path/to/milepost[http]', or give --no-page"
+        "milepost demo: the HTTP server needs a package that is not installed (uvicorn): pip install '/path/to/milepost/packages/milepost[http]', or give --no-page"
         in answer.err
     )
     assert "The page" not in answer.out

@@ -121,7 +121,7 @@ def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         monkeypatch.delitem(sys.modules, "milepost.http.server.listener")
         with listening(visitor.ctx, Where("127.0.0.1", 0, asked=False)):
-            assert "pip install '/path/to/milepost[http]'" in capsys.readouterr().err
+            assert "pip install '/path/to/milepost/packages/milepost[http]'" in capsys.readouterr().err
         with pytest.raises(ConfigMistake, match="milepost"), listening(visitor.ctx, Where("127.0.0.1", 0, asked=True)):
             pass
 
@@ -140,7 +140,10 @@ def test_an_address_in_milepost_toml_without_the_server_is_an_error(tmp_path: Pa
         timeout=60,
     )
     assert done.returncode == 2
-    assert "the HTTP server needs a package that is not installed (uvicorn): pip install '/path/to/milepost[http]'" in done.stderr
+    assert (
+        "the HTTP server needs a package that is not installed (uvicorn): pip install '/path/to/milepost/packages/milepost[http]'"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

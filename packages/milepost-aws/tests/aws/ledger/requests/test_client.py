@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -279,22 +277,6 @@ def test_a_region_that_cannot_be(endpoint: str) -> None:
     with pytest.raises(LedgerError, match="dynamodb://REGION/PREFIX"):
         astray.call("dynamodb", "list_tables")
     astray.close()
-
-
-def test_without_boto3_there_is_one_clear_error() -> None:
-    program = """
-import sys
-sys.modules["boto3"] = sys.modules["botocore"] = None
-from milepost.core.errors import ConfigMistake
-from milepost_aws.ledger import names
-from milepost_aws.ledger.requests import client, queues
-try:
-    client.Requests("eu-central-1")
-except ConfigMistake as mistake:
-    print(mistake)
-"""
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said == "the AWS ledger needs boto3: pip install '/path/to/milepost[aws]'\n"
 
 
 # Batches -----------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from milepost.http.server.assembly import HttpServer
 
 HOST, PORT, TRIES = "127.0.0.1", 8321, 20
-INSTALL = "pip install '/path/to/milepost[http]'"
+INSTALL = "pip install '/path/to/milepost/packages/milepost[http]'"
 
 
 class Where(NamedTuple):
