@@ -53,12 +53,12 @@ wheels: $(VENV)/.ready ## the wheel and the source archive of every package, in 
 alone: $(VENV)/.ready ## install every package alone, from its wheel, and import all of its modules
 	@tools/each-package build/alone
 
-test: ## format, lint, types, import layers, docs and all tests
+test: ## format, lint, types, import layers, docs and all tests; of one package: make test PKG=milepost-net
 	@# What is needed is set up side by side, and the checks run meanwhile; if one fails, nothing goes on.
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line check $(STANDINS)/.ready $(INFRA)/.ready
 	@tools/need-programs chromium curl
 	@# One more than there are cores: many tests wait for other processes.
-	@$(BIN)/pytest -n 3 --dist worksteal -q
+	@$(BIN)/pytest -n 3 --dist worksteal -q $(PKG:%=packages/%)
 
 thorough: ## all of `make test`, with many more random examples and the contract on both stand-ins for AWS
 	@MILEPOST_THOROUGH=1 $(MAKE) --no-print-directory test

@@ -1,6 +1,6 @@
 """Compare trees of Milepost: `python -m bench.compare BASE TREE…`, with the same parts run on each in turn.
 
-A tree is a folder with Milepost's code in `src`. What is compared is CPU per item, as ratios to the first tree: in each round the trees
+A tree is a clone of this repository. What is compared is CPU per item, as ratios to the first tree: in each round the trees
 run one after the other, the next round the other way round; a ratio is the median of the rounds' ratios. That holds on a busy machine
 too, where the clock says little. (The parts use Milepost's inner modules: a tree in which these have other names cannot be compared.)
 """
@@ -75,7 +75,7 @@ def run(
         for number, tree in enumerate(trees):
             inside = folder / str(number)
             inside.mkdir()
-            part = partial(bench.part, source=tree.resolve() / "src")
+            part = partial(bench.part, sources=sources_of(tree.resolve()))
             sections[tree] = Section(inside, Results(), part, lambda text: None, None)
         filled = {tree: section.prefill(there) for tree, section in sections.items()} if there else {}
         for number in range(rounds):
@@ -89,6 +89,11 @@ def run(
         return {str(tree): section.results for tree, section in sections.items()}
     finally:
         shutil.rmtree(folder)
+
+
+def sources_of(tree: Path) -> list[Path]:
+    """The folders with a tree's code: one for each package; an old tree has one for all."""
+    return [tree / "src"] if (tree / "src").exists() else sorted(tree.glob("packages/*/src"))
 
 
 FACTS = {"cpu_us": "µs an item", "cpu_ms": "ms", "help_ms": "ms for --help", "status_ms": "ms for status"}
