@@ -226,6 +226,7 @@ GROUPS = {
         "redacted",
         "key_parts",
         "name_given_twice",
+        "translated_net_errors",
     ),
     "Commands of your own application": ("json_option", "signed", "check_signed", "print_json", "print_table", "print_next_page"),
     "Where items are, and why": ("Status", "Reason"),
@@ -419,7 +420,7 @@ def net_page() -> str:
     parts = [
         MADE,
         "# The HTTP client",
-        "`import milepost_net as net`: one client for everything that calls out. It needs no package besides Milepost itself; "
+        "`import milepost_net as net`: one client for everything that calls out. It needs no package besides the standard library; "
         "where `uvloop` is installed (it comes with `milepost[http]`), calls from threads run on it. "
         "What it refuses, and how webhooks are signed, is in [Security](../security.md#outgoing-requests).",
         *group_parts(NET_GROUPS, net),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import milepost as mp
 from milepost_deposits.application import application
+from milepost_deposits.dspace.api import open_dspace
 from milepost_deposits.fetch.content import ContentStage
 from milepost_deposits.fetch.metadata import MetadataStage
 from milepost_deposits.files import FileStore
@@ -81,3 +83,29 @@ def test_no_item_is_claimed_where_a_setting_is_missing(stage: type[MetadataStage
     del table["mailto"]
     with pytest.raises(mp.ConfigMistake, match="mailto"):
         stage(application.configured(table, {}).settings, FileStore(str(tmp_path))).ready()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"allow_cidrs": ["10.0.0.1/8"]}, r"\[deposits\] allow_cidrs\[0\]"),
+        ({"content_redirects": ["a/b"]}, "give host names"),
+        ({"content_largest": -1}, "largest=… not less than 0"),
+        ({"submit": {"dspace": "repository.example.org", "collection": "1/2"}}, "begins with https"),
+        ({"submit": {"dspace": "https://me:pw@repository.example.org", "collection": "1/2"}}, "no user and password"),
+        ({"submit": {"dspace": "https://repository.example.org/?a=b", "collection": "1/2"}}, "without '?'"),
+    ],
+)
+def test_a_setting_that_the_client_refuses_is_a_usage_error(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(mp.UsageError, match=said) as caught:
+        settings: DepositsSettings = application.configured(tomllib.loads(SAMPLE)["deposits"] | wrong, {}).settings
+        for stage in (MetadataStage, ContentStage):
+            _ = stage(settings, FileStore(str(tmp_path)))._client
+        open_dspace(settings, {}, settings.submit.dspace or "")
+    assert "me:pw" not in str(caught.value)
+
+
+def test_a_route_with_a_setting_that_the_client_refuses_is_not_made() -> None:
+    table = tomllib.loads(SAMPLE)["deposits"] | {"content_redirects": [""]}
+    with pytest.raises(mp.UsageError, match="give host names"):
+        _ = application.configured(table, {}).routes

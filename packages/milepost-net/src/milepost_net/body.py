@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from milepost.core.errors import UsageError
+from milepost_net.errors import NetUsageError
 
 PIECE = 262_144
 
@@ -103,7 +103,7 @@ class MultipartForm:
             said += f'; filename="{_quoted(part.filename)}"'
         kind = part.content_type or ("application/octet-stream" if part.filename is not None else None)
         if kind is not None and not (kind.isascii() and kind.isprintable()):
-            raise UsageError("FormPart(content_type=…) is not one line of ASCII text")
+            raise NetUsageError("FormPart(content_type=…) is not one line of ASCII text")
         line = f"Content-Type: {kind}\r\n" if kind is not None else ""
         return f"--{self._boundary}\r\nContent-Disposition: {said}\r\n{line}\r\n".encode()
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from milepost.core.errors import UsageError
 from milepost_net import background
 from milepost_net.body import RequestBody
 from milepost_net.connection import Exchange, HttpConnection, Sink, Timeouts
-from milepost_net.errors import CallStopped, InvalidRequest, NetError, NoAnswer, SendState
+from milepost_net.errors import CallStopped, InvalidRequest, NetError, NetUsageError, NoAnswer, SendState
 from milepost_net.guard import AddressGuard
 from milepost_net.headers import PASSED_ON, header_lines
 from milepost_net.pool import ConnectionPool, HostConnections, PoolLimits
@@ -99,7 +98,7 @@ class Client:
         resolver: Resolver | None = None,
     ) -> None:
         if connections < 1 or idle < 0 or largest < 0:
-            raise UsageError("Client(connections=…) must be at least 1, idle=… and largest=… not less than 0")
+            raise NetUsageError("Client(connections=…) must be at least 1, idle=… and largest=… not less than 0")
         self._guard = AddressGuard.allowing(allow_cidrs)
         self._timeouts = timeouts or Timeouts()
         self._largest = largest
@@ -135,7 +134,7 @@ class Client:
         running = background.hold()
         try:
             if threading.current_thread() is running.thread:
-                raise UsageError("Client.request was called on the thread that serves such calls; use request_async there")
+                raise NetUsageError("Client.request was called on the thread that serves such calls; use request_async there")
             self._hold_pool(running)
             call = self.request_async(
                 method, url, headers=headers, body=body, timeouts=timeouts, largest=largest, sink=sink, redirects=redirects, tls=tls,

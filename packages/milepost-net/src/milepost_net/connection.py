@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import cast
 
-from milepost.core.errors import UsageError
 from milepost_net.body import RequestBody
-from milepost_net.errors import AnswerTooLarge, InvalidAnswer, InvalidRequest, NetError, NoAnswer, SendState
+from milepost_net.errors import AnswerTooLarge, InvalidAnswer, InvalidRequest, NetError, NetUsageError, NoAnswer, SendState
 from milepost_net.response import MalformedResponse, Response, ResponseParser
 from milepost_net.url import HttpUrl
 
@@ -47,7 +46,7 @@ class Timeouts:
         for name in ("connect", "read", "total"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or value <= 0:
-                raise UsageError(f"Timeouts({name}={value!r}): give seconds, more than 0")
+                raise NetUsageError(f"Timeouts({name}={value!r}): give seconds, more than 0")
 
 
 def _is_quiet(sock: socket.socket) -> bool:

@@ -10,6 +10,7 @@ NetError
 ├── RedirectRefused         the answer redirects to a place that is not allowed
 └── CallStopped             the client was closed while the call ran
 
+`NetUsageError`, a ValueError, is an argument that is wrong: nothing was done. InvalidRequest is one too.
 No message holds a path, a query, a header or a part of a body: these may be secrets.
 """
 
@@ -17,8 +18,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
-
-from milepost.core.errors import MilepostError, UsageError
 
 if TYPE_CHECKING:
     from milepost_net.response import Response
@@ -39,7 +38,11 @@ class SendState(StrEnum):
     """The partner has answered, even if the answer could not be read to its end."""
 
 
-class NetError(MilepostError):
+class NetUsageError(ValueError):
+    """An argument is wrong, such as a network, a timeout, a secret or a file of certificates; nothing was done."""
+
+
+class NetError(Exception):
     """A call over HTTP failed.
 
     `sent` says how far the request got: NOT_SENT is certain, MAYBE_SENT means that the partner may have acted on it, ANSWERED means that
@@ -73,7 +76,7 @@ class NetError(MilepostError):
         return None if self.response is None else self.response.retry_after
 
 
-class InvalidRequest(NetError, UsageError):
+class InvalidRequest(NetError, NetUsageError):
     """The URL, the method, a header or the body cannot be sent. `kind`: `invalid-url`, `invalid-method`, `invalid-header`, `invalid-body`."""
 
     permanent = True
@@ -113,5 +116,5 @@ class CallStopped(NetError):
     """The client was closed while the call ran. `kind`: `stopped`."""
 
 
-class SignatureRefused(MilepostError):
+class SignatureRefused(Exception):
     """A webhook's signature does not prove that the sender has the secret, or it is too old."""

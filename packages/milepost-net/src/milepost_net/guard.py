@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, NetmaskValueError, ip_address, ip_network
 
-from milepost.core.errors import UsageError
+from milepost_net.errors import NetUsageError
 
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
@@ -99,7 +99,7 @@ class AddressGuard:
 
     @classmethod
     def allowing(cls, cidrs: Iterable[str], field: str = "allow_cidrs") -> AddressGuard:
-        """The guard that also lets these CIDRs through; raises UsageError that names the field and the wrong entry."""
+        """The guard that also lets these CIDRs through; raises NetUsageError that names the field and the wrong entry."""
         return cls(tuple(parse_cidrs(cidrs, field)))
 
     def refusal(self, address: IpAddress) -> str | None:
@@ -159,9 +159,9 @@ def literal(host: str) -> IpAddress | None:
 
 
 def parse_cidrs(cidrs: Iterable[str], field: str) -> Iterator[IpNetwork]:
-    """The networks that texts name; raises UsageError that names the field and the wrong entry."""
+    """The networks that texts name; raises NetUsageError that names the field and the wrong entry."""
     if isinstance(cidrs, str):
-        raise UsageError(f'{field} is {cidrs!r}; it must be a list, such as ["{cidrs}"]')
+        raise NetUsageError(f'{field} is {cidrs!r}; it must be a list, such as ["{cidrs}"]')
     for number, cidr in enumerate(cidrs):
         yield _network(cidr, f"{field}[{number}]")
 
@@ -169,11 +169,11 @@ def parse_cidrs(cidrs: Iterable[str], field: str) -> Iterator[IpNetwork]:
 def _network(cidr: object, field: str) -> IpNetwork:
     example = 'give a network such as "10.1.0.0/16", "127.0.0.1/32" or "fd00::/8"'
     if not isinstance(cidr, str) or "/" not in cidr:
-        raise UsageError(f"{field} is {cidr!r}; {example}")
+        raise NetUsageError(f"{field} is {cidr!r}; {example}")
     try:
         return ip_network(cidr)
     except (AddressValueError, NetmaskValueError):
-        raise UsageError(f"{field} is {cidr!r}; {example}") from None
+        raise NetUsageError(f"{field} is {cidr!r}; {example}") from None
     except ValueError:
         return _with_host_bits(cidr, field, example)
 
@@ -183,8 +183,8 @@ def _with_host_bits(cidr: str, field: str, example: str) -> IpNetwork:
     try:
         meant = ip_network(cidr, strict=False)
     except ValueError:
-        raise UsageError(f"{field} is {cidr!r}; {example}") from None
-    raise UsageError(
+        raise NetUsageError(f"{field} is {cidr!r}; {example}") from None
+    raise NetUsageError(
         f"{field} is {cidr!r}, which has bits set beyond its length; write {str(meant)!r}, or one address as /{meant.max_prefixlen}"
     )
 

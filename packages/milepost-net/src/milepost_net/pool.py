@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-from milepost.core.errors import NO_DESCRIPTOR
 from milepost_net.connection import HttpConnection, Timeouts
 from milepost_net.errors import LOOKUP_WAITS, AddressRefused, ConnectFailed
 from milepost_net.guard import AddressGuard, IpAddress, vetted
@@ -17,6 +17,8 @@ from milepost_net.resolver import LookupsBusy, Resolver, SlowName, SystemResolve
 from milepost_net.tls import Tls, context_of
 from milepost_net.url import HttpUrl
 
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""Codes of the system for "too many open files": in this process, and in the whole system."""
 LIFE = 300.0
 """Seconds after which a connection is replaced, so that a name that has moved is followed."""
 MARGIN = 1.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from milepost.core.errors import UsageError
-from milepost_net.errors import InvalidRequest, RedirectRefused, SendState
+from milepost_net.errors import InvalidRequest, NetUsageError, RedirectRefused, SendState
 from milepost_net.response import Response
 from milepost_net.url import HttpUrl
 
@@ -24,9 +23,9 @@ class Redirects:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hosts", tuple(self.hosts))
         if any(not isinstance(host, str) or not host.removeprefix("*.") or "/" in host for host in self.hosts):
-            raise UsageError('Redirects(hosts=…): give host names, such as ["files.example.org", "*.example.org"]')
+            raise NetUsageError('Redirects(hosts=…): give host names, such as ["files.example.org", "*.example.org"]')
         if self.most < 1:
-            raise UsageError(f"Redirects(most={self.most!r}): give a whole number from 1 up")
+            raise NetUsageError(f"Redirects(most={self.most!r}): give a whole number from 1 up")
 
     def allows(self, host: str) -> bool:
         """May a redirect lead to this host?"""

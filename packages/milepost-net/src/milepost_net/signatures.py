@@ -14,8 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from milepost.core.errors import UsageError
-from milepost_net.errors import SignatureRefused
+from milepost_net.errors import NetUsageError, SignatureRefused
 
 PREFIX = "whsec_"
 SHORTEST, LONGEST = 24, 64
@@ -32,10 +31,10 @@ def new_secret() -> str:
 
 
 def secret_keys(secrets: Secrets) -> tuple[bytes, ...]:
-    """The bytes of secrets; raises UsageError, without the secret."""
+    """The bytes of secrets; raises NetUsageError, without the secret."""
     given = [secrets] if not isinstance(secrets, (list, tuple)) else list(secrets)
     if not given:
-        raise UsageError("give at least one webhook secret, such as one of milepost_net.new_secret()")
+        raise NetUsageError("give at least one webhook secret, such as one of milepost_net.new_secret()")
     return tuple(_key(secret) for secret in given)
 
 
@@ -48,7 +47,7 @@ def webhook_headers(secrets: Secrets, message_id: str, body: bytes, *, at: float
 def signed_headers(keys: Sequence[bytes], message_id: str, body: bytes, at: float) -> dict[str, str]:
     """As `webhook_headers`, with the bytes of the secrets. Without any, the headers say id and time alone."""
     if not message_id or "." in message_id or not message_id.isascii() or not message_id.isprintable() or " " in message_id:
-        raise UsageError(f"the webhook id {message_id[:80]!r} must be printable ASCII without spaces and dots")
+        raise NetUsageError(f"the webhook id {message_id[:80]!r} must be printable ASCII without spaces and dots")
     seconds = str(int(at))
     headers = {ID: message_id, TIMESTAMP: seconds}
     if keys:
@@ -91,11 +90,11 @@ def _signature(key: bytes, message_id: str, seconds: str, body: bytes) -> str:
 
 def _key(secret: object) -> bytes:
     if not isinstance(secret, str):
-        raise UsageError("a webhook secret is text: whsec_ and base64")
+        raise NetUsageError("a webhook secret is text: whsec_ and base64")
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
-        raise UsageError("a webhook secret is whsec_ and base64; this one is not base64") from None
+        raise NetUsageError("a webhook secret is whsec_ and base64; this one is not base64") from None
     if not SHORTEST <= len(key) <= LONGEST:
-        raise UsageError(f"a webhook secret has {SHORTEST} to {LONGEST} bytes; this one has {len(key)}")
+        raise NetUsageError(f"a webhook secret has {SHORTEST} to {LONGEST} bytes; this one has {len(key)}")
     return key

@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass
 from functools import lru_cache
 
-from milepost.core.errors import UsageError
+from milepost_net.errors import NetUsageError
 
 HTTP = "http/1.1"
 log = logging.getLogger(__name__)
@@ -26,20 +26,20 @@ class Tls:
 
     def __post_init__(self) -> None:
         if self.key_file is not None and self.certificate_file is None:
-            raise UsageError("Tls(key_file=…) needs certificate_file=… too")
+            raise NetUsageError("Tls(key_file=…) needs certificate_file=… too")
 
     def check(self) -> None:
-        """Read the files; raises UsageError that names the one which cannot be used."""
+        """Read the files; raises NetUsageError that names the one which cannot be used."""
         _present_context(self, HTTP)
 
 
 def context_of(tls: Tls, protocol: str | None = HTTP) -> ssl.SSLContext:
     """The context for these files, and for the protocol that TLS is to name (ALPN; None: it names none). Files are replaced one after the
-    other: while a new certificate waits for its key, the context of before is used. Raises UsageError that names the file which cannot
+    other: while a new certificate waits for its key, the context of before is used. Raises NetUsageError that names the file which cannot
     be used if there is none."""
     try:
         context = _used[tls, protocol] = _present_context(tls, protocol)
-    except UsageError as error:
+    except NetUsageError as error:
         before = _used.get((tls, protocol))
         if before is None:
             raise
@@ -58,7 +58,7 @@ def _context(tls: Tls, protocol: str | None, changed_at: tuple[int, ...]) -> ssl
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"Tls(ca_file={tls.ca_file!r}): {_why(error)}") from None
+        raise NetUsageError(f"Tls(ca_file={tls.ca_file!r}): {_why(error)}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if protocol is not None:
         context.set_alpn_protocols([protocol])
@@ -66,7 +66,7 @@ def _context(tls: Tls, protocol: str | None, changed_at: tuple[int, ...]) -> ssl
         try:
             context.load_cert_chain(tls.certificate_file, tls.key_file, _no_password)
         except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"Tls(certificate_file={tls.certificate_file!r}, key_file={tls.key_file!r}): {_why(error)}") from None
+            raise NetUsageError(f"Tls(certificate_file={tls.certificate_file!r}, key_file={tls.key_file!r}): {_why(error)}") from None
     return context
 
 
@@ -84,7 +84,7 @@ def _changed_at(file: str | None) -> int:
 
 def _no_password() -> str:
     """Without this, OpenSSL would ask for the password of an encrypted key at the terminal."""
-    raise UsageError("Tls(key_file=…): the key is encrypted; give one without a password")
+    raise NetUsageError("Tls(key_file=…): the key is encrypted; give one without a password")
 
 
 def _why(error: Exception) -> str:

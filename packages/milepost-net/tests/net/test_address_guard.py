@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import milepost as mp
-from milepost_net import AddressGuard, InvalidRequest, parse_url
+from milepost_net import AddressGuard, InvalidRequest, NetUsageError, parse_url
 from milepost_net.guard import CARRIERS, METADATA, REFUSED_V4, REFUSED_V6, carried_v4, special, vetted
 
 CLOSED = AddressGuard()
@@ -145,7 +144,7 @@ def test_of_several_addresses_those_that_may_be_used_are_left() -> None:
     ],
 )
 def test_a_cidr_that_cannot_be_is_named_with_its_field(cidrs: list[str], said: str) -> None:
-    with pytest.raises(mp.UsageError, match=said):
+    with pytest.raises(NetUsageError, match=said):
         AddressGuard.allowing(cidrs)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.net.partner import LARGE, OPEN, PATIENCE, QUICK, Line, Partner, always, failure
 
-import milepost as mp
 import milepost_net as net
 from milepost_net import SendState, Timeouts
 from milepost_net.connection import Exchange, HttpConnection
@@ -90,7 +89,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(client: net.Client, o
     with Partner(always()) as partner:
         error = failure(client, partner.url, options.pop("method", "POST"), **options)
         assert isinstance(error, net.InvalidRequest)
-        assert isinstance(error, mp.UsageError)
+        assert isinstance(error, net.NetUsageError)
         assert said in str(error)
         assert error.sent is SendState.NOT_SENT
         assert partner.connections == 0

@@ -156,7 +156,7 @@ def test_a_partner_that_does_not_read_is_within_the_deadline(client: net.Client,
 @pytest.mark.parametrize("name", ["connect", "read", "total"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "1"])
 def test_a_timeout_that_cannot_be_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(mp.UsageError, match=name):
+    with pytest.raises(net.NetUsageError, match=name):
         Timeouts(**{name: value})
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.net.partner import OPEN, Line, Partner, always, failure
 
-import milepost as mp
 import milepost_net as net
 from milepost_net import SendState
 
@@ -137,5 +136,5 @@ def test_each_hop_passes_the_guard(client: net.Client, location: str) -> None:
 
 @pytest.mark.parametrize("options", [{"hosts": [""]}, {"hosts": ["http://a/"]}, {"hosts": [7]}, {"hosts": ["*."]}, {"most": 0}])
 def test_redirects_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(mp.UsageError, match="Redirects"):
+    with pytest.raises(net.NetUsageError, match="Redirects"):
         net.Redirects(**options)

@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.net.partner import OPEN, Line, Partner, always
 
-import milepost as mp
 import milepost_net as net
 from milepost_net import SendState, Tls
 
@@ -213,7 +212,7 @@ def test_while_certificate_and_key_do_not_match_those_of_before_are_used(
         own.unlink()
         assert client.request("GET", url, tls=tls).status == 200
         assert len(caplog.messages) == 2
-        with pytest.raises(mp.UsageError, match="No such file"):
+        with pytest.raises(net.NetUsageError, match="No such file"):
             tls.check()
 
 
@@ -249,9 +248,9 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authorit
             (Tls(certificate_file=certificate, key_file=other_key), "certificate_file='.*milepost"),
             (Tls(certificate_file=certificate, key_file=str(encrypted)), "the key is encrypted"),
         ):
-            with pytest.raises(mp.UsageError, match=said):
+            with pytest.raises(net.NetUsageError, match=said):
                 client.request("GET", "https://127.0.0.1:1/", tls=tls)
-    with pytest.raises(mp.UsageError, match="certificate_file"):
+    with pytest.raises(net.NetUsageError, match="certificate_file"):
         Tls(key_file=key)
 
 

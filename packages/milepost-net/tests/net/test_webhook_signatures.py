@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import milepost as mp
 import milepost_net as net
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -82,7 +81,7 @@ def test_a_time_that_is_none_is_refused(at: str) -> None:
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "sesame!", "whsec_" + "A" * 200, [], [SECRET, "short"], 7, [b"x"]])
 def test_a_secret_that_cannot_be_is_refused_without_its_text(secret: object) -> None:
-    with pytest.raises(mp.UsageError) as caught:
+    with pytest.raises(net.NetUsageError) as caught:
         net.webhook_headers(secret, ID, BODY)  # type: ignore[arg-type]
     assert "sesame" not in str(caught.value)
     assert "AAAA" not in str(caught.value)
@@ -90,7 +89,7 @@ def test_a_secret_that_cannot_be_is_refused_without_its_text(secret: object) -> 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "a\nb", "ü"])
 def test_an_id_that_cannot_be_signed_is_refused(name: str) -> None:
-    with pytest.raises(mp.UsageError, match="webhook id"):
+    with pytest.raises(net.NetUsageError, match="webhook id"):
         net.webhook_headers(SECRET, name, BODY)
 
 

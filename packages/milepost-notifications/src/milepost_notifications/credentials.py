@@ -112,7 +112,7 @@ class Credentials:
         secrets = _signing_secrets(destination)
         try:
             return net.webhook_headers(secrets, message_id, body, at=at) if secrets else {}
-        except mp.UsageError:
+        except net.NetUsageError:
             raise mp.ConfigMistake(_wrong_signing_secret(destination)) from None
 
     async def _token(self, destination: Destination, auth: OAuth2Auth) -> str:
@@ -176,7 +176,7 @@ def _check_tls(destination: Destination) -> None:
     try:
         if destination.tls is not None:
             destination.tls.check()
-    except mp.UsageError as error:
+    except net.NetUsageError as error:
         raise mp.ConfigMistake(f"destinations.{destination.name}.tls: {error}") from None
 
 
@@ -202,7 +202,7 @@ def _wrong_signing_secret(destination: Destination) -> str:
         secret = read_secret(env, file, place)
         try:
             net.webhook_headers([] if secret is None else [secret], "check", b"", at=0.0)
-        except mp.UsageError as error:
+        except net.NetUsageError as error:
             return f"{place}_{'file' if env is None else 'env'}: {file if env is None else f'the variable {env}'}: {error}"
     return f"destinations.{destination.name}: its signing secrets cannot be used"
 

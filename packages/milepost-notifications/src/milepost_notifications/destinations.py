@@ -268,7 +268,7 @@ class Destinations:
             if strict:
                 _check(given, found)
             return found
-        except mp.MilepostError as error:
+        except (mp.MilepostError, net.NetUsageError) as error:
             raise mp.ConfigMistake(f"{place}: {error}") from None
 
     def _index(self) -> None:

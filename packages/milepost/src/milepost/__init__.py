@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from milepost.http.protocol.endpoint import Call as Call
     from milepost.http.protocol.endpoint import Caller as Caller
     from milepost.http.protocol.problems import Problem as Problem
+    from milepost.net_errors import translated_net_errors as translated_net_errors
     from milepost.operations import FoundItems as FoundItems
     from milepost.operations import Operations as Operations
     from milepost.ports.feed import HistoryEntry as HistoryEntry
@@ -144,6 +145,7 @@ _HOMES = {
     "engine.lists.reconcile": ("ListReport",),
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),
+    "net_errors": ("translated_net_errors",),
     "operations": ("FoundItems", "Operations"),
     "ports.feed": ("HistoryEntry",),
     "ports.observer": ("correlation_id",),

@@ -17,6 +17,7 @@ from milepost.application.declaration import Application
 from milepost.core.errors import ConfigMistake, MilepostError
 from milepost.core.routes.route import Route
 from milepost.engine.events.follow_ups import follow_up_routes
+from milepost.net_errors import milepost_error
 from milepost.ports.extensions import APPLICATIONS, extension, missing_package, names_of
 
 
@@ -132,5 +133,6 @@ def _config_mistake(error: BaseException, shown: str, path: str | None) -> BaseE
     frames = traceback.extract_tb(error.__traceback__)
     at = [frame.lineno for frame in frames if path is None or frame.filename == path]
     where = f"{shown}, line {at[-1]}" if at and path is not None else shown
-    message = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
+    is_own = isinstance(error, MilepostError) or milepost_error(error) is not None
+    message = str(error) if is_own else f"{type(error).__name__}: {error}"
     return ConfigMistake(f"{where}: {message}")

@@ -100,6 +100,16 @@ def test_a_certificate_of_an_unknown_authority_is_refused(authority: Authority) 
         assert server.mails == []
 
 
+@pytest.mark.parametrize("kind", ["starttls", "implicit"])
+def test_a_file_of_certificates_that_cannot_be_read_is_a_usage_error(authority: Authority, kind: str) -> None:
+    scheme = "smtp" if kind == "starttls" else "smtps"
+    with MailServer(**{kind: authority.context("localhost")}) as server:
+        transport = mail_transport(f"{scheme}://localhost:{server.port}", timeout=60, tls=Tls(ca_file="nowhere.pem"))
+        with pytest.raises(mp.UsageError, match=r"nowhere\.pem.*No such file"):
+            transport.send(MAIL)
+        assert server.mails == []
+
+
 def test_a_server_without_tls_gets_nothing_where_tls_is_required(server: MailServer) -> None:
     with pytest.raises(MailNotSent, match="STARTTLS"):
         mail_transport(f"smtp://127.0.0.1:{server.port}?tls=required", timeout=60).send(MAIL)

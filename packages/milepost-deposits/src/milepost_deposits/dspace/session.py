@@ -52,6 +52,7 @@ class DSpaceSession:
     prevent a login, and hears of one that is refused before another thread can try it too.
     """
 
+    @mp.translated_net_errors()
     def __init__(
         self,
         url: str,

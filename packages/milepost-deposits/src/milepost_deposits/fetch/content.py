@@ -30,12 +30,14 @@ TAIL = 2048
 class ContentStage:
     """Handler of the content stage. Every failure of the publisher is a counted try: it may provide the PDF later."""
 
+    @mp.translated_net_errors()
     def __init__(self, settings: DepositsSettings, files: FileStore, environment: Mapping[str, str] | None = None) -> None:
         self._settings, self._files = settings, files
         self._environment = os.environ if environment is None else environment
         self._redirects = net.Redirects(settings.content_redirects)
 
     @cached_property
+    @mp.translated_net_errors()
     def _client(self) -> net.Client:
         return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=self._settings.content_largest)
 

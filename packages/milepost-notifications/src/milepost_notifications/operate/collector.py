@@ -17,6 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
+import milepost_net as net
 from milepost_notifications.operate.figures import (
     MOST_SENDERS,
     OTHER,
@@ -150,6 +151,6 @@ def _lane(app: App, key: str) -> str:
         lane = app.state.destinations.lane_of_key(url, sender)
         if lane is None:
             lane = (app.show(app.settings.route, key) or {}).get("lane")
-    except mp.MilepostError:
+    except (mp.MilepostError, net.InvalidRequest):
         return "(invalid)"
     return OTHER if lane is None else str(lane)

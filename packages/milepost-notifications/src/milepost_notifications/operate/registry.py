@@ -110,9 +110,10 @@ def url_pauses(app: App) -> list[mp.PauseView]:
     return [pause for pause in found if paused_at(pause.scope) is not None]
 
 
+@mp.translated_net_errors()
 def lanes_of(app: App, sender: str, url: str) -> list[str]:
-    """The lane of a sender's messages to this URL, and the name of the pause of the URL if there is one. Raises net.InvalidRequest if the URL
-    is none."""
+    """The lane of a sender's messages to this URL, and the name of the pause of the URL if there is one. Raises UsageError if the URL is
+    none."""
     lane = app.state.destinations.lane_of(url, sender)
     pause = url_pause(lane.rpartition("@")[2], sender, url)
     return [lane, *(one.scope for one in url_pauses(app) if one.scope == pause)]

@@ -80,6 +80,7 @@ class ScoutAM:
     a minute after a refused login: calls in this time get the same error at once.
     """
 
+    @mp.translated_net_errors()
     def __init__(
         self,
         url: str,

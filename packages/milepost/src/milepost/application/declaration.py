@@ -16,6 +16,7 @@ from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
 from milepost.core.values.histogram import Histogram
+from milepost.net_errors import translated_net_errors
 
 if TYPE_CHECKING:
     from milepost.application.context import AppContext, SharedSubmits
@@ -304,6 +305,7 @@ class ConfiguredApplication(Generic[S]):
         self.name = application.name
 
     @cached_property
+    @translated_net_errors()
     def routes(self) -> list[Route]:
         """Its routes, made once."""
         return [route for make in self.application.route_makers for route in self._made(make)]
@@ -312,6 +314,7 @@ class ConfiguredApplication(Generic[S]):
         return make(self.settings, self.state) if len(inspect.signature(make).parameters) > 1 else make(self.settings)
 
     @cached_property
+    @translated_net_errors()
     def state(self) -> Any:
         """The state that its parts share, made once; None if it has none."""
         return None if self.application.make_state is None else self.application.make_state(self.settings)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from milepost.core.errors import ConfigMistake, UsageError
+from milepost.core.errors import ConfigMistake
 from milepost.core.values.field_faults import field_fault
 
 PREFIX = "MILEPOST"
@@ -47,11 +47,12 @@ def _with_networks(settings: S, allow_cidrs: Sequence[str], field: str) -> S:
     own = getattr(settings, "allow_cidrs", None)
     if not isinstance(own, (list, tuple)):
         return settings
+    from milepost_net.errors import NetUsageError
     from milepost_net.guard import AddressGuard
 
     try:
         AddressGuard.allowing(own, field)
-    except UsageError as error:
+    except NetUsageError as error:
         raise ConfigMistake(str(error)) from None
     return msgspec.structs.replace(settings, allow_cidrs=type(own)([*allow_cidrs, *own]))
 

@@ -9,6 +9,7 @@ import click
 
 from milepost.cli.standard_output import OutputError, discard_output, tell_output_errors_apart
 from milepost.core.errors import MilepostError, UsageError
+from milepost.net_errors import translated_net_errors
 
 
 def main(args: list[str] | None = None) -> None:
@@ -28,7 +29,8 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
         return _say_json(error, message, code) if as_json else _say(message, code)
 
     try:
-        answer: Any = cli.main(args=args, prog_name="milepost", standalone_mode=False)
+        with translated_net_errors():
+            answer: Any = cli.main(args=args, prog_name="milepost", standalone_mode=False)
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except click.exceptions.Exit as leave:

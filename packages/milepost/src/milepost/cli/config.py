@@ -264,11 +264,12 @@ def read_file(path: Path) -> dict[str, Any]:
     if "mode" in found:
         read_mode(found["mode"], f"{path}: mode")
     if "allow_cidrs" in found:
+        from milepost_net.errors import NetUsageError
         from milepost_net.guard import AddressGuard
 
         try:
             AddressGuard.allowing(found["allow_cidrs"])
-        except UsageError as error:
+        except NetUsageError as error:
             raise ConfigMistake(f"{path}: {error}") from None
     return found
 

@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl, quote
 
 from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
+from milepost.net_errors import translated_net_errors
 from milepost.subscribers.route_formats import CURE, event_json
-from milepost_net import Client, NetError, Timeouts, checked_headers, merged_headers, parse_url
+from milepost_net import Client, NetError, NetUsageError, Timeouts, checked_headers, merged_headers, parse_url
 from milepost_net.response import NOT_NOW
 from milepost_net.signatures import Secrets, secret_keys, signed_headers
 
@@ -43,6 +44,7 @@ class WebhookSubscriber:
 
     batch = 1
 
+    @translated_net_errors()
     def __init__(
         self,
         url: str,
@@ -61,7 +63,7 @@ class WebhookSubscriber:
         try:
             self._headers = checked_headers(headers or {})
             self._keys = () if secret is None else secret_keys(secret)
-        except UsageError as error:
+        except NetUsageError as error:
             raise UsageError(f"WebhookSubscriber: {error}") from None
         plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in self._host)
         self.name = name or f"{plain[:50]}-{sha256(url.encode()).hexdigest()[:8]}"
@@ -71,6 +73,7 @@ class WebhookSubscriber:
     def __repr__(self) -> str:
         return f"<WebhookSubscriber {self.name}>"
 
+    @translated_net_errors()
     def tell(self, envelopes: Sequence[Envelope]) -> None:
         for envelope in envelopes:
             self._post(envelope)

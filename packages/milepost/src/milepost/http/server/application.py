@@ -24,6 +24,7 @@ from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, medi
 from milepost.http.protocol.problems import TYPE, Problem, ProblemError, problem, problem_error, problem_of
 from milepost.http.server.tracing import Traced
 from milepost.http.state.state import ServerState
+from milepost.net_errors import translated_net_errors
 
 LARGEST = 1 << 20
 SLOWEST_S = 30.0
@@ -133,15 +134,8 @@ class Answering:
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
                 raise state.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
-            if endpoint.is_async:
-                answer = await endpoint.handler(state, call)
-            else:
-                # In this task's context, so that the thread's log has the correlation id too.
-                # A form writes, and has to read what it has written.
-                run, given = copy_context().run, state.for_one_page() if endpoint.page and not endpoint.writes else state
-                pool = state.act_pool if endpoint.long else state.pool
-                answer = await asyncio.get_running_loop().run_in_executor(pool, run, endpoint.handler, given, call)
-            return _response(answer)
+            with translated_net_errors():  # of an application's own calls
+                return _response(await _handled(state, endpoint, call))
         except ProblemError as found:
             return _troubled(state, endpoint, request, caller, found)
         except ClientDisconnect:
@@ -175,6 +169,17 @@ class Answering:
         if "text/html" in request.headers.get("accept", ""):
             return page_for(self._state, request, ANONYMOUS, "problem.html", status=reported.status, problem=reported)
         return problem_response(reported)
+
+
+async def _handled(state: ServerState, endpoint: Endpoint, call: Call) -> Any:
+    """What the endpoint's function returns; one that is not async runs in a pool of threads."""
+    if endpoint.is_async:
+        return await endpoint.handler(state, call)
+    # In this task's context, so that the thread's log has the correlation id too.
+    # A form writes, and has to read what it has written.
+    run, given = copy_context().run, state.for_one_page() if endpoint.page and not endpoint.writes else state
+    pool = state.act_pool if endpoint.long else state.pool
+    return await asyncio.get_running_loop().run_in_executor(pool, run, endpoint.handler, given, call)
 
 
 async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> Call:

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from typing import Literal
 
 from milepost.core.errors import UsageError
+from milepost.net_errors import translated_net_errors
 from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal, plain_address
 from milepost_net import Tls
 from milepost_net.tls import context_of
@@ -58,7 +59,7 @@ class SmtpTransport:
         MailRefused or MailNotSent."""
         content = mail.as_bytes()
         ends_at = time.monotonic() + self._timeout
-        smtp = _Smtp(self._host, self._port, ends_at, context_of(self._tls, None) if self._encryption == "tls" else None)
+        smtp = _Smtp(self._host, self._port, ends_at, self._context() if self._encryption == "tls" else None)
         # Break the connection off at the deadline: a socket's own timeout starts anew with every byte that comes.
         timer = threading.Timer(max(0.0, ends_at - time.monotonic()), smtp.break_off)
         timer.daemon = True
@@ -78,6 +79,10 @@ class SmtpTransport:
             smtp.end()
             timer.cancel()
 
+    @translated_net_errors()
+    def _context(self) -> ssl.SSLContext:
+        return context_of(self._tls, None)
+
     def _prepare(self, smtp: _Smtp) -> None:
         code, reply = smtp.connect(self._host, self._port)
         if code != 220:
@@ -86,7 +91,7 @@ class SmtpTransport:
         encrypted = self._encryption == "tls"
         if self._encryption in ("starttls", "starttls-if-offered"):
             if smtp.has_extn("starttls"):
-                code, reply = smtp.starttls(context=context_of(self._tls, None))
+                code, reply = smtp.starttls(context=self._context())
                 if code != 220:
                     raise self._not_now("does not start TLS", code, reply)
                 self._greet(smtp)
