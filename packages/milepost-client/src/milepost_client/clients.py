@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import milepost_net as net
-from milepost.core.errors import UsageError
 from milepost_client.exchange import (
     Body,
+    ClientUsageError,
     Conversation,
     GivenMessage,
     HttpCall,
@@ -49,9 +49,12 @@ class _Service:
         largest_body: int = INLINE_BODY,
         tls: net.Tls | None = None,
     ) -> None:
-        parsed = net.parse_url(url)
+        try:
+            parsed = net.parse_url(url)
+        except net.InvalidRequest as error:
+            raise ClientUsageError(f"the service's URL: {error}") from None
         if "?" in parsed.target:
-            raise UsageError("the service's URL has a query; give the address before /message alone")
+            raise ClientUsageError("the service's URL has a query; give the address before /message alone")
         self.url = parsed.text.rstrip("/").removesuffix("/message")
         self.sender = sender
         self._key = os.environ.get(KEY_ENV) if key is None else key
@@ -59,7 +62,7 @@ class _Service:
             try:
                 net.checked_headers({"Authorization": f"Bearer {self._key}"})
             except net.InvalidRequest as error:
-                raise UsageError(f"the key cannot be sent (key=…, or {KEY_ENV}): {error}") from None
+                raise ClientUsageError(f"the key cannot be sent (key=…, or {KEY_ENV}): {error}") from None
         self._retry, self._largest_body = retry or RetryPolicy(), largest_body
         # The operator names the host of the service: it is usually in the same network.
         largest = LARGEST_RECORD + ESCAPED * largest_body

@@ -14,7 +14,6 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import milepost_net as net
-from milepost.core.errors import MilepostError, UsageError
 from milepost_client.message import Message, MessageRefused, check_message, plain_json
 
 T = TypeVar("T")
@@ -25,7 +24,11 @@ Body = str | Mapping[str, Any] | list[Any] | None
 """The body of a request to a partner: text as it is, or an object that is sent as JSON."""
 
 
-class MessageNotAccepted(MilepostError):
+class ClientUsageError(ValueError):
+    """An argument is wrong, such as the URL of the service or a time without a zone; nothing was sent."""
+
+
+class MessageNotAccepted(Exception):
     """The service did not accept a message, and a repeat may succeed: no connection, no answer, or an answer of 5xx or 429, also after
     several tries. `unknown`: it may have accepted it all the same. Send it again with the same id and timestamp: it is delivered once."""
 
@@ -34,7 +37,7 @@ class MessageNotAccepted(MilepostError):
         self.tries, self.status, self.unknown = tries, status, unknown
 
 
-class MessageUnknown(MilepostError):
+class MessageUnknown(Exception):
     """The service has no such message, or this key may not see it."""
 
 
@@ -51,7 +54,7 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.base < 0 or self.cap < self.base or not 0 <= self.jitter <= 1 or self.within < 0:
-            raise UsageError("RetryPolicy: give attempts of at least 1, 0 ≤ base ≤ cap, 0 ≤ jitter ≤ 1, and within of at least 0")
+            raise ClientUsageError("RetryPolicy: give attempts of at least 1, 0 ≤ base ≤ cap, 0 ≤ jitter ≤ 1, and within of at least 0")
 
     def pause(self, tries: int, chance: float, floor: float | None = None) -> float:
         """Seconds after this many failed tries, at least `floor`. `chance` is between 0 and 1."""
@@ -155,9 +158,9 @@ class GivenMessage:
 def checked_message(given: GivenMessage, largest_body: int, now: datetime) -> tuple[Message, bytes]:
     """The message, checked as the service checks it, and the bytes to send: the same for every try. Raises MessageRefused."""
     if given.message_id is not None and given.timestamp is None:
-        raise UsageError("send(message_id=…) needs timestamp=… too: the service recognises a repeat by both")
+        raise ClientUsageError("send(message_id=…) needs timestamp=… too: the service recognises a repeat by both")
     if not given.sender_id:
-        raise UsageError("there is no sender: give MessageClient(sender=…), or sender_id=…")
+        raise ClientUsageError("there is no sender: give MessageClient(sender=…), or sender_id=…")
     fields: dict[str, Any] = {
         "messageId": given.message_id or str(uuid4()),
         "timestamp": _time(now if given.timestamp is None else given.timestamp),
@@ -307,5 +310,5 @@ def _time(value: str | datetime) -> str:
     if isinstance(value, str):
         return value
     if value.tzinfo is None:
-        raise UsageError("a time without a zone; give datetime.now(timezone.utc) or so")
+        raise ClientUsageError("a time without a zone; give datetime.now(timezone.utc) or so")
     return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

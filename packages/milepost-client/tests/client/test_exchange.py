@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import milepost as mp
 import milepost_net as net
-from milepost_client import MessageNotAccepted, MessageReceipt, MessageRefused, MessageUnknown, RetryPolicy
+from milepost_client import ClientUsageError, MessageNotAccepted, MessageReceipt, MessageRefused, MessageUnknown, RetryPolicy
 from milepost_client.exchange import GivenMessage, HttpCall, RetryPause, checked_message, reading, sending
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
@@ -159,9 +158,9 @@ def test_a_message_is_read_back() -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"sender_id": None}, mp.UsageError),
-        ({"timestamp": None}, mp.UsageError),
-        ({"timestamp": datetime(2026, 1, 1)}, mp.UsageError),
+        ({"sender_id": None}, ClientUsageError),
+        ({"timestamp": None}, ClientUsageError),
+        ({"timestamp": datetime(2026, 1, 1)}, ClientUsageError),
         ({"target_url": "ftp://crm.example"}, MessageRefused),
         ({"method": "BREW"}, MessageRefused),
         ({"headers": {"Host": "x"}}, MessageRefused),
@@ -191,5 +190,5 @@ def test_pauses_stay_within_their_bounds(tries: int, chance: float, floor: float
 
 @pytest.mark.parametrize("fields", [{"attempts": 0}, {"base": -1}, {"cap": 0.1}, {"jitter": 2}, {"within": -1}])
 def test_a_policy_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(mp.UsageError):
+    with pytest.raises(ClientUsageError):
         RetryPolicy(**fields)

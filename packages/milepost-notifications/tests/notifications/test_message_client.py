@@ -14,12 +14,12 @@ import pytest
 from tests.net.partner import Line
 from tests.notifications.partners import TIME, Partner, Service, answers, service
 
-import milepost as mp
 import milepost_client
 import milepost_net as net
 from milepost.engine.auth import make_key
 from milepost_client import (
     AsyncMessageClient,
+    ClientUsageError,
     MessageClient,
     MessageNotAccepted,
     MessageReceipt,
@@ -154,7 +154,7 @@ def test_a_key_speaks_for_its_sender_alone(kind: str, monkeypatch: pytest.Monkey
         _, submits = make_key(at.milepost.context, "till", ["submit"], by="ops", reason="a till", attributes={"sender": "shop"})
         with pytest.raises(MessageRefused, match="may not do this; expected: a key with the scope 'read'"):
             Both(kind, url_of(at), key=submits).read(receipt)
-        with pytest.raises(mp.UsageError, match=r"MILEPOST_KEY.*Authorization is not one line"):
+        with pytest.raises(ClientUsageError, match=r"MILEPOST_KEY.*Authorization is not one line"):
             Both(kind, url_of(at), key=f"{key}\n").read(receipt)
         monkeypatch.setenv("MILEPOST_KEY", key)
         assert Both(kind, url_of(at)).read(receipt).status == "QUEUED"
@@ -203,8 +203,13 @@ def test_the_service_may_have_a_path_of_its_own(kind: str) -> None:
         with pytest.raises(MessageNotAccepted):
             client.send("https://crm.example/")
         assert partner.requests[0].line == "POST /milepost/message HTTP/1.1"
-    with pytest.raises(mp.UsageError):
-        MessageClient("http://message-sender/?a=1")
+
+
+@pytest.mark.parametrize("url", ["http://message-sender/?a=1", "message-sender", "http://shop:key@message-sender"])
+def test_a_url_that_is_none_of_a_service_is_refused(url: str) -> None:
+    with pytest.raises(ClientUsageError, match="the service's URL") as caught:
+        MessageClient(url)
+    assert "shop:key" not in str(caught.value)
 
 
 ALONE = """

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
-HIDDEN = "…"
+from milepost_net.hidden_urls import HIDDEN, hidden_url, is_token, url_in_key, url_pieces
+
+__all__ = [
+    "HIDDEN",
+    "hidden_url",
+    "hidden_urls",
+    "hide_fields",
+    "is_secret",
+    "redacted",
+    "redacted_text",
+    "restored",
+    "secrets_of_url",
+    "url_in_key",
+]
 
 _SECRET = r"pass(?:word|wd|phrase)|secret|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie"
 _WORD = r"token|credentials?"
@@ -30,19 +42,6 @@ _HINTS = ("pass", "secret", "key", "authorization", "cookie", "token", "credenti
 
 _URL = re.compile(r"https?://[^\s#\"'<>]+", re.IGNORECASE)
 """A URL within a text, without its fragment: in the text of a key, '#' separates the parts."""
-_URL_PARTS = re.compile(
-    r"(?P<scheme>https?://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?\Z",
-    re.IGNORECASE | re.DOTALL,
-)
-LONG_SEGMENT = 20
-"""Characters of a path segment that is taken for a secret whatever it holds."""
-SHORT_SEGMENT = 6
-"""The same for one of letters and digits, and for the last one on a host of webhooks, such as hooks.zapier.com."""
-_WEBHOOK_HOST = re.compile(r"(?:^|\.)(?:web)?hooks?\.", re.IGNORECASE)
-URL_DIGEST = 16
-"""Hex digits of a URL's digest in a key."""
-_URL_IN_KEY = re.compile(rf"~[0-9a-f]{{{URL_DIGEST}}}\Z")
-
 SHORT = 64
 """Texts up to this length, such as the values of headers, come again and again: the last ones are cached."""
 
@@ -79,88 +78,15 @@ def hidden_urls(text: str) -> str:
     return _URL.sub(lambda match: hidden_url(match[0]), text) if "://" in text else text
 
 
-def hidden_url(url: str) -> str:
-    """The same URL, with what may be secret in it hidden: user and password, all values of its query, its fragment, and segments of its path
-    that look like a token, as in the URLs of webhooks. A URL in the form of `url_in_key` stays as it is."""
-    return url if _is_url_in_key(url) else _hidden(url)
-
-
-@lru_cache(4096)
-def url_in_key(url: str) -> str:
-    """The URL as a part of an item's key: the URL itself; or, if something in it is hidden, its hidden form with a digest of the whole URL,
-    so that two URLs are two parts. A URL in this form stays as it is."""
-    hidden = hidden_url(url)
-    return url if hidden == url else f"{hidden}~{sha256(url.encode(errors='replace')).hexdigest()[:URL_DIGEST]}"
-
-
 def secrets_of_url(url: str) -> list[str]:
     """The texts in a URL that are likely secrets: those that `hidden_url` hides, without values that look like usual words."""
     secrets, before = list[str](), ""
-    for text, secret in _url_pieces(url):
-        usual = before.endswith("=") and not _is_token(text) and not is_secret(before.strip("?&="))
+    for text, secret in url_pieces(url):
+        usual = before.endswith("=") and not is_token(text) and not is_secret(before.strip("?&="))
         if secret and not usual and text not in ("", HIDDEN):
             secrets.append(text)
         before = text
     return secrets
-
-
-def _is_url_in_key(url: str) -> bool:
-    """Whether the URL has the form of `url_in_key`. No valid URL has it: valid ones are ASCII."""
-    hidden, digests = _URL_IN_KEY.subn("", url)
-    return digests == 1 and HIDDEN in hidden and _hidden(hidden) == hidden
-
-
-def _hidden(url: str) -> str:
-    return "".join(HIDDEN if secret else text for text, secret in _url_pieces(url))
-
-
-def _url_pieces(url: str) -> Iterator[tuple[str, bool]]:
-    """The pieces of a URL in order, each with whether it may be a secret. What is no URL is one piece, and no secret."""
-    parts = _URL_PARTS.match(url)
-    if parts is None:
-        yield url, False
-        return
-    yield parts["scheme"], False
-    if parts["user"] is not None:
-        yield parts["user"], True
-        yield "@", False
-    yield parts["host"], False
-    yield from _path_pieces(parts["path"], _WEBHOOK_HOST.search(parts["host"]) is not None)
-    if parts["query"] is not None:
-        yield from _query_pieces(parts["query"])
-    if parts["fragment"] is not None:
-        yield "#", False
-        yield parts["fragment"], True
-
-
-def _path_pieces(path: str, of_webhooks: bool) -> Iterator[tuple[str, bool]]:
-    segments = path.split("/")
-    last = max((place for place, segment in enumerate(segments) if segment), default=-1)
-    for place, segment in enumerate(segments):
-        if place:
-            yield "/", False
-        name, equals, value = segment.partition("=")
-        if _is_token(segment) or (of_webhooks and place == last and len(segment) >= SHORT_SEGMENT):
-            yield segment, True
-        elif equals:
-            yield f"{name}=", False
-            yield value, True
-        else:
-            yield segment, False
-
-
-def _query_pieces(query: str) -> Iterator[tuple[str, bool]]:
-    """Of a query all values are secrets, and what has no name."""
-    for place, pair in enumerate(query.split("&")):
-        name, equals, value = pair.partition("=")
-        before = "&" if place else "?"
-        yield f"{before}{name}=" if equals else before, False
-        yield value if equals else pair, True
-
-
-def _is_token(segment: str) -> bool:
-    mixed = any(map(str.isdigit, segment)) and any(map(str.isalpha, segment))
-    return len(segment) >= LONG_SEGMENT or (len(segment) >= SHORT_SEGMENT and mixed)
 
 
 def restored(given: Any, stored: Any) -> Any:
