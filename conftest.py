@@ -36,7 +36,11 @@ LAMBDA_LOG: list[logging.Handler] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--pictures", action="store_true", help="keep a picture of every page that a test of the browser has opened")
+    parser.addoption(
+        "--pictures",
+        action="store_true",
+        help="keep a picture of every page that a test of the browser has opened",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,7 +77,11 @@ def clock() -> VirtualClock:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    ledger: Ledger = MemoryLedger() if request.param == "memory" else SqliteLedger.open(str(tmp_path / "ledger.db"))
+    ledger: Ledger = (
+        MemoryLedger()
+        if request.param == "memory"
+        else SqliteLedger.open(str(tmp_path / "ledger.db"))
+    )
     yield ledger
     ledger.close()
 

@@ -85,7 +85,9 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
     for service in ("dynamodb", "sqs"):
         meter.watch(requests.client(service), "ours")
     clock = VirtualClock(SystemClock().now())
-    plan = Plan(_route(), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+    plan = Plan(
+        _route(), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms
+    )
     plan = ledger.prepare(register(ledger, plan, clock.now(), "bench"))
     ctx = Context(ledger, {ROUTE: plan}, clock, SystemChance(), MemoryBlobs())
     reader = AwsLedger(reading, "cpu", MemoryBlobs())
@@ -102,7 +104,14 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
             pass
 
     follow()
-    submit(ctx, ROUTE, [{"id": f"note-{number:06}", "to": "https://example.org/inbox", "text": "x" * 200} for number in range(n)])
+    submit(
+        ctx,
+        ROUTE,
+        [
+            {"id": f"note-{number:06}", "to": "https://example.org/inbox", "text": "x" * 200}
+            for number in range(n)
+        ],
+    )
     follow()
     until = time.monotonic() + PATIENCE_S
     with closing(ThreadRunner()) as runner, spans.during("worker"):
@@ -145,5 +154,7 @@ def _elsewhere(params: dict[str, Any], own: str, other: str, handles: list[str])
     params = {**params, "QueueUrl": params["QueueUrl"].replace(own, other)}
     if any("ReceiptHandle" in entry for entry in params.get("Entries", ())):
         # As many are deleted as before; which of them is all the same.
-        params["Entries"] = [{**entry, "ReceiptHandle": handles.pop(0)} for entry in params["Entries"]]
+        params["Entries"] = [
+            {**entry, "ReceiptHandle": handles.pop(0)} for entry in params["Entries"]
+        ]
     return params

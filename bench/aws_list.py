@@ -26,8 +26,12 @@ def write(path: Path, known: int, new: int) -> Path:
     with path.open("w") as out:
         for number in range(known):
             if number % every == 0 and (one := next(fresh, None)) is not None:
-                out.write(f'{{"id":"new-{one:06}","to":"shelf {one % 97:02}","grams":{one + 100}}}\n')
-            out.write(f'{{"id":"parcel-{number:08}","to":"shelf {number % 97:02}","grams":{number % 30_000 + 100}}}\n')
+                out.write(
+                    f'{{"id":"new-{one:06}","to":"shelf {one % 97:02}","grams":{one + 100}}}\n'
+                )
+            out.write(
+                f'{{"id":"parcel-{number:08}","to":"shelf {number % 97:02}","grams":{number % 30_000 + 100}}}\n'
+            )
         for one in fresh:
             out.write(f'{{"id":"new-{one:06}","to":"shelf {one % 97:02}","grams":{one + 100}}}\n')
     return path
@@ -40,7 +44,12 @@ def run(endpoint: str, folder: Path, known: int, new: int) -> Meter:
     route = mp.Route(ROUTE, key="id")
     route.external("shelf")
     clock = SystemClock()
-    plan = register(ledger, Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms), clock.now(), "bench")
+    plan = register(
+        ledger,
+        Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms),
+        clock.now(),
+        "bench",
+    )
     ctx = Context(ledger, {ROUTE: plan}, clock, SystemChance(), MemoryBlobs())
     submit_list(ctx, ROUTE, str(write(folder / "first.jsonl", known, 0)))
     meter = Meter(ledger.store.names, ROUTE)

@@ -51,7 +51,9 @@ class Inbox(HttpStandIn):
 
     def handle(self, request: StandInRequest) -> tuple[HttpFault | None, StandInAnswer]:
         with self.lock:
-            self.received += size_of(request.headers.items(), request.body) + len(f"{request.line} HTTP/1.1\r\n")
+            self.received += size_of(request.headers.items(), request.body) + len(
+                f"{request.line} HTTP/1.1\r\n"
+            )
         return super().handle(request)
 
     def answer(self, request: StandInRequest) -> StandInAnswer:
@@ -64,13 +66,20 @@ def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
     with on_model(clock) as endpoint, Inbox() as partner:
         # All of them fail together: no breaker may open, and none may wait for a free place.
         crm = {"url": partner.url, "concurrency": 2 * n, "breaker": {"failures": 10 * n}}
-        configured = application.configured({"allow_cidrs": list(HERE), "destinations": {"crm": crm}}, environment={})
-        with mp.open(f"dynamodb://{REGION}/bench?endpoint={endpoint}", applications=[configured], clock=clock) as ledger:
+        configured = application.configured(
+            {"allow_cidrs": list(HERE), "destinations": {"crm": crm}}, environment={}
+        )
+        with mp.open(
+            f"dynamodb://{REGION}/bench?endpoint={endpoint}", applications=[configured], clock=clock
+        ) as ledger:
             server = HttpServer(ledger.context, "127.0.0.1", 0, applications=[configured])
             server.open()
             try:
                 run = CountedRun(ledger.context, clock, endpoint, ROUTE, batch)
-                answered = _post(server.server.port, [message(number, f"{partner.url}/inbox") for number in range(n)])
+                answered = _post(
+                    server.server.port,
+                    [message(number, f"{partner.url}/inbox") for number in range(n)],
+                )
             finally:
                 server.close()
             run.relay()
@@ -86,7 +95,11 @@ def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
             need = predicted(configured.state.route, _usage(batch, case.rejects), run.names)
     title = f"a message of 1 KB, {case.title}, batches of {batch}"
     figures = list(item_figures(title, run, n, need))
-    return figures if need is None else [*figures, *_outside(title, (answered + partner.received) / n, need)]
+    return (
+        figures
+        if need is None
+        else [*figures, *_outside(title, (answered + partner.received) / n, need)]
+    )
 
 
 def _outside(case: str, bytes_out: float, need: Need) -> Iterator[Figure]:
@@ -97,7 +110,12 @@ def _outside(case: str, bytes_out: float, need: Need) -> Iterator[Figure]:
     for service, price in dollars(need, prices).items():
         if service not in COUNTED and price:
             counted = prices.data_out * bytes_out / 1e9 if service == "data out" else price
-            yield Figure(case, f"$ a million in {PRICED_IN}: {service} (list price of {AS_OF})", MILLION * counted, MILLION * price)
+            yield Figure(
+                case,
+                f"$ a million in {PRICED_IN}: {service} (list price of {AS_OF})",
+                MILLION * counted,
+                MILLION * price,
+            )
 
 
 def _usage(batch: int, rejects: float) -> Usage:
@@ -127,7 +145,9 @@ def _post(port: int, messages: list[dict[str, Any]]) -> int:
     answered = 0
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     for one in messages:
-        connection.request("POST", "/message", json.dumps(one), {"Content-Type": "application/json"})
+        connection.request(
+            "POST", "/message", json.dumps(one), {"Content-Type": "application/json"}
+        )
         answer = connection.getresponse()
         text = answer.read()
         if answer.status != 200:

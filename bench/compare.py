@@ -29,11 +29,15 @@ FEW = 10
 def cases(n: int, queued: int) -> dict[str, Callable[[Section], None]]:
     """By name: what is run on each tree."""
     runs: dict[str, Callable[[Section], None]] = {
-        handlers: partial(_chain, Case("ours", 0, "sequential", handlers, n // FEW if handlers == "few" else n))
+        handlers: partial(
+            _chain, Case("ours", 0, "sequential", handlers, n // FEW if handlers == "few" else n)
+        )
         for handlers in ("plain", "async", "output", "retry", "lanes", "batch", "few")
     }
     runs["random"] = partial(_chain, Case("ours", 0, "random", "plain", n))
-    runs["ones"] = lambda section: section.ones(Case("ours", 0, "sequential", "ones", max(n // ONES, 10)))
+    runs["ones"] = lambda section: section.ones(
+        Case("ours", 0, "sequential", "ones", max(n // ONES, 10))
+    )
     runs["busy"] = lambda section: section.workers(2, max(n // ONES, 10))
     runs["queued"] = lambda section: section.queued(queued)
     runs["start-up"] = lambda section: section.start_up(5)
@@ -49,13 +53,35 @@ def main() -> None:
     parser.add_argument("trees", type=Path, nargs="+", metavar="TREE")
     parser.add_argument("-n", type=int, default=10_000, help="items per run (default 10000)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--queued", type=int, default=20_000, help="queued items while the resender runs (default 20000)")
-    parser.add_argument("--cases", nargs="+", metavar="CASE", help=f"of {', '.join(cases(1, 1))} (default: all)")
-    parser.add_argument("--there", type=int, default=0, metavar="N", help="also on a ledger with so many finished items, random keys")
-    parser.add_argument("--folder", type=Path, default=ROOT / "bench", help="where the ledgers are made; in memory, if only CPU counts")
+    parser.add_argument(
+        "--queued",
+        type=int,
+        default=20_000,
+        help="queued items while the resender runs (default 20000)",
+    )
+    parser.add_argument(
+        "--cases", nargs="+", metavar="CASE", help=f"of {', '.join(cases(1, 1))} (default: all)"
+    )
+    parser.add_argument(
+        "--there",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also on a ledger with so many finished items, random keys",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=ROOT / "bench",
+        help="where the ledgers are made; in memory, if only CPU counts",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
-    wanted = {name: run for name, run in cases(a.n, a.queued).items() if a.cases is None or name in a.cases}
+    wanted = {
+        name: run
+        for name, run in cases(a.n, a.queued).items()
+        if a.cases is None or name in a.cases
+    }
     if a.cases and len(wanted) < len(a.cases):
         parser.error(f"the cases are {', '.join(cases(1, 1))}")
     found = run(a.trees, wanted, a.rounds, a.there, a.n, a.folder)
@@ -65,7 +91,12 @@ def main() -> None:
 
 
 def run(
-    trees: list[Path], wanted: dict[str, Callable[[Section], None]], rounds: int, there: int, n: int, within: Path
+    trees: list[Path],
+    wanted: dict[str, Callable[[Section], None]],
+    rounds: int,
+    there: int,
+    n: int,
+    within: Path,
 ) -> dict[str, Results]:
     """Every case on every tree, in interleaved rounds."""
     bench = Bench()
@@ -77,7 +108,9 @@ def run(
             inside.mkdir()
             part = partial(bench.part, sources=sources_of(tree.resolve()))
             sections[tree] = Section(inside, Results(), part, lambda text: None, None)
-        filled = {tree: section.prefill(there) for tree, section in sections.items()} if there else {}
+        filled = (
+            {tree: section.prefill(there) for tree, section in sections.items()} if there else {}
+        )
         for number in range(rounds):
             turn = list(sections.items())[:: -1 if number % 2 else 1]
             for name, measured in wanted.items():
@@ -96,7 +129,12 @@ def sources_of(tree: Path) -> list[Path]:
     return [tree / "src"] if (tree / "src").exists() else sorted(tree.glob("packages/*/src"))
 
 
-FACTS = {"cpu_us": "µs an item", "cpu_ms": "ms", "help_ms": "ms for --help", "status_ms": "ms for status"}
+FACTS = {
+    "cpu_us": "µs an item",
+    "cpu_ms": "ms",
+    "help_ms": "ms for --help",
+    "status_ms": "ms for status",
+}
 
 
 def lines(found: dict[str, Results]) -> list[dict[str, Any]]:
@@ -108,11 +146,20 @@ def lines(found: dict[str, Results]) -> list[dict[str, Any]]:
             first = found[base].all(case, what, fact)
             if not first:
                 continue
-            line: dict[str, Any] = {**case._asdict(), "what": what, "unit": unit, "trees": {base: {"median": median(first)}}}
+            line: dict[str, Any] = {
+                **case._asdict(),
+                "what": what,
+                "unit": unit,
+                "trees": {base: {"median": median(first)}},
+            }
             for tree in others:
                 values = found[tree].all(case, what, fact)
                 ratios = [one / two for one, two in zip(values, first, strict=False)]
-                line["trees"][tree] = {"median": median(values), "ratio": median(ratios), "ratios": ratios}
+                line["trees"][tree] = {
+                    "median": median(values),
+                    "ratio": median(ratios),
+                    "ratios": ratios,
+                }
             told.append(line)
     return told
 

@@ -77,14 +77,19 @@ def launch(path: str, tuned: bool, *, listen: bool) -> None:
 def submit(path: str, n: int, tuned: bool) -> None:
     """Enqueue n workflows with ids of their own; the second time adds nothing."""
     launch(path, tuned, listen=False)
-    client = DBOSClient(system_database_url=f"sqlite:///{path}", system_database_engine=tuned_engine(path) if tuned else None)
+    client = DBOSClient(
+        system_database_url=f"sqlite:///{path}",
+        system_database_engine=tuned_engine(path) if tuned else None,
+    )
     with Span() as span:
         if tuned:
             engine = tuned_engine(path)
             for start in range(0, n, BULK):
                 with engine.begin() as connection:
                     for number in range(start, min(start + BULK, n)):
-                        client.enqueue_in_transaction(connection, options(number), f"p-{number:011}")
+                        client.enqueue_in_transaction(
+                            connection, options(number), f"p-{number:011}"
+                        )
         else:
             for number in range(n):
                 client.enqueue(options(number), f"p-{number:011}")

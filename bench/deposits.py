@@ -32,7 +32,12 @@ from milepost_testing.http_standin import HttpFault, StandInAnswer, StandInReque
 
 FORMS: dict[str, tuple[str, ...]] = {
     "plain": ("10.1002/abcd.{}",),
-    "mixed": ("10.1002/abcd.{}", "10.1002/ABCD.{}", "https://doi.org/10.1002/abcd.{}", "doi:10.1002/abcd.{}"),
+    "mixed": (
+        "10.1002/abcd.{}",
+        "10.1002/ABCD.{}",
+        "https://doi.org/10.1002/abcd.{}",
+        "doi:10.1002/abcd.{}",
+    ),
 }
 """How the DOIs of a list are written, in turn."""
 NEW_EVERY = 1_000
@@ -56,7 +61,9 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         finally:
             shutil.rmtree(inside)
         found.setdefault(f"{name} {form}", []).append(facts)
-        say(f"deposits: {name} {form}: {', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}")
+        say(
+            f"deposits: {name} {form}: {', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}"
+        )
 
     for _ in range(rounds):
         for form in FORMS:
@@ -67,26 +74,63 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
     one("round", dois, "mixed")
 
     def ratio(form: str, to: str) -> float:
-        return median(a["rate"] / b["rate"] for a, b in zip(found[f"intake {form}"], found[f"{to} {form}"], strict=True))
+        return median(
+            a["rate"] / b["rate"]
+            for a, b in zip(found[f"intake {form}"], found[f"{to} {form}"], strict=True)
+        )
 
-    medians = {name: {key: median(facts[key] for facts in each) for key in each[0]} for name, each in found.items()}
+    medians = {
+        name: {key: median(facts[key] for facts in each) for key in each[0]}
+        for name, each in found.items()
+    }
     more_mb = medians["intake plain"]["mb"] - medians["intake plain-tenth"]["mb"]
     ratios = {
-        "intake / reading and normalising line by line, DOIs in several forms": (ratio("mixed", "alone"), ">=", 0.4),
-        "intake / reading and normalising line by line, plain DOIs": (ratio("plain", "alone"), ">=", 0.4),
-        "intake / reading and normalising in batches, DOIs in several forms": (ratio("mixed", "batches"), ">=", 0.4),
-        "intake / reading and normalising in batches, plain DOIs": (ratio("plain", "batches"), ">=", 0.4),
+        "intake / reading and normalising line by line, DOIs in several forms": (
+            ratio("mixed", "alone"),
+            ">=",
+            0.4,
+        ),
+        "intake / reading and normalising line by line, plain DOIs": (
+            ratio("plain", "alone"),
+            ">=",
+            0.4,
+        ),
+        "intake / reading and normalising in batches, DOIs in several forms": (
+            ratio("mixed", "batches"),
+            ">=",
+            0.4,
+        ),
+        "intake / reading and normalising in batches, plain DOIs": (
+            ratio("plain", "batches"),
+            ">=",
+            0.4,
+        ),
         "peak memory for ten times the lines, MB more": (more_mb, "<=", 40),
-        "time of a round / time that Crossref's limit asks for": (medians["round mixed"]["over"], "<=", 1.3),
+        "time of a round / time that Crossref's limit asks for": (
+            medians["round mixed"]["over"],
+            "<=",
+            1.3,
+        ),
     }
-    return {"medians": medians, "ratios": {name: list(figure) for name, figure in ratios.items()}, "lines": lines, "dois": dois}
+    return {
+        "medians": medians,
+        "ratios": {name: list(figure) for name, figure in ratios.items()},
+        "lines": lines,
+        "dois": dois,
+    }
 
 
 def text(found: dict[str, Any]) -> str:
     """The figures for people."""
-    lines = ["", f"Deposits: a master list of {found['lines']:,} lines; a round of {found['dois']:,} DOIs (medians)", ""]
+    lines = [
+        "",
+        f"Deposits: a master list of {found['lines']:,} lines; a round of {found['dois']:,} DOIs (medians)",
+        "",
+    ]
     for name, facts in found["medians"].items():
-        lines.append(f"  {name:64}{', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}")
+        lines.append(
+            f"  {name:64}{', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}"
+        )
     lines.append("")
     for name, (value, relation, bar) in found["ratios"].items():
         lines.append(f"  {name:64}{value:>10.2f}   (bar: {relation} {bar})")
@@ -168,7 +212,10 @@ class SlowPublisher(PublisherStandIn):
 
 def one_round(folder: Path, dois: int, form: str) -> dict[str, float]:
     """A round of new DOIs to the end of the submit stage, whose partner takes its time, too."""
-    with SlowCrossref(everything=True, limit=LIMIT, enforced=True) as crossref, SlowPublisher(everything=True) as publisher:
+    with (
+        SlowCrossref(everything=True, limit=LIMIT, enforced=True) as crossref,
+        SlowPublisher(everything=True) as publisher,
+    ):
         settings = settings_of(folder, crossref.url, publisher.template)
         Path(settings.inbox).mkdir()
         write(Path(settings.inbox) / "list.csv", dois, form, new=False)
@@ -198,7 +245,10 @@ class SlowSubmission:
 
 
 def settings_of(
-    folder: Path, crossref: str = "http://127.0.0.1:9", content: str = "http://127.0.0.1:9/{doi}", **more: Any
+    folder: Path,
+    crossref: str = "http://127.0.0.1:9",
+    content: str = "http://127.0.0.1:9/{doi}",
+    **more: Any,
 ) -> DepositsSettings:
     table: dict[str, Any] = {
         "inbox": str(folder / "inbox"), "files": str(folder / "files"), "inbox_quiet": "0s", "crossref": crossref, "content": content,
@@ -212,7 +262,9 @@ def settings_of(
 
 
 def opened(folder: Path, settings: DepositsSettings) -> mp.Milepost:
-    return mp.open(f"sqlite:///{folder}/milepost.db", routes=[deposits_route(settings, SlowSubmission())])
+    return mp.open(
+        f"sqlite:///{folder}/milepost.db", routes=[deposits_route(settings, SlowSubmission())]
+    )
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:

@@ -30,7 +30,12 @@ class Span:
             self.seconds = time.perf_counter() - self._began
             self.cpu = _cpu() - self._cpu_began
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
 
@@ -61,7 +66,13 @@ def ledger_bytes(path: str) -> int:
 
 def facts_of(span: Span, n: int, **more: float) -> dict[str, float]:
     """What a part measured: seconds, items a second, CPU per item in µs, and the process's peak memory in MB."""
-    return {"seconds": span.seconds, "rate": n / span.seconds, "cpu_us": span.cpu * 1e6 / n, "mb": peak_mb(), **more}
+    return {
+        "seconds": span.seconds,
+        "rate": n / span.seconds,
+        "cpu_us": span.cpu * 1e6 / n,
+        "mb": peak_mb(),
+        **more,
+    }
 
 
 def tell(span: Span, n: int, **more: float) -> None:

@@ -65,7 +65,10 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         what: {
             "rate": median(fact["rate"] for fact in facts[what]),
             "cpu_us": median(fact["cpu_us"] for fact in facts[what]),
-            "ratio": median(fact["rate"] / bare["rate"] for fact, bare in zip(facts[what], facts["bare"], strict=True)),
+            "ratio": median(
+                fact["rate"] / bare["rate"]
+                for fact, bare in zip(facts[what], facts["bare"], strict=True)
+            ),
         }
         for what in PARTS
     }
@@ -73,10 +76,16 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
 
 
 def text(found: dict[str, Any]) -> str:
-    lines = ["", f"Assets looked for in an OCFL repository of {found['n']:,} (medians of {found['rounds']}, files in memory)", ""]
+    lines = [
+        "",
+        f"Assets looked for in an OCFL repository of {found['n']:,} (medians of {found['rounds']}, files in memory)",
+        "",
+    ]
     lines.append(f"  {'':56}{'assets/s':>10}{'CPU µs':>8}{'of bare':>9}")
     for what, figure in found["figures"].items():
-        lines.append(f"  {TITLES[what]:56}{figure['rate']:>10,.0f}{figure['cpu_us']:>8,.0f}{figure['ratio']:>9.2f}")
+        lines.append(
+            f"  {TITLES[what]:56}{figure['rate']:>10,.0f}{figure['cpu_us']:>8,.0f}{figure['ratio']:>9.2f}"
+        )
     return "\n".join(lines)
 
 
@@ -96,7 +105,9 @@ def write(root: Path, n: int, versions: int = 1) -> None:
     """Straight to disk, as the library would take too long; `validated` has it look at some."""
     root.mkdir()
     (root / "0=ocfl_1.1").write_text("ocfl_1.1\n")
-    (root / "ocfl_layout.json").write_text(json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "hashed"}))
+    (root / "ocfl_layout.json").write_text(
+        json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "hashed"})
+    )
     for number in range(n):
         add(root, number, versions)
 
@@ -124,7 +135,10 @@ def add(root: Path, number: int, versions: int) -> None:
             "created": "2026-01-01T00:00:00Z",
             "message": "ingest",
             "user": {"name": "ingest", "address": "mailto:ops@example.org"},
-            "state": {hashlib.sha512(content.encode()).hexdigest(): [name] for name, content in files.items()},
+            "state": {
+                hashlib.sha512(content.encode()).hexdigest(): [name]
+                for name, content in files.items()
+            },
         }
         inventory = json.dumps(
             {
@@ -139,7 +153,9 @@ def add(root: Path, number: int, versions: int) -> None:
         )
         for where in (folder, folder / head):
             (where / "inventory.json").write_text(inventory)
-            (where / "inventory.json.sha512").write_text(f"{hashlib.sha512(inventory.encode()).hexdigest()} inventory.json\n")
+            (where / "inventory.json.sha512").write_text(
+                f"{hashlib.sha512(inventory.encode()).hexdigest()} inventory.json\n"
+            )
         files["IO_Metadata.xml"] = f"<io>{number}, after {head}</io>\n" * 40
     (folder / "0=ocfl_object_1.1").write_text("ocfl_object_1.1\n")
 
@@ -149,9 +165,15 @@ def validated(root: Path, n: int) -> str:
     if not VALIDATOR.exists():
         return "not validated: there is no ocfl-py in .standins"
     sample = [place(root, number) for number in range(0, n, -(-n // SAMPLE))]
-    done = subprocess.run([VALIDATOR.with_name("python"), VALIDATOR, "--quiet", *sample], capture_output=True, text=True)
+    done = subprocess.run(
+        [VALIDATOR.with_name("python"), VALIDATOR, "--quiet", *sample],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
-        raise RuntimeError(f"ocfl-py does not find the objects valid: {(done.stdout + done.stderr).strip()[-1500:]}")
+        raise RuntimeError(
+            f"ocfl-py does not find the objects valid: {(done.stdout + done.stderr).strip()[-1500:]}"
+        )
     return f"ocfl-py finds {len(sample)} of them valid"
 
 
@@ -173,9 +195,20 @@ def calls(root: Path, n: int) -> None:
     known = []
     for top in (str(place(root, number)) for number in range(n)):
         found = [(os.path.relpath(folder, top), names) for folder, _, names in os.walk(top)]
-        files = [(os.path.normpath(f"{folder}/{name}"), "/content" in folder) for folder, names in found for name in names]
+        files = [
+            (os.path.normpath(f"{folder}/{name}"), "/content" in folder)
+            for folder, names in found
+            for name in names
+        ]
         folders = [f"{top}/{folder}" for folder, _ in found if folder != "."]
-        known.append((top, folders, [path for path, inner in files if not inner], [path for path, inner in files if inner]))
+        known.append(
+            (
+                top,
+                folders,
+                [path for path, inner in files if not inner],
+                [path for path, inner in files if inner],
+            )
+        )
     with Span() as span:
         for top, folders, read, measured in known:
             opened = os.open(top, flags | os.O_DIRECTORY)

@@ -51,9 +51,15 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> dict[str, A
 
 def text(found: dict[str, Any]) -> str:
     small, large = found[str(SMALL)], found[str(found["large"])]
-    lines = ["", f"Pages: ms at the server's door, {SMALL:,} items and {found['large']:,} (medians of {ROUNDS})", ""]
+    lines = [
+        "",
+        f"Pages: ms at the server's door, {SMALL:,} items and {found['large']:,} (medians of {ROUNDS})",
+        "",
+    ]
     for name in PAGES:
-        lines.append(f"  {name:24}{small[name]:>10.1f}{large[name]:>10.1f}{large[name] / small[name]:>10.2f}")
+        lines.append(
+            f"  {name:24}{small[name]:>10.1f}{large[name]:>10.1f}{large[name] / small[name]:>10.2f}"
+        )
     return "\n".join(lines)
 
 
@@ -72,7 +78,10 @@ def _measured(path: Path, n: int) -> dict[str, float]:
         door = HttpServer(ctx, "127.0.0.1", 0)
         door.open()
         try:
-            return {name: _ms(door.server.port, place.format(group=group.group)) for name, place in PAGES.items()}
+            return {
+                name: _ms(door.server.port, place.format(group=group.group))
+                for name, place in PAGES.items()
+            }
         finally:
             door.close()
     finally:

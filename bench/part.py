@@ -26,12 +26,16 @@ def measure(words: Sequence[str]) -> dict[str, float]:
             return ours.process(a.ledger, a.n, a.handlers)
         if a.what == "ones":
             return ours.ones(a.ledger, a.list, a.n)
-        return ours.intake(a.ledger, a.list, a.n, a.handlers, "new" if a.what == "intake" else "in_progress")
+        return ours.intake(
+            a.ledger, a.list, a.n, a.handlers, "new" if a.what == "intake" else "in_progress"
+        )
     from bench import raw
 
     if a.what == "process":
         return raw.process(a.ledger, a.n, a.handlers)
-    return {"intake": raw.intake, "again": raw.again, "select": raw.select, "ones": raw.ones}[a.what](a.ledger, a.list, a.n)
+    return {"intake": raw.intake, "again": raw.again, "select": raw.select, "ones": raw.ones}[
+        a.what
+    ](a.ledger, a.list, a.n)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ async def serve(healthy: int, hanging: int) -> None:
     ports = []
     for number in range(healthy + hanging):
         seen = arrivals if number < healthy else None
-        listening = await loop.create_server(lambda seen=seen: PartnerConnection(seen), "127.0.0.1", 0)  # type: ignore[misc]
+        listening = await loop.create_server(
+            lambda seen=seen: PartnerConnection(seen), "127.0.0.1", 0
+        )  # type: ignore[misc]
         ports.append(listening.sockets[0].getsockname()[1])
     print(json.dumps(ports), flush=True)
     while await loop.run_in_executor(None, sys.stdin.readline):
@@ -98,7 +100,9 @@ class Partners:
 @contextmanager
 def partners(healthy: int, hanging: int = 0) -> Iterator[Partners]:
     command = [sys.executable, "-m", "bench.partners", str(healthy), str(hanging)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
         try:
             yield Partners(program)
         finally:

@@ -75,7 +75,9 @@ def main() -> None:
             else:
                 submit_list(ctx, NAME, str(path))
         ctx.ledger.close()
-        print(f"{a.what} of {a.n:,}: {span.seconds:.2f} s under the profiler, {span.cpu * 1e6 / a.n:.0f} µs CPU an item")
+        print(
+            f"{a.what} of {a.n:,}: {span.seconds:.2f} s under the profiler, {span.cpu * 1e6 / a.n:.0f} µs CPU an item"
+        )
         threads.show(a.top)
     finally:
         shutil.rmtree(folder)

@@ -73,7 +73,9 @@ class Pattern:
         now = self.now = int(time.time() * 1000)
         numbers = _names(connection)
         stages = [stage for _, stage in numbers]
-        self.route: int = connection.execute("SELECT id FROM route WHERE name = ?", (NAME,)).fetchone()[0]
+        self.route: int = connection.execute(
+            "SELECT id FROM route WHERE name = ?", (NAME,)
+        ).fetchone()[0]
         self.insert = INSERT.format(route=self.route, place=numbers[0][0], now=now)
         self.line = ACCEPTED.format(now=now).encode()
         self.came: Deltas = [(stages[0], QUEUED, 1)]
@@ -83,14 +85,18 @@ class Pattern:
 class Step:
     """One stage of the pattern: what its claim and its settle write."""
 
-    def __init__(self, index: int, numbers: Sequence[tuple[int, int]], now: int, with_output: bool) -> None:
+    def __init__(
+        self, index: int, numbers: Sequence[tuple[int, int]], now: int, with_output: bool
+    ) -> None:
         last = index == len(STAGES) - 1
         stage = numbers[index][1]
         place, following = numbers[index if last else index + 1]
         status = COMPLETED if last else QUEUED
         version = index + 2
         self.claim = CLAIM.format(now=now, until=now + 30_000)
-        self.settle = SETTLE.format(place=place, status=status, due="NULL" if last else now, version=version, now=now)
+        self.settle = SETTLE.format(
+            place=place, status=status, due="NULL" if last else now, version=version, now=now
+        )
         self.before, self.head = HEADS[index + 1], HEADS[index + 2]
         self.line = SETTLED.format(
             version=version,
@@ -113,11 +119,18 @@ def _names(connection: sqlite3.Connection) -> list[tuple[int, int]]:
     numbers = []
     connection.execute("INSERT INTO route (name) VALUES (?) ON CONFLICT DO NOTHING", (NAME,))
     for name in STAGES:
-        connection.execute("INSERT INTO stage (route, name) SELECT id, ? FROM route WHERE name = ? ON CONFLICT DO NOTHING", (name, NAME))
+        connection.execute(
+            "INSERT INTO stage (route, name) SELECT id, ? FROM route WHERE name = ? ON CONFLICT DO NOTHING",
+            (name, NAME),
+        )
         find = "FROM stage s JOIN route r ON r.id = s.route WHERE r.name = ? AND s.name = ?"
         (stage,) = connection.execute(f"SELECT s.id {find}", (NAME, name)).fetchone()
-        connection.execute("INSERT INTO place (stage, lane) VALUES (?, '') ON CONFLICT DO NOTHING", (stage,))
-        (place,) = connection.execute("SELECT id FROM place WHERE stage = ? AND lane = ''", (stage,)).fetchone()
+        connection.execute(
+            "INSERT INTO place (stage, lane) VALUES (?, '') ON CONFLICT DO NOTHING", (stage,)
+        )
+        (place,) = connection.execute(
+            "SELECT id FROM place WHERE stage = ? AND lane = ''", (stage,)
+        ).fetchone()
         numbers.append((place, stage))
     return numbers
 
@@ -143,17 +156,27 @@ def intake(ledger: str, path: str, n: int) -> dict[str, float]:
 
 
 def _first_free(store: SqliteFile) -> int:
-    return 1 + store.read(lambda c: int(c.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]))
+    return 1 + store.read(
+        lambda c: int(c.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0])
+    )
 
 
-def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]) -> Callable[[sqlite3.Connection], None]:
+def _insertion(
+    pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]
+) -> Callable[[sqlite3.Connection], None]:
     before, head = HEADS[0], HEADS[1]
 
     def run(connection: sqlite3.Connection) -> None:
         numbers = range(first, first + len(keys))
-        rows = [(head, number, key, CORRELATION_ID, DIGEST) for number, key in zip(numbers, keys, strict=True)]
+        rows = [
+            (head, number, key, CORRELATION_ID, DIGEST)
+            for number, key in zip(numbers, keys, strict=True)
+        ]
         connection.executemany(pattern.insert, rows)
-        connection.executemany(NEW_CONTENT, [(number, INPUT, 0, line) for number, line in zip(numbers, lines, strict=True)])
+        connection.executemany(
+            NEW_CONTENT,
+            [(number, INPUT, 0, line) for number, line in zip(numbers, lines, strict=True)],
+        )
         connection.executemany(HISTORY, [(number, before, pattern.line) for number in numbers])
         _count(connection, pattern, pattern.came, len(keys))
 
@@ -166,7 +189,12 @@ def again(ledger: str, path: str, n: int) -> dict[str, float]:
     pattern = store.write(Pattern)
     with Span() as span:
         for _, keys in _parsed(path, BATCH):
-            store.write(_known(pattern.insert + ONLY_NEW, [(HEADS[1], None, key, CORRELATION_ID, DIGEST) for key in keys]))
+            store.write(
+                _known(
+                    pattern.insert + ONLY_NEW,
+                    [(HEADS[1], None, key, CORRELATION_ID, DIGEST) for key in keys],
+                )
+            )
     store.close()
     return facts_of(span, n)
 
@@ -249,7 +277,9 @@ def _settling(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3
         connection.executemany(step.settle, [(step.head, number) for number in numbers])
         connection.executemany(HISTORY, [(number, step.before, step.line) for number in numbers])
         if step.puts:
-            connection.executemany(CONTENT, [(number, *put) for number in numbers for put in step.puts])
+            connection.executemany(
+                CONTENT, [(number, *put) for number in numbers for put in step.puts]
+            )
         _count(connection, pattern, step.settled, len(numbers))
 
     return run

@@ -69,7 +69,14 @@ _HANDLERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "output": (_output, {}),
     "retry": (_retry, {"retry": mp.Backoff(base=0.1, jitter=0.5)}),
     "lanes": (_plain, {"lane": _lane}),
-    "few": (_plain, {"concurrency": 1, "lane": lambda content: "one", "lanes": {"one": mp.Limits(concurrency=FEW)}}),
+    "few": (
+        _plain,
+        {
+            "concurrency": 1,
+            "lane": lambda content: "one",
+            "lanes": {"one": mp.Limits(concurrency=FEW)},
+        },
+    ),
     "batch": (_batch, {"batch": PORTION}),
     "busy": (_busy, {}),
 }

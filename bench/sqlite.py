@@ -42,7 +42,14 @@ class Sizes(NamedTuple):
 class Section:
     """The section's cases, one after the other. `part` runs one part and gives its facts."""
 
-    def __init__(self, folder: Path, results: Results, part: Part, say: Callable[[str], None], dbos_python: Path | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        results: Results,
+        part: Part,
+        say: Callable[[str], None],
+        dbos_python: Path | None,
+    ) -> None:
         self.folder = folder
         self.results = results
         self.part = part
@@ -52,7 +59,9 @@ class Section:
     def run(self, sizes: Sizes) -> Results:
         load = os.getloadavg()[0]
         if load > 0.5:
-            self.say(f"this machine is busy (load {load:.1f}): figures will be noisy, ratios less so")
+            self.say(
+                f"this machine is busy (load {load:.1f}): figures will be noisy, ratios less so"
+            )
         filled = {there: self.prefill(there) for there in sizes.there}
         for number in range(1, sizes.rounds + 1):
             self.say(f"round {number} of {sizes.rounds}")
@@ -113,7 +122,9 @@ class Section:
                 self.results.add(case, what, facts)
                 rates.append(f"{what} {facts['rate']:,.0f}/s {facts['cpu_us']:.1f} µs")
         there = f" {case.there:,} there" if case.there else ""
-        self.say(f"  {case.who:4} {case.handlers:6} {case.n:>7,} {case.keys}{there}: {', '.join(rates)}")
+        self.say(
+            f"  {case.who:4} {case.handlers:6} {case.n:>7,} {case.keys}{there}: {', '.join(rates)}"
+        )
 
     def ones(self, case: Case) -> None:
         with self.ledger(None) as file:
@@ -121,25 +132,57 @@ class Section:
 
     def workers(self, how_many: int, n: int) -> None:
         with self.ledger(None) as file:
-            self._one(Case("ours", 0, "sequential", f"busy {how_many}", n), "process", file, n, how_many, module="bench.workers")
+            self._one(
+                Case("ours", 0, "sequential", f"busy {how_many}", n),
+                "process",
+                file,
+                n,
+                how_many,
+                module="bench.workers",
+            )
 
     def queued(self, n: int) -> None:
         path = self.list_of(n, "random")
         with self.ledger(None) as file:
-            self._one(Case("ours", 0, "random", "queued", n), "resend", file, n, path, module="bench.overdue")
+            self._one(
+                Case("ours", 0, "random", "queued", n),
+                "resend",
+                file,
+                n,
+                path,
+                module="bench.overdue",
+            )
 
     def start_up(self, runs: int) -> None:
         with self.ledger(None) as file:
-            self._one(Case("ours", 0, "sequential", "start-up", runs), "start-up", file, runs, module="bench.startup")
+            self._one(
+                Case("ours", 0, "sequential", "start-up", runs),
+                "start-up",
+                file,
+                runs,
+                module="bench.startup",
+            )
 
     def _one(self, case: Case, what: str, *words: object, module: str = "bench.part") -> None:
         if module == "bench.part":
             words = (case.who, *words)
         facts = self.part(*words, module=module)
         self.results.add(case, what, facts)
-        told = {"cpu_ms": "ms CPU", "help_ms": "ms CPU for --help", "status_ms": "ms CPU for status", "rate": "/s", "cpu_us": "µs"}
-        wanted = ("rate", "cpu_us") if what == "process" else [name for name in told if name.endswith("_ms") and name in facts]
-        self.say(f"  {case.who:4} {case.handlers:6} {case.n:>7,}: {', '.join(f'{facts[name]:,.1f} {told[name]}' for name in wanted)}")
+        told = {
+            "cpu_ms": "ms CPU",
+            "help_ms": "ms CPU for --help",
+            "status_ms": "ms CPU for status",
+            "rate": "/s",
+            "cpu_us": "µs",
+        }
+        wanted = (
+            ("rate", "cpu_us")
+            if what == "process"
+            else [name for name in told if name.endswith("_ms") and name in facts]
+        )
+        self.say(
+            f"  {case.who:4} {case.handlers:6} {case.n:>7,}: {', '.join(f'{facts[name]:,.1f} {told[name]}' for name in wanted)}"
+        )
 
     def dbos(self, tuned: bool, n: int) -> None:
         if self.dbos_python is None:
@@ -150,7 +193,9 @@ class Section:
         with self.ledger(None) as file:
             try:
                 for what, verb in (("intake", "submit"), ("again", "submit"), ("process", "work")):
-                    facts = self.part(verb, file, n, *more, python=self.dbos_python, module="bench.dbos_job")
+                    facts = self.part(
+                        verb, file, n, *more, python=self.dbos_python, module="bench.dbos_job"
+                    )
                     self.results.add(case, what, facts)
                 self.say(f"  dbos {n:>7,} {setting}: process {facts['rate']:,.0f}/s")
             except RuntimeError as error:

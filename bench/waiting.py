@@ -57,17 +57,26 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         inside = folder / f"waiting-{name}"
         inside.mkdir()
         found[name] = part(inside, waiting, module="bench.waiting")
-        say(f"waiting: {waiting:,} assets: new one in {found[name]['new_ms']:.0f} ms, {found[name]['cpu_s_a_minute']:.2f} s CPU a minute")
+        say(
+            f"waiting: {waiting:,} assets: new one in {found[name]['new_ms']:.0f} ms, {found[name]['cpu_s_a_minute']:.2f} s CPU a minute"
+        )
     return found
 
 
 def text(found: dict[str, Any]) -> str:
     alone, beside = found["alone"], found["beside"]
-    lines = ["", f"An asset is ready while {found['n']:,} others wait: ms until it is confirmed (median, slowest)", ""]
+    lines = [
+        "",
+        f"An asset is ready while {found['n']:,} others wait: ms until it is confirmed (median, slowest)",
+        "",
+    ]
     lines.append(f"  {'':62}{'beside them':>18}{'alone':>16}")
     for what, title in TITLES.items():
         columns = [
-            f"{facts[f'{what}_ms']:,.0f}, {facts[f'{what}_worst_ms']:,.0f}" if f"{what}_ms" in facts else "" for facts in (beside, alone)
+            f"{facts[f'{what}_ms']:,.0f}, {facts[f'{what}_worst_ms']:,.0f}"
+            if f"{what}_ms" in facts
+            else ""
+            for facts in (beside, alone)
         ]
         lines.append(f"  {title:62}{columns[0]:>18}{columns[1]:>16}")
     lines += ["", f"CPU while nothing is ready, over {found['window_s']:.0f} s"]
@@ -110,7 +119,14 @@ class Desk:
     def submit(self, numbers: Sequence[int]) -> None:
         for begin in range(0, len(numbers), PORTION):
             ids = [object_id(number) for number in numbers[begin : begin + PORTION]]
-            submit(self.ctx, NAME, [{"assetId": one, "batchId": BATCH, "input": {"preservationSystemId": one}} for one in ids])
+            submit(
+                self.ctx,
+                NAME,
+                [
+                    {"assetId": one, "batchId": BATCH, "input": {"preservationSystemId": one}}
+                    for one in ids
+                ],
+            )
 
     def confirmed(self, number: int) -> bool:
         [item] = self.ctx.ledger.get([(NAME, key(number))])
@@ -126,7 +142,9 @@ class Desk:
         return self.ctx.ledger.history(NAME, key(number))[-1].line.at
 
     def waiting(self) -> int:
-        return sum(count.n for count in self.ctx.ledger.counts(NAME) if count.status is Status.WAITING)
+        return sum(
+            count.n for count in self.ctx.ledger.counts(NAME) if count.status is Status.WAITING
+        )
 
     def retry(self, number: int) -> None:
         act(self.ctx, "retry", NAME, keys=[key(number)], by="bench", reason="its object is there")
@@ -167,13 +185,26 @@ def measure(folder: Path, n: int) -> None:
         took = desk.ms_until_confirmed(behind, lambda: None)
         until(lambda: desk.waiting() == n)
         span.stop()
-        facts |= {"behind_ms": took, "behind_worst_ms": took, "first_looks_a_second": (n + 1) / span.seconds}
+        facts |= {
+            "behind_ms": took,
+            "behind_worst_ms": took,
+            "first_looks_a_second": (n + 1) / span.seconds,
+        }
         new_items = [next(fresh) for _ in range(SAMPLES)]
-        facts |= figures("new", [desk.ms_until_confirmed(number, partial(desk.submit, [number])) for number in new_items])
+        facts |= figures(
+            "new",
+            [
+                desk.ms_until_confirmed(number, partial(desk.submit, [number]))
+                for number in new_items
+            ],
+        )
         if n:
             # Not due for hours by themselves.
             last = range(n - SAMPLES, n)
-            facts |= figures("nudged", [desk.ms_until_confirmed(number, partial(desk.retry, number)) for number in last])
+            facts |= figures(
+                "nudged",
+                [desk.ms_until_confirmed(number, partial(desk.retry, number)) for number in last],
+            )
         before = looks.times
         with Span() as window:
             time.sleep(WINDOW_S)
@@ -186,7 +217,11 @@ def measure(folder: Path, n: int) -> None:
 def on_time(desk: Desk, n: int) -> dict[str, float]:
     """Objects appear for those that are due next by themselves."""
     now = desk.ctx.clock.now()
-    due = {number: at for number in range(min(n, 1_000)) if now + 1_000 < (at := desk.due(number)) < now + WINDOW_S * 1_000}
+    due = {
+        number: at
+        for number in range(min(n, 1_000))
+        if now + 1_000 < (at := desk.due(number)) < now + WINDOW_S * 1_000
+    }
     if not due:
         return {}
     for number in due:
@@ -201,7 +236,10 @@ def figures(what: str, taken: Sequence[float]) -> dict[str, float]:
 
 def opened(folder: Path, looks: Looks) -> Context:
     checks = {"every": f"{LONGEST_H}h", "upTo": f"{LONGEST_H}h"}
-    route = postingest([{"queueAlias": STAGE, "queueOrder": 1, "worker": "ocfl", "checks": checks}], workers={STAGE: looks})
+    route = postingest(
+        [{"queueAlias": STAGE, "queueOrder": 1, "worker": "ocfl", "checks": checks}],
+        workers={STAGE: looks},
+    )
     return open_context(f"sqlite:///{folder / 'ledger.db'}", [route])
 
 

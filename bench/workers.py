@@ -35,7 +35,12 @@ def measure(words: Sequence[str]) -> dict[str, float]:
     intake(ledger, str(path), n, HANDLERS, "new")
     path.unlink()
     command = [sys.executable, "-m", "bench.workers", ledger]
-    children = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(how_many)]
+    children = [
+        subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(how_many)
+    ]
     try:
         for child in children:
             assert child.stdout is not None
@@ -65,7 +70,9 @@ def _time(ledger: str, n: int, children: Sequence[subprocess.Popen[str]]) -> flo
             child.stdin.write("go\n")
             child.stdin.flush()
         while connection.execute(COMPLETED).fetchone()[0] < n:
-            if time.monotonic() > began + PATIENCE_S or any(child.poll() is not None for child in children):
+            if time.monotonic() > began + PATIENCE_S or any(
+                child.poll() is not None for child in children
+            ):
                 raise RuntimeError("a worker process has ended, or they take too long")
             time.sleep(POLL_S)
         return time.monotonic() - began

@@ -37,7 +37,11 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-@archive.stage("copy", retry=mp.Backoff(attempts=5, base="10s", cap="10m"), checks=mp.Checks(every="10m", up_to="6h", overdue="7d"))
+@archive.stage(
+    "copy",
+    retry=mp.Backoff(attempts=5, base="10s", cap="10m"),
+    checks=mp.Checks(every="10m", up_to="6h", overdue="7d"),
+)
 def copy(item: mp.Item) -> mp.Outcome:
     """A file that is not there yet is waited for. A copy appears whole or not at all, so doing it twice does no harm."""
     source, target = Path(item.input["path"]), place_of(item)
@@ -47,7 +51,9 @@ def copy(item: mp.Item) -> mp.Outcome:
     partial = target.with_suffix(".partial")
     shutil.copyfile(source, partial)
     partial.replace(target)
-    return mp.Done({"copy": str(target), "digest": digest_of(source), "bytes": target.stat().st_size})
+    return mp.Done(
+        {"copy": str(target), "digest": digest_of(source), "bytes": target.stat().st_size}
+    )
 
 
 @archive.stage("prove", concurrency=4)
@@ -72,4 +78,6 @@ def ask_the_tape_library(event: dict[str, Any]) -> None:
     if event["type"] == "milepost.item.offered":
         inbox = Path(os.environ.get("TAPE_INBOX", "tape-inbox"))
         inbox.mkdir(exist_ok=True)
-        (inbox / f"{event['data']['work_id']}.json").write_text(json.dumps(event["data"]), encoding="utf-8")
+        (inbox / f"{event['data']['work_id']}.json").write_text(
+            json.dumps(event["data"]), encoding="utf-8"
+        )

@@ -36,7 +36,9 @@ class TooHeavy(Exception):
 carrier = Carrier()
 
 
-@parcels.stage("weigh", retry=mp.Backoff(attempts=3, base="1s", factor=2, cap="1m"), timeout="10s", rate="50/s")
+@parcels.stage(
+    "weigh", retry=mp.Backoff(attempts=3, base="1s", factor=2, cap="1m"), timeout="10s", rate="50/s"
+)
 async def weigh(item: mp.Item) -> mp.Outcome:
     """A list from a spreadsheet holds text: turn it into a number, or say for good that it is none."""
     try:
@@ -57,7 +59,12 @@ def is_ordered(item: mp.Item) -> bool:
     return item.work_id in carrier.orders
 
 
-@parcels.stage("send", verify=is_ordered, lane=lambda content: content["town"], lanes={"York": mp.Limits(concurrency=2)})
+@parcels.stage(
+    "send",
+    verify=is_ordered,
+    lane=lambda content: content["town"],
+    lanes={"York": mp.Limits(concurrency=2)},
+)
 def send(item: mp.Item) -> mp.Outcome:
     """The carrier takes the order and tells the tracking number later: a day is normal, two are too many."""
     carrier.order(item.work_id, item.payload["label"], item.results["weigh"]["grams"])

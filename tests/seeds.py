@@ -14,7 +14,10 @@ THOROUGH = os.environ.get("MILEPOST_THOROUGH") == "1"
 def seeds(number: int, quick: int) -> list[Any]:
     """The seeds 0 to `number`, three times as many in `make thorough`; `make quick` leaves out those from `quick` on."""
     number *= 3 if THOROUGH else 1
-    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(quick, number))]
+    return [
+        *range(quick),
+        *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(quick, number)),
+    ]
 
 
 def examples(usual: int, thorough: int) -> int:

@@ -60,10 +60,19 @@ class Server:
     """One stand-in, reached at `url`, which stays the same through kill and restart."""
 
     def __init__(
-        self, program: Path, port: int, health: str, log: Path, *, arguments: Sequence[str] = (), variables: dict[str, str] | None = None
+        self,
+        program: Path,
+        port: int,
+        health: str,
+        log: Path,
+        *,
+        arguments: Sequence[str] = (),
+        variables: dict[str, str] | None = None,
     ) -> None:
         if not program.exists():
-            pytest.fail(f"{program.name} is not installed in {STANDINS.name}; run make test", pytrace=False)
+            pytest.fail(
+                f"{program.name} is not installed in {STANDINS.name}; run make test", pytrace=False
+            )
         self.program, self.port, self.health, self.log = program, port, health, log
         self.arguments, self.variables = arguments, variables or {}
         self.process: subprocess.Popen[bytes] | None = None
@@ -80,7 +89,9 @@ class Server:
     def start(self) -> None:
         """Returns once the server answers; shows its log when it does not."""
         assert self.process is None, f"{self.program.name} is running already"
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
+        }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [str(self.program), *self.arguments],
@@ -95,8 +106,15 @@ class Server:
             ended = self.process.poll()
             if ended is not None or time.monotonic() > until:
                 self.kill()
-                what = f"did not answer within {START_S:.0f} s" if ended is None else f"ended at once with {ended}"
-                pytest.fail(f"{self.program.name} {what}; its log:\n{self.log.read_text(errors='replace')}", pytrace=False)
+                what = (
+                    f"did not answer within {START_S:.0f} s"
+                    if ended is None
+                    else f"ended at once with {ended}"
+                )
+                pytest.fail(
+                    f"{self.program.name} {what}; its log:\n{self.log.read_text(errors='replace')}",
+                    pytrace=False,
+                )
             time.sleep(0.02)
 
     def answers(self) -> bool:
@@ -144,10 +162,29 @@ def ministack(folder: Path) -> Server:
     # Not its own server, which takes twice the time for a request; idle connections are kept as long as there.
     quiet = ("--no-access-log", "--log-level", "warning", "--no-server-header", "--no-date-header")
     kept = ("--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "1")
-    arguments = ["ministack.app:app", "--host", "127.0.0.1", "--port", str(port), "--http", "httptools", "--loop", "asyncio", *quiet, *kept]
+    arguments = [
+        "ministack.app:app",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--http",
+        "httptools",
+        "--loop",
+        "asyncio",
+        *quiet,
+        *kept,
+    ]
     program = STANDINS / "ministack" / "bin" / "uvicorn"
     log = folder / "ministack.log"
-    return Server(program, port, "/_ministack/health", log, arguments=arguments, variables=loopback | variables)
+    return Server(
+        program,
+        port,
+        "/_ministack/health",
+        log,
+        arguments=arguments,
+        variables=loopback | variables,
+    )
 
 
 @contextmanager
@@ -170,4 +207,10 @@ def dynoxide(folder: Path, database: Path | None = None) -> Server:
     """DynamoDB with streams; with a `database` file it keeps what it was told through a kill. Knows no accounts: use names of your own."""
     port = free_port()
     kept = [] if database is None else ["--db-path", str(database)]
-    return Server(STANDINS / "dynoxide", port, "/", folder / "dynoxide.log", arguments=["--port", str(port), *kept])
+    return Server(
+        STANDINS / "dynoxide",
+        port,
+        "/",
+        folder / "dynoxide.log",
+        arguments=["--port", str(port), *kept],
+    )

@@ -40,7 +40,11 @@ def diagram(package: str) -> str:
     nodes = sorted({*edges, *(target for targets in edges.values() for target in targets)})
     lines = ["```mermaid", "flowchart TD"]
     lines += [f'    {node_id(node)}["{label(package, node)}"]' for node in nodes]
-    lines += [f"    {node_id(source)} --> {node_id(target)}" for source in sorted(edges) for target in sorted(edges[source])]
+    lines += [
+        f"    {node_id(source)} --> {node_id(target)}"
+        for source in sorted(edges)
+        for target in sorted(edges[source])
+    ]
     return "\n".join([*lines, "```"])
 
 
@@ -96,9 +100,16 @@ def import_graph() -> grimp.ImportGraph:
 
 def reduced(edges: Edges) -> Edges:
     """The same order with the fewest arrows: an arrow is left out if a longer way leads to the same member. There is no cycle."""
-    if cyclic := sorted(member for member, targets in edges.items() if member in reached(edges, targets)):
-        raise SystemExit(f"tools/architecture.py: these import each other in a cycle: {', '.join(cyclic)}")
-    return {source: {target for target in targets if target not in reached(edges, targets - {target})} for source, targets in edges.items()}
+    if cyclic := sorted(
+        member for member, targets in edges.items() if member in reached(edges, targets)
+    ):
+        raise SystemExit(
+            f"tools/architecture.py: these import each other in a cycle: {', '.join(cyclic)}"
+        )
+    return {
+        source: {target for target in targets if target not in reached(edges, targets - {target})}
+        for source, targets in edges.items()
+    }
 
 
 def reached(edges: Edges, starts: Iterable[str]) -> set[str]:
@@ -120,23 +131,32 @@ def source_of(package: str) -> Path:
 def package_table() -> str:
     """For each package its top modules and its folders, each with the first sentence of its docstring."""
     return "\n\n".join(
-        f"### {name.replace('_', '-')}\n\n{first_sentence(source_of(name) / '__init__.py')}.\n\n{_modules_of(name)}" for name in PACKAGES
+        f"### {name.replace('_', '-')}\n\n{first_sentence(source_of(name) / '__init__.py')}.\n\n{_modules_of(name)}"
+        for name in PACKAGES
     )
 
 
 def _modules_of(package: str) -> str:
     root = source_of(package)
-    modules = [path for path in sorted(root.glob("*.py")) if path.stem not in {"__init__", *ENTRY_POINTS}]
+    modules = [
+        path for path in sorted(root.glob("*.py")) if path.stem not in {"__init__", *ENTRY_POINTS}
+    ]
     folders = [path for path in sorted(root.glob("**/__init__.py")) if path.parent != root]
     lines = ["| module or folder | what it holds |", "|---|---|"]
     for path in [*modules, *folders]:
         member = path.parent if path.name == "__init__.py" else path
-        lines.append(f"| [`{member.relative_to(root).as_posix()}`](../{member.relative_to(ROOT).as_posix()}) | {first_sentence(path)} |")
+        lines.append(
+            f"| [`{member.relative_to(root).as_posix()}`](../{member.relative_to(ROOT).as_posix()}) | {first_sentence(path)} |"
+        )
     return "\n".join(lines)
 
 
 def first_sentence(path: Path) -> str:
-    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split())
+    text = " ".join(
+        (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+        .split("\n\n")[0]
+        .split()
+    )
     if not text:
         raise SystemExit(f"{path.relative_to(ROOT)}: say in a docstring what it holds")
     return re.split(r"(?<=[.!?]) ", text)[0].removesuffix(".").replace("|", "\\|")
@@ -149,7 +169,11 @@ def steps(page: str) -> list[tuple[str, str]]:
 
 def missing_steps(page: str) -> list[str]:
     """A sentence for each function that a page names and its file does not define."""
-    return [f"there is no {name} in {file}" for name, file in steps(page) if name not in functions_in(ROOT / file)]
+    return [
+        f"there is no {name} in {file}"
+        for name, file in steps(page)
+        if name not in functions_in(ROOT / file)
+    ]
 
 
 def functions_in(path: Path) -> set[str]:

@@ -55,18 +55,33 @@ def diagram(edges: Iterable[Edge], *, merge: bool) -> str:
     arrows: dict[tuple[str, str], list[str]] = {}
     labels: dict[str, str] = {}
     for edge in edges:
-        sources = [NAMED[edge.sources][0]] if merge and edge.sources in NAMED else [name_of(source) for source in in_order(edge.sources)]
+        sources = (
+            [NAMED[edge.sources][0]]
+            if merge and edge.sources in NAMED
+            else [name_of(source) for source in in_order(edge.sources)]
+        )
         if merge and edge.sources in NAMED:
             labels[NAMED[edge.sources][0]] = NAMED[edge.sources][1]
         for source in sources:
             found = arrows.setdefault((source, edge.target.value), [])
-            found += [reason.value for reason in Reason if reason in edge.reasons and reason.value not in found]
+            found += [
+                reason.value
+                for reason in Reason
+                if reason in edge.reasons and reason.value not in found
+            ]
     lines = ["```mermaid", "stateDiagram-v2"]
     lines += [f'    state "{label}" as {name}' for name, label in labels.items()]
-    lines += [f"    {source} --> {target}: {', '.join(reasons)}" for (source, target), reasons in arrows.items()]
+    lines += [
+        f"    {source} --> {target}: {', '.join(reasons)}"
+        for (source, target), reasons in arrows.items()
+    ]
     if not merge:
         reached = {target for _, target in arrows}
-        lines += [f"    {status} --> [*]" for status in Status if status not in LIVE and status.value in reached]
+        lines += [
+            f"    {status} --> [*]"
+            for status in Status
+            if status not in LIVE and status.value in reached
+        ]
     return "\n".join([*lines, "```"])
 
 
@@ -85,14 +100,20 @@ def edge_table() -> str:
         if edge.sources in NAMED:
             sources = NAMED[edge.sources][1]
         else:
-            sources = ", ".join("(not recorded)" if source is None else f"`{source}`" for source in in_order(edge.sources))
+            sources = ", ".join(
+                "(not recorded)" if source is None else f"`{source}`"
+                for source in in_order(edge.sources)
+            )
         reasons = ", ".join(f"`{reason.value}`" for reason in Reason if reason in edge.reasons)
         rows.append((sources, f"`{edge.target}`", reasons, edge.who))
     return table(("from", "to", "reason", "by"), rows)
 
 
 def reason_table() -> str:
-    rows = [(f"`{reason.value}`", reason.meaning, "no" if reason in NOTES else "yes") for reason in Reason]
+    rows = [
+        (f"`{reason.value}`", reason.meaning, "no" if reason in NOTES else "yes")
+        for reason in Reason
+    ]
     return table(("reason", "what happened", "an edge"), rows)
 
 
@@ -118,7 +139,9 @@ def with_parts(path: Path, parts: dict[str, str]) -> str:
     page = path.read_text(encoding="utf-8")
     found = {match[2] for match in PART.finditer(page)}
     if found != set(parts):
-        raise SystemExit(f"{path.relative_to(ROOT)}: marked are {sorted(found)}, made are {sorted(parts)}; give each part its marker")
+        raise SystemExit(
+            f"{path.relative_to(ROOT)}: marked are {sorted(found)}, made are {sorted(parts)}; give each part its marker"
+        )
     return PART.sub(lambda match: f"{match[1]}\n{parts[match[2]]}\n\n{match[3]}", page)
 
 
@@ -159,10 +182,17 @@ def command_parts(command: click.Command, parent: click.Context) -> Iterator[str
             yield from command_parts(command.commands[name], ctx)
 
 
-def context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+def context(
+    command: click.Command, name: str, parent: click.Context | None = None
+) -> click.Context:
     """A context of a fixed width, whatever the terminal."""
     return click.Context(
-        command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH, help_option_names=["-h", "--help"]
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        help_option_names=["-h", "--help"],
     )
 
 
@@ -183,7 +213,16 @@ GROUPS = {
         "full_time",
         "iso",
     ),
-    "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "Checked", "HandedOver", "Retry", "Reject"),
+    "What a handler gets and says": (
+        "Item",
+        "Outcome",
+        "Done",
+        "NotYet",
+        "Checked",
+        "HandedOver",
+        "Retry",
+        "Reject",
+    ),
     "In your own program": (
         "Milepost",
         "open",
@@ -228,7 +267,14 @@ GROUPS = {
         "name_given_twice",
         "translated_net_errors",
     ),
-    "Commands of your own application": ("json_option", "signed", "check_signed", "print_json", "print_table", "print_next_page"),
+    "Commands of your own application": (
+        "json_option",
+        "signed",
+        "check_signed",
+        "print_json",
+        "print_table",
+        "print_next_page",
+    ),
     "Where items are, and why": ("Status", "Reason"),
 }
 SPECIAL = {
@@ -258,11 +304,16 @@ def python_page() -> str:
     """Every public name with its signature and docstring."""
     grouped = {name for names in GROUPS.values() for name in names}
     raised = [name for name in milepost.__all__ if name not in grouped]
-    odd = [name for name in raised if not isinstance(found := getattr(milepost, name), type) or not issubclass(found, Exception)] + sorted(
-        grouped - set(milepost.__all__)
-    )
+    odd = [
+        name
+        for name in raised
+        if not isinstance(found := getattr(milepost, name), type)
+        or not issubclass(found, Exception)
+    ] + sorted(grouped - set(milepost.__all__))
     if odd:
-        raise SystemExit(f"tools/docs.py: say in GROUPS where these public names belong: {', '.join(odd)}")
+        raise SystemExit(
+            f"tools/docs.py: say in GROUPS where these public names belong: {', '.join(odd)}"
+        )
     parts = [
         MADE,
         "# The Python surface",
@@ -299,13 +350,30 @@ def name_parts(name: str, module: Any = milepost) -> Iterator[str]:
         yield table(("member", "meaning"), field_notes(node))
         return
     if issubclass(subject, (Status, Reason)):
-        yield table(("member", "value", "meaning"), [(f"`{name}.{each.name}`", f"`{each.value}`", each.meaning) for each in subject])
+        yield table(
+            ("member", "value", "meaning"),
+            [(f"`{name}.{each.name}`", f"`{each.value}`", each.meaning) for each in subject],
+        )
         return
     node = class_node(subject)
     # A class that adds methods to a base of ours is made as that base is.
-    maker = next((each for each in subject.__mro__ if "__init__" in vars(each) and each.__module__.startswith("milepost.")), None)
-    body = [] if maker is None or is_dataclass(maker) or hasattr(maker, "__struct_fields__") else class_node(maker).body
-    initial = next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    maker = next(
+        (
+            each
+            for each in subject.__mro__
+            if "__init__" in vars(each) and each.__module__.startswith("milepost.")
+        ),
+        None,
+    )
+    body = (
+        []
+        if maker is None or is_dataclass(maker) or hasattr(maker, "__struct_fields__")
+        else class_node(maker).body
+    )
+    initial = next(
+        (each for each in body if isinstance(each, ast.FunctionDef) and each.name == "__init__"),
+        None,
+    )
     if hasattr(subject, "__struct_fields__") or is_dataclass(subject):
         yield fenced(struct_signature(subject, node), "python no-run")
     elif initial is not None and name != "Item":
@@ -314,11 +382,19 @@ def name_parts(name: str, module: Any = milepost) -> Iterator[str]:
     notes = field_notes(node)
     if notes:
         yield table(("field", "meaning"), notes)
-    properties = [each for each in methods(node) if decorated(each, "property") or decorated(each, "cached_property")]
+    properties = [
+        each
+        for each in methods(node)
+        if decorated(each, "property") or decorated(each, "cached_property")
+    ]
     if properties:
         yield table(
             ("property", "type", "meaning"),
-            [(f"`{p.name}`", f"`{ast.unparse(p.returns)}`", first_line(p) or PLAIN[p.name]) for p in properties if p.returns],
+            [
+                (f"`{p.name}`", f"`{ast.unparse(p.returns)}`", first_line(p) or PLAIN[p.name])
+                for p in properties
+                if p.returns
+            ],
         )
     for method in methods(node):
         text = ast.get_docstring(method)
@@ -338,34 +414,59 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def methods(node: ast.ClassDef) -> list[Function]:
-    return [each for each in node.body if isinstance(each, Function) and not each.name.startswith("_")]
+    return [
+        each for each in node.body if isinstance(each, Function) and not each.name.startswith("_")
+    ]
 
 
 def decorated(node: Function, name: str) -> bool:
-    return any(isinstance(decorator, ast.Name) and decorator.id == name for decorator in node.decorator_list)
+    return any(
+        isinstance(decorator, ast.Name) and decorator.id == name
+        for decorator in node.decorator_list
+    )
 
 
 def signature(node: Function, name: str) -> str:
     """A call as it is written: on one line if it fits, else a parameter a line."""
     arguments = node.args
     words = [*arguments.posonlyargs, *arguments.args]
-    defaults: list[ast.expr | None] = [None] * (len(words) - len(arguments.defaults)) + list(arguments.defaults)
-    given = [parameter(word, default) for word, default in zip(words, defaults, strict=True) if word.arg not in ("self", "cls")]
+    defaults: list[ast.expr | None] = [None] * (len(words) - len(arguments.defaults)) + list(
+        arguments.defaults
+    )
+    given = [
+        parameter(word, default)
+        for word, default in zip(words, defaults, strict=True)
+        if word.arg not in ("self", "cls")
+    ]
     if arguments.vararg is not None:
         given.append(f"*{parameter(arguments.vararg, None)}")
     elif arguments.kwonlyargs:
         given.append("*")
-    given += [parameter(word, default) for word, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    back = "" if node.returns is None or node.name == "__init__" else f" -> {ast.unparse(node.returns)}"
+    given += [
+        parameter(word, default)
+        for word, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    back = (
+        ""
+        if node.returns is None or node.name == "__init__"
+        else f" -> {ast.unparse(node.returns)}"
+    )
     return call(name, given, back)
 
 
 def struct_signature(subject: Any, node: ast.ClassDef) -> str:
-    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+    fields = [
+        each
+        for each in node.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    ]
     given = ["*"] if any(word.arg == "kw_only" for word in node.keywords) else []
     for each in fields:
         assert isinstance(each.target, ast.Name)
-        given.append(f"{each.target.id}: {ast.unparse(each.annotation)}" + ("" if each.value is None else f" = {ast.unparse(each.value)}"))
+        given.append(
+            f"{each.target.id}: {ast.unparse(each.annotation)}"
+            + ("" if each.value is None else f" = {ast.unparse(each.value)}")
+        )
     return call(subject.__name__, given, "")
 
 
@@ -387,8 +488,18 @@ def field_notes(node: ast.ClassDef) -> list[tuple[str, str]]:
     """Fields that have a docstring of their own beneath them."""
     notes = []
     for field, text in zip(node.body, node.body[1:], strict=False):
-        told = text.value.value if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) else None
-        target = field.target if isinstance(field, ast.AnnAssign) else field.targets[0] if isinstance(field, ast.Assign) else None
+        told = (
+            text.value.value
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            else None
+        )
+        target = (
+            field.target
+            if isinstance(field, ast.AnnAssign)
+            else field.targets[0]
+            if isinstance(field, ast.Assign)
+            else None
+        )
         if isinstance(target, ast.Name) and isinstance(told, str):
             notes.append((f"`{target.id}`", " ".join(told.split())))
     return notes
@@ -409,7 +520,14 @@ def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 NET_GROUPS = {
     "Calling": ("Client", "Response", "HeaderList", "Timeouts", "Redirects", "Tls", "SendState"),
     "Large bodies": ("FileBody", "MultipartForm", "FormPart", "RequestBody"),
-    "Addresses": ("AddressGuard", "ANYWHERE", "parse_url", "HttpUrl", "checked_headers", "merged_headers"),
+    "Addresses": (
+        "AddressGuard",
+        "ANYWHERE",
+        "parse_url",
+        "HttpUrl",
+        "checked_headers",
+        "merged_headers",
+    ),
     "Signatures": ("new_secret", "webhook_headers", "verify"),
 }
 
@@ -428,7 +546,9 @@ def net_page() -> str:
     intro, _, tree = (sys.modules[net.NetError.__module__].__doc__ or "").strip().partition("\n\n")
     tree, _, rest = tree.partition("\n\n")
     parts += ["## Errors", intro, fenced(tree), rest]
-    parts.append(table(("error", "meaning"), [(f"`{name}`", summary(getattr(net, name))) for name in raised]))
+    parts.append(
+        table(("error", "meaning"), [(f"`{name}`", summary(getattr(net, name))) for name in raised])
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -436,9 +556,13 @@ def errors_of(module: Any, groups: dict[str, tuple[str, ...]], called: str) -> l
     """The errors among a module's public names; every other name must be in a group."""
     grouped = {name for names in groups.values() for name in names}
     raised = [name for name in module.__all__ if name not in grouped]
-    odd = [name for name in raised if not issubclass(getattr(module, name), Exception)] + sorted(grouped - set(module.__all__))
+    odd = [name for name in raised if not issubclass(getattr(module, name), Exception)] + sorted(
+        grouped - set(module.__all__)
+    )
     if odd:
-        raise SystemExit(f"tools/docs.py: say in {called} where these public names belong: {', '.join(odd)}")
+        raise SystemExit(
+            f"tools/docs.py: say in {called} where these public names belong: {', '.join(odd)}"
+        )
     return raised
 
 
@@ -468,7 +592,9 @@ def mail_page() -> str:
         "`milepost[aws]`. How to get events as mails is in [Operating](../operating.md#events-as-mails).",
         *group_parts(MAIL_GROUPS, email),
         "## Errors",
-        table(("error", "meaning"), [(f"`{name}`", summary(getattr(email, name))) for name in raised]),
+        table(
+            ("error", "meaning"), [(f"`{name}`", summary(getattr(email, name))) for name in raised]
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -492,7 +618,9 @@ def client_page() -> str:
         "milepost-net, which needs the standard library alone: `pip install packages/milepost-net packages/milepost-client`.",
         *group_parts(CLIENT_GROUPS, client),
         "## Errors",
-        table(("error", "meaning"), [(f"`{name}`", summary(getattr(client, name))) for name in raised]),
+        table(
+            ("error", "meaning"), [(f"`{name}`", summary(getattr(client, name))) for name in raised]
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -506,7 +634,14 @@ def errors_page() -> str:
     for name, subject in vars(errors).items():
         if isinstance(subject, type) and issubclass(subject, errors.MilepostError):
             public = "yes" if name in milepost.__all__ else f"`{subject.__module__}`"
-            rows.append((f"`{name}`", summary(subject), "2" if issubclass(subject, errors.UsageError) else "1", public))
+            rows.append(
+                (
+                    f"`{name}`",
+                    summary(subject),
+                    "2" if issubclass(subject, errors.UsageError) else "1",
+                    public,
+                )
+            )
     parts = [
         MADE,
         "# Errors",
@@ -534,7 +669,10 @@ def error_tree(subject: type[Exception], before: str = "") -> Iterator[str]:
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join(lines + [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows])
+    return "\n".join(
+        lines
+        + [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    )
 
 
 def fenced(text: str, kind: str = "text") -> str:
@@ -566,7 +704,11 @@ def main(arguments: list[str]) -> int:
     if arguments and not check:
         print("usage: python -m tools.docs [--check]", file=sys.stderr)
         return 2
-    stale = [(path, text) for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    stale = [
+        (path, text)
+        for path, text in pages().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     for path, text in stale:
         name = path.relative_to(ROOT)
         if check:

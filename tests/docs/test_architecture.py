@@ -97,10 +97,15 @@ def test_a_function_that_is_gone_is_named() -> None:
     [
         ({"a": {"b", "c"}, "b": {"c"}, "c": set()}, {"a": {"b"}, "b": {"c"}, "c": set()}),
         ({"a": {"b", "c"}, "b": set(), "c": set()}, {"a": {"b", "c"}, "b": set(), "c": set()}),
-        ({"a": {"b", "d"}, "b": {"c"}, "c": {"d"}, "d": set()}, {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()}),
+        (
+            {"a": {"b", "d"}, "b": {"c"}, "c": {"d"}, "d": set()},
+            {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()},
+        ),
     ],
 )
-def test_arrows_that_follow_from_others_are_left_out(edges: dict[str, set[str]], fewest: dict[str, set[str]]) -> None:
+def test_arrows_that_follow_from_others_are_left_out(
+    edges: dict[str, set[str]], fewest: dict[str, set[str]]
+) -> None:
     assert reduced(edges) == fewest
 
 

@@ -23,7 +23,11 @@ from milepost_deposits.standins.mailbox import MailboxStandIn
 from milepost_postingest.standins.scoutam import StandIn
 
 WORDS_ONLY = ROOT / "docs/glossary.md"
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {WORDS_ONLY}), *sorted((ROOT / "docs/guides").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted({*(ROOT / "docs").glob("*.md")} - {WORDS_ONLY}),
+    *sorted((ROOT / "docs/guides").glob("*.md")),
+]
 
 
 class Trial(NamedTuple):
@@ -37,7 +41,9 @@ Setup = Callable[[Path], contextlib.AbstractContextManager[Trial]]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_samples_do_what_the_page_says(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_do_what_the_page_says(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with contextlib.ExitStack() as stack:
         env: dict[str, str] = {}
         ports: dict[int, int] = {}
@@ -73,7 +79,12 @@ def stand_in(folder: Path, prefix: str = "try") -> Iterator[Trial]:
 @contextlib.contextmanager
 def archive(folder: Path) -> Iterator[Trial]:
     """What the pages on postingest have their reader set up by hand: the example's folder, and something that stands for the tapes."""
-    shutil.copytree(ROOT / "examples/postingest", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "examples/postingest",
+        folder,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     with StandIn(everything=True, after=1.0) as tapes:
         yield Trial(
             {
@@ -96,7 +107,10 @@ def api(folder: Path) -> Iterator[Trial]:
 @contextlib.contextmanager
 def repository(folder: Path) -> Iterator[Trial]:
     """The partners that the page on deposits has its reader start."""
-    with partners(0, 0, 0) as (crossref, publisher, dspace), MailboxStandIn(folder / "mails", port=0) as mailbox:
+    with (
+        partners(0, 0, 0) as (crossref, publisher, dspace),
+        MailboxStandIn(folder / "mails", port=0) as mailbox,
+    ):
         urls = {9101: crossref.url, 9102: publisher.url, 9103: dspace.url, 2525: mailbox.url}
         ports = {shown: urlsplit(url).port or 0 for shown, url in urls.items()}
         yield Trial({"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}, ports)

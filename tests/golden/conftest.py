@@ -15,7 +15,11 @@ from tests.golden.recording import UPDATE, Recorder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(UPDATE, action="store_true", help="record what is stored and sent now, instead of comparing with it")
+    parser.addoption(
+        UPDATE,
+        action="store_true",
+        help="record what is stored and sent now, instead of comparing with it",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +32,9 @@ def golden(request: pytest.FixtureRequest) -> Recorder:
 def new_folder() -> Iterator[Path]:
     """An empty folder, in memory where the system has such a place: this is about formats, not about disks."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="golden-", dir=memory if memory.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="golden-", dir=memory if memory.is_dir() else None
+    ) as folder:
         yield Path(folder)
 
 

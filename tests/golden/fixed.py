@@ -46,7 +46,12 @@ def fixed(folder: Path, clock: VirtualClock, seed: str) -> Iterator[None]:
     random.seed(seed)
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ:
-            if name.startswith(("MILEPOST_", "AWS_", "LC_")) or name in ("FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "LINES"):
+            if name.startswith(("MILEPOST_", "AWS_", "LC_")) or name in (
+                "FORCE_COLOR",
+                "NO_COLOR",
+                "CLICOLOR_FORCE",
+                "LINES",
+            ):
                 patch.delenv(name)
         patch.setenv("TZ", "UTC")
         patch.setenv("COLUMNS", "80")

@@ -54,6 +54,8 @@ def _without_key_ids(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     inner = {name: _without_key_ids(one) for name, one in value.items()}
-    if isinstance(inner.get("id"), str) and ("scopes" in inner or str(inner.get("scope")).startswith("key ")):
+    if isinstance(inner.get("id"), str) and (
+        "scopes" in inner or str(inner.get("scope")).startswith("key ")
+    ):
         inner["id"] = "KEY-ID"
     return inner

@@ -42,7 +42,11 @@ class Recorder:
 
 
 def _difference(name: str, recorded: str, found: str) -> str:
-    lines = list(difflib.unified_diff(recorded.splitlines(), found.splitlines(), "recorded", "found", lineterm=""))
+    lines = list(
+        difflib.unified_diff(
+            recorded.splitlines(), found.splitlines(), "recorded", "found", lineterm=""
+        )
+    )
     shown = "\n".join(lines[:LONGEST_DIFF])
     more = f"\n… and {len(lines) - LONGEST_DIFF:,} more lines" if len(lines) > LONGEST_DIFF else ""
     return (
@@ -61,7 +65,11 @@ def split_prose(value: Any, names: frozenset[str], at: str = "") -> tuple[Any, d
             if name in names and isinstance(inner, str):
                 prose[place] = inner
                 bare[name] = "(prose)"
-            elif name in names and isinstance(inner, list) and all(isinstance(one, str) for one in inner):
+            elif (
+                name in names
+                and isinstance(inner, list)
+                and all(isinstance(one, str) for one in inner)
+            ):
                 prose |= {f"{place}/{number}": one for number, one in enumerate(inner)}
                 bare[name] = ["(prose)"] * len(inner)
             else:

@@ -30,9 +30,24 @@ def test_rows_are_written_as_recorded(aws: AwsGolden, golden: Recorder) -> None:
     golden.json("aws/writes.json", masked(aws.writes()))
 
 
-def test_rows_in_every_status_have_the_recorded_attributes(aws: AwsGolden, history: History, golden: Recorder) -> None:
+def test_rows_in_every_status_have_the_recorded_attributes(
+    aws: AwsGolden, history: History, golden: Recorder
+) -> None:
     with history.opened() as ledger:
-        keys = ["embargo", "in-hand", "dropped", "waiting", "tried", "wrapped", "busy", "torn", "gone", "late", "rerun", "replaced"]
+        keys = [
+            "embargo",
+            "in-hand",
+            "dropped",
+            "waiting",
+            "tried",
+            "wrapped",
+            "busy",
+            "torn",
+            "gone",
+            "late",
+            "rerun",
+            "replaced",
+        ]
         items = items_of(ledger, "parcels", keys)
     assert {item.status for item in items} == set(mp.Status)
     golden.json("aws/rows.json", masked(aws.rows(items)))

@@ -19,9 +19,15 @@ def parameters(function: Any) -> list[str]:
     """What a callable is called with: names, kinds and defaults. Annotations are left out: they name classes that are not public."""
     found = []
     for parameter in inspect.signature(function).parameters.values():
-        default = "(function)" if callable(parameter.default) and parameter.default is not parameter.empty else parameter.default
+        default = (
+            "(function)"
+            if callable(parameter.default) and parameter.default is not parameter.empty
+            else parameter.default
+        )
         if parameter.name != "self":
-            found.append(f"{parameter.kind.name.lower()} {parameter.replace(annotation=parameter.empty, default=default)}")
+            found.append(
+                f"{parameter.kind.name.lower()} {parameter.replace(annotation=parameter.empty, default=default)}"
+            )
     return found
 
 
@@ -30,8 +36,15 @@ def described(value: Any, public: dict[str, Any]) -> Any:
     if isinstance(value, type) and issubclass(value, enum.Enum):
         return {"enum": {member.name: member.value for member in value}}
     if isinstance(value, type):
-        bases = [name for name, other in public.items() if other is not value and isinstance(other, type) and issubclass(value, other)]
-        found: dict[str, Any] = {"class": parameters(value) if not issubclass(value, Exception) else "exception", "is also": sorted(bases)}
+        bases = [
+            name
+            for name, other in public.items()
+            if other is not value and isinstance(other, type) and issubclass(value, other)
+        ]
+        found: dict[str, Any] = {
+            "class": parameters(value) if not issubclass(value, Exception) else "exception",
+            "is also": sorted(bases),
+        }
         methods = {}
         for name in sorted(dir(value)):
             if name.startswith("_") and name not in ("__enter__", "__aenter__"):
@@ -49,11 +62,17 @@ def described(value: Any, public: dict[str, Any]) -> Any:
 def test_the_public_names_are_as_recorded(golden: Recorder) -> None:
     for module in (milepost, milepost_testing):
         public = {name: getattr(module, name) for name in module.__all__}
-        golden.json(f"python/{module.__name__}.json", {name: described(value, public) for name, value in public.items()})
+        golden.json(
+            f"python/{module.__name__}.json",
+            {name: described(value, public) for name, value in public.items()},
+        )
 
 
 def test_subscribers_are_made_as_recorded(golden: Recorder) -> None:
-    golden.json("python/subscribers.json", {name: parameters(made) for name, made in internals.subscriber_classes().items()})
+    golden.json(
+        "python/subscribers.json",
+        {name: parameters(made) for name, made in internals.subscriber_classes().items()},
+    )
 
 
 def test_answers_are_as_recorded(history: History, golden: Recorder) -> None:

@@ -17,7 +17,12 @@ def open_dynamodb(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
 
     address = parse(url)
     own_folder = f"{address.prefix}-blobs" if address.endpoint else None
-    blobs = open_blobs(address.blobs or os.environ.get("MILEPOST_BLOBS") or own_folder, address.region, address.endpoint, CALL.left)
+    blobs = open_blobs(
+        address.blobs or os.environ.get("MILEPOST_BLOBS") or own_folder,
+        address.region,
+        address.endpoint,
+        CALL.left,
+    )
     return AwsLedger.open(address, blobs, make=make), blobs
 
 

@@ -31,7 +31,11 @@ _REPLACED = frozenset({"PreconditionFailed", "412", "NoSuchKey", "404"})
 
 
 def open_blobs(
-    address: str, *, region: str | None = None, endpoint: str | None = None, left: Callable[[], float] = lambda: math.inf
+    address: str,
+    *,
+    region: str | None = None,
+    endpoint: str | None = None,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> S3Blobs:
     """The blob store of s3://BUCKET/PREFIX."""
     return S3Blobs(*_in_s3(address), region=region, endpoint=endpoint, left=left)
@@ -119,13 +123,26 @@ class S3Blobs:
 
     def _write_parts(self, name: str, place: dict[str, str], parts: Iterable[bytes]) -> None:
         with self._os_errors(name, "written"):
-            upload = {**place, "UploadId": self._client.create_multipart_upload(**place, ChecksumAlgorithm="SHA256")["UploadId"]}
+            upload = {
+                **place,
+                "UploadId": self._client.create_multipart_upload(
+                    **place, ChecksumAlgorithm="SHA256"
+                )["UploadId"],
+            }
         try:
             sent = []
             for number, part in enumerate(parts, start=1):
                 with self._os_errors(name, "written"):
-                    answer = self._client.upload_part(**upload, PartNumber=number, Body=part, ChecksumAlgorithm="SHA256")
-                sent.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": answer["ChecksumSHA256"]})
+                    answer = self._client.upload_part(
+                        **upload, PartNumber=number, Body=part, ChecksumAlgorithm="SHA256"
+                    )
+                sent.append(
+                    {
+                        "PartNumber": number,
+                        "ETag": answer["ETag"],
+                        "ChecksumSHA256": answer["ChecksumSHA256"],
+                    }
+                )
             with self._os_errors(name, "written"):
                 self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": sent})
         except BaseException:
@@ -159,7 +176,9 @@ def as_os_errors(subject: str, act: str, gone: frozenset[str] = _GONE) -> Iterat
         code = error.response.get("Error", {}).get("Code")
         if code in gone:
             raise FileNotFoundError(f"there is no {subject.removeprefix('the ')}") from None
-        raise (PermissionError if code in _DENIED else OSError)(f"{subject} cannot be {act}: {error}") from error
+        raise (PermissionError if code in _DENIED else OSError)(
+            f"{subject} cannot be {act}: {error}"
+        ) from error
     except BotoCoreError as error:
         raise OSError(f"{subject} cannot be {act}: {error}") from error
 
@@ -189,7 +208,11 @@ def s3_client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
 
     tries, connect_s, read_s = limits
     # Every request here is idempotent, and no caller retries: botocore does.
-    config = Config(retries={"mode": "standard", "total_max_attempts": tries}, connect_timeout=connect_s, read_timeout=read_s)
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": tries},
+        connect_timeout=connect_s,
+        read_timeout=read_s,
+    )
     return boto3.client("s3", region_name=region, endpoint_url=endpoint, config=config)
 
 
@@ -207,7 +230,8 @@ class S3Inbox:
         return [
             file
             for file in self._listed()
-            if skipped.isdisjoint(parts_of(file.name)) and not any(part.startswith(".") for part in file.name.split("/"))
+            if skipped.isdisjoint(parts_of(file.name))
+            and not any(part.startswith(".") for part in file.name.split("/"))
         ]
 
     def _listed(self) -> Iterator[InboxFile]:
@@ -227,7 +251,9 @@ class S3Inbox:
         subject = self._subject(file.name)
         with as_os_errors(subject, "read", gone=_REPLACED):
             answer = self._client.get_object(**self._place(file.name), IfMatch=file.version)
-        return closing(cast(BinaryIO, io.BufferedReader(_ObjectStream(answer["Body"], subject), 1 << 18)))
+        return closing(
+            cast(BinaryIO, io.BufferedReader(_ObjectStream(answer["Body"], subject), 1 << 18))
+        )
 
     def move(self, file: InboxFile, to: str) -> bool:
         source = self._place(file.name)
@@ -235,11 +261,16 @@ class S3Inbox:
             with as_os_errors(self._subject(file.name), "moved", gone=_REPLACED):
                 if self._is_there(to):
                     raise FileExistsError(f"there is an object {self._subject(to)}")
-                self._client.copy_object(**self._place(to), CopySource=source, CopySourceIfMatch=file.version)
+                self._client.copy_object(
+                    **self._place(to), CopySource=source, CopySourceIfMatch=file.version
+                )
         except FileNotFoundError:
             return False
         # An object that was put under that name since the copy stays.
-        with suppress(FileNotFoundError), as_os_errors(self._subject(file.name), "moved", gone=_REPLACED):
+        with (
+            suppress(FileNotFoundError),
+            as_os_errors(self._subject(file.name), "moved", gone=_REPLACED),
+        ):
             self._client.delete_object(**source, IfMatch=file.version)
         return True
 

@@ -7,12 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from milepost.core.errors import UsageError
-from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, plain_address
+from milepost.subscribers.email.message import (
+    Mail,
+    MailError,
+    MailNotSent,
+    MailReceipt,
+    MailRefused,
+    plain_address,
+)
 from milepost.subscribers.email.transport import check_options
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 # Errors of this mail. All others end when an account, a limit, a permission or an identity is corrected.
-_OF_THE_MAIL = frozenset({"MessageRejected", "BadRequestException", "ValidationException", "InvalidParameterValue"})
+_OF_THE_MAIL = frozenset(
+    {"MessageRejected", "BadRequestException", "ValidationException", "InvalidParameterValue"}
+)
 _UNVERIFIED = re.compile(r"not verified", re.IGNORECASE)
 
 
@@ -72,5 +81,7 @@ def _client(region: str, endpoint: str | None, timeout: float) -> Any:
     from botocore.config import Config
 
     connect = min(3.0, timeout / 2)
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=connect, read_timeout=timeout - connect)
+    config = Config(
+        retries={"total_max_attempts": 1}, connect_timeout=connect, read_timeout=timeout - connect
+    )
     return boto3.client("sesv2", region_name=region, endpoint_url=endpoint, config=config)

@@ -22,11 +22,15 @@ LARGEST = 262_144
 
 OFFERED = "offered"
 
-_ARN = re.compile(r"arn:aws[a-z-]*:sns:(?P<region>[a-z0-9-]+):\d{12}:(?P<name>[A-Za-z0-9_-]{1,256}(\.fifo)?)")
+_ARN = re.compile(
+    r"arn:aws[a-z-]*:sns:(?P<region>[a-z0-9-]+):\d{12}:(?P<name>[A-Za-z0-9_-]{1,256}(\.fifo)?)"
+)
 _GROUP = re.compile(r"[!-~]{1,128}")
 # Errors that AWS may blame on the sender although any other event would get them too: they end when the topic's key, policy or
 # limits are corrected, so no event is refused permanently because of them.
-_OF_THE_TOPIC = re.compile(r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled")
+_OF_THE_TOPIC = re.compile(
+    r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled"
+)
 
 
 def topic_subscriber(arn: str, *, offers: bool) -> Topic:
@@ -103,12 +107,18 @@ class Topic:
         if errors and len(errors) == len(requests):
             raise errors[0]
         for request, result in zip(requests, results, strict=True):
-            failed = {message.place: result for message in request} if isinstance(result, Exception) else result
+            failed = (
+                {message.place: result for message in request}
+                if isinstance(result, Exception)
+                else result
+            )
             for place, why in failed.items():
                 answers[place] = why
         return answers
 
-    def _publish_all(self, requests: Sequence[Sequence[_Message]]) -> list[dict[int, Exception] | Exception]:
+    def _publish_all(
+        self, requests: Sequence[Sequence[_Message]]
+    ) -> list[dict[int, Exception] | Exception]:
         """The result of each request: its events that were not accepted, or the error of the whole request."""
         if len(requests) < 2:
             return [self._result_of(request) for request in requests]
@@ -126,19 +136,31 @@ class Topic:
         event = envelope.event
         body = _body(envelope)
         status = event.status.value if isinstance(event, Event) else ""
-        attributes = {"route": event.route, "stage": event.stage, "status": status, "kind": event.kind}
+        attributes = {
+            "route": event.route,
+            "stage": event.stage,
+            "status": status,
+            "kind": event.kind,
+        }
         attributes = {name: value for name, value in attributes.items() if value}
         entry: dict[str, Any] = {
             "Id": str(place),
             "Message": body,
-            "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
+            "MessageAttributes": {
+                name: {"DataType": "String", "StringValue": value}
+                for name, value in attributes.items()
+            },
         }
         if self._fifo:
             # Its digest where SNS does not allow the item's name. (A digest has no '/', so they never collide.)
             item = f"{event.route}/{event.key}"
-            entry["MessageGroupId"] = item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
+            entry["MessageGroupId"] = (
+                item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
+            )
             entry["MessageDeduplicationId"] = hashlib.sha256(event.id.encode()).hexdigest()
-        size = len(body.encode()) + sum(len(name) + len("String") + len(value.encode()) for name, value in attributes.items())
+        size = len(body.encode()) + sum(
+            len(name) + len("String") + len(value.encode()) for name, value in attributes.items()
+        )
         if size > self._largest:
             raise EventRefused(self._too_large(size))
         return _Message(place, entry, size)
@@ -159,11 +181,15 @@ class Topic:
     def _publish(self, request: Sequence[_Message]) -> dict[int, Exception]:
         """The events of one request that were not accepted, and why. An entry missing in the answer was not accepted either."""
         try:
-            answer = self._client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=[message.entry for message in request])
+            answer = self._client.publish_batch(
+                TopicArn=self.arn, PublishBatchRequestEntries=[message.entry for message in request]
+            )
         except Exception as error:
             # The only error of a whole request that certainly belongs to this event, if it is alone: the topic counts bytes differently.
             response = getattr(error, "response", None) or {}
-            if len(request) == 1 and str(response.get("Error", {}).get("Code", "")).startswith("BatchRequestTooLong"):
+            if len(request) == 1 and str(response.get("Error", {}).get("Code", "")).startswith(
+                "BatchRequestTooLong"
+            ):
                 return {request[0].place: EventRefused(self._too_large(request[0].size))}
             raise
         taken = {entry["Id"] for entry in answer.get("Successful", ())}
@@ -177,7 +203,9 @@ class Topic:
             return MilepostError(f"the topic {self.name} did not answer for this event")
         reason = f"{failed['Code']}: {failed.get('Message') or 'no reason given'}"
         if failed["SenderFault"] and not _OF_THE_TOPIC.search(failed["Code"]):
-            return EventRefused(f"the topic {self.name} refuses this event ({reason}); correct the cause, then {CURE}")
+            return EventRefused(
+                f"the topic {self.name} refuses this event ({reason}); correct the cause, then {CURE}"
+            )
         return MilepostError(f"the topic {self.name} did not accept this event ({reason})")
 
     def _too_large(self, size: int) -> str:
@@ -201,7 +229,9 @@ def _parts(arn: str) -> tuple[str, str]:
     topic = arn.rpartition(":")[0]
     if _ARN.fullmatch(topic):
         raise UsageError(f"{arn!r} is a subscription's ARN; the topic's is {topic}")
-    raise UsageError(f"{arn!r} is not the ARN of an SNS topic, such as arn:aws:sns:eu-west-2:123456789012:prod-events")
+    raise UsageError(
+        f"{arn!r} is not the ARN of an SNS topic, such as arn:aws:sns:eu-west-2:123456789012:prod-events"
+    )
 
 
 def _client(region: str, endpoint: str | None) -> Any:
@@ -209,5 +239,10 @@ def _client(region: str, endpoint: str | None) -> Any:
     from botocore.config import Config
 
     # One try, at most 13 s: less than the relay's lease has left at the beginning of a call.
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=10, max_pool_connections=AT_ONCE)
+    config = Config(
+        retries={"total_max_attempts": 1},
+        connect_timeout=3,
+        read_timeout=10,
+        max_pool_connections=AT_ONCE,
+    )
     return boto3.client("sns", region_name=region, endpoint_url=endpoint, config=config)

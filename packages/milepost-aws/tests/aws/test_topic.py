@@ -38,7 +38,10 @@ def test_an_event_is_a_message_with_four_attributes(scene: Scene) -> None:
     assert [json.loads(message["Body"]) for message in messages] == envelopes
     assert "ü" in messages[1]["Body"]
     assert '": ' not in messages[0]["Body"], "compact"
-    attributes = {name: (value["DataType"], value["StringValue"]) for name, value in messages[0]["MessageAttributes"].items()}
+    attributes = {
+        name: (value["DataType"], value["StringValue"])
+        for name, value in messages[0]["MessageAttributes"].items()
+    }
     assert attributes == {
         "route": ("String", "parcels"),
         "stage": ("String", "weigh"),
@@ -49,7 +52,9 @@ def test_an_event_is_a_message_with_four_attributes(scene: Scene) -> None:
 
 def test_subscriptions_filter_by_the_attributes(scene: Scene) -> None:
     ended = scene.queue("ended", {"kind": ["completed"], "route": ["parcels"]})
-    stamped = scene.queue("stamped", {"stage": ["stamp"], "status": [{"anything-but": "COMPLETED"}]})
+    stamped = scene.queue(
+        "stamped", {"stage": ["stamp"], "status": [{"anything-but": "COMPLETED"}]}
+    )
     elsewhere = scene.queue("elsewhere", {"route": ["letters"]})
     clock = VirtualClock()
     with mp.open("memory:", routes=[parcels()], clock=clock, subscribers=[scene.topic]) as post:
@@ -62,10 +67,17 @@ def test_subscriptions_filter_by_the_attributes(scene: Scene) -> None:
 
 
 def test_an_event_in_a_form_of_its_own_has_the_same_attributes(scene: Scene) -> None:
-    ours = scene.queue("ours", {"route": ["parcels"], "kind": ["accepted"], "status": ["QUEUED"], "stage": ["weigh"]})
-    envelopes = accepted("P-1", form=lambda envelope: {"parcel": envelope["subject"], "data": ["none of ours"]})
+    ours = scene.queue(
+        "ours",
+        {"route": ["parcels"], "kind": ["accepted"], "status": ["QUEUED"], "stage": ["weigh"]},
+    )
+    envelopes = accepted(
+        "P-1", form=lambda envelope: {"parcel": envelope["subject"], "data": ["none of ours"]}
+    )
     assert scene.topic.tell(envelopes) == [None]
-    assert [message["Body"] for message in scene.received(ours)] == ['{"parcel":"P-1","data":["none of ours"]}'], "in the form's own order"
+    assert [message["Body"] for message in scene.received(ours)] == [
+        '{"parcel":"P-1","data":["none of ours"]}'
+    ], "in the form's own order"
 
 
 def test_the_same_event_is_the_same_bytes(scene: Scene) -> None:
@@ -79,11 +91,20 @@ def test_the_same_event_is_the_same_bytes(scene: Scene) -> None:
 
 def test_any_text_can_be_told(scene: Scene) -> None:
     odd = "\x00 \x1f \x7f \u2028 \ufffe \uffff 😀 \\ufffe"
-    envelopes = accepted("P-1", form=lambda envelope: {"text": odd, "more": {7: "a number for a name"}})
+    envelopes = accepted(
+        "P-1", form=lambda envelope: {"text": odd, "more": {7: "a number for a name"}}
+    )
     assert scene.topic.tell(envelopes) == [None]
     (message,) = scene.received()
     assert json.loads(message["Body"]) == {"text": odd, "more": {"7": "a number for a name"}}
-    allowed = {0x9, 0xA, 0xD, *range(0x20, 0xD800), *range(0xE000, 0xFFFE), *range(0x10000, 0x110000)}
+    allowed = {
+        0x9,
+        0xA,
+        0xD,
+        *range(0x20, 0xD800),
+        *range(0xE000, 0xFFFE),
+        *range(0x10000, 0x110000),
+    }
     assert {ord(character) for character in message["Body"]} <= allowed
 
 
@@ -102,7 +123,11 @@ def test_offers_need_not_be_published(scene: Scene) -> None:
     route.external("tape")
     with mp.open("memory:", routes=[route], clock=VirtualClock(), chance=SeededChance(1)) as post:
         post.submit("assets", *({"id": f"a{number}"} for number in range(10)))
-        told = EventRelay(post.context, Topic(scene.arn, client=scene.sns, offers=False), "p1").run_once().delivered
+        told = (
+            EventRelay(post.context, Topic(scene.arn, client=scene.sns, offers=False), "p1")
+            .run_once()
+            .delivered
+        )
         assert told == 20, "all are done with"
         assert scene.by_item() == {f"a{number}": ["accepted"] for number in range(10)}
         assert [len(request) for request in scene.requests] == [10]
@@ -123,12 +148,19 @@ def test_the_largest_is_taken_and_a_larger_one_refused_alone(scene: Scene) -> No
         key = envelope["subject"]
         bare = len(json.dumps({"id": key, "subject": key, "pad": ""}, separators=(",", ":")))
         attributes = "routeStringparcelsstageStringweighstatusStringQUEUEDkindStringaccepted"
-        return {"id": key, "subject": key, "pad": "x" * (LARGEST - bare - len(attributes) + (key == "b"))}
+        return {
+            "id": key,
+            "subject": key,
+            "pad": "x" * (LARGEST - bare - len(attributes) + (key == "b")),
+        }
 
     taken, refused, also = scene.topic.tell(accepted("a", "b", "c", form=sized))
     assert (taken, also) == (None, None)
     assert isinstance(refused, EventRefused)
-    assert "this event has 262,145 bytes; the topic prod-events accepts at most 262,144; let the route's form" in str(refused)
+    assert (
+        "this event has 262,145 bytes; the topic prod-events accepts at most 262,144; let the route's form"
+        in str(refused)
+    )
     assert scene.ids() == ["a", "c"]
     roomy = Topic(scene.arn, client=scene.sns, largest=LARGEST + 1)
     answer = roomy.tell(accepted("b", form=sized))[0]
@@ -137,7 +169,13 @@ def test_the_largest_is_taken_and_a_larger_one_refused_alone(scene: Scene) -> No
 
 
 def test_what_is_no_json_is_refused_alone(scene: Scene) -> None:
-    envelopes = accepted("a", "b", form=lambda envelope: {**envelope, "data": object()} if envelope["subject"] == "a" else None)
+    envelopes = accepted(
+        "a",
+        "b",
+        form=lambda envelope: (
+            {**envelope, "data": object()} if envelope["subject"] == "a" else None
+        ),
+    )
     refused, taken = scene.topic.tell(envelopes)
     assert isinstance(refused, EventRefused)
     assert "correct the form of route 'parcels'" in str(refused)
@@ -146,7 +184,9 @@ def test_what_is_no_json_is_refused_alone(scene: Scene) -> None:
 
 
 def test_a_form_that_gives_no_object_is_told() -> None:
-    with pytest.raises(TypeError, match="the form of route 'parcels' gave str; it must give a dict, or None"):
+    with pytest.raises(
+        TypeError, match="the form of route 'parcels' gave str; it must give a dict, or None"
+    ):
         accepted("a", form=lambda envelope: "text")  # type: ignore[arg-type, return-value]
 
 
@@ -161,7 +201,14 @@ def test_each_entry_is_answered_for_by_itself(scene: Scene) -> None:
         }
     )
     answers = scene.topic.tell(accepted(*"abcdef"))
-    assert [type(answer) for answer in answers] == [type(None), MilepostError, EventRefused, MilepostError, MilepostError, type(None)]
+    assert [type(answer) for answer in answers] == [
+        type(None),
+        MilepostError,
+        EventRefused,
+        MilepostError,
+        MilepostError,
+        type(None),
+    ]
     assert "(InternalError: try again)" in str(answers[1])
     assert "refuses this event (InvalidParameter: it is wrong)" in str(answers[2])
     assert "KMS.ThrottlingException" in str(answers[3])
@@ -170,9 +217,13 @@ def test_each_entry_is_answered_for_by_itself(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [(400, "Throttling"), (503, "ServiceUnavailable"), ReadTimeoutError(endpoint_url="sns")], ids=["throttle", "503", "timeout"]
+    "error",
+    [(400, "Throttling"), (503, "ServiceUnavailable"), ReadTimeoutError(endpoint_url="sns")],
+    ids=["throttle", "503", "timeout"],
 )
-def test_a_request_that_fails_as_a_whole_is_raised(scene: Scene, error: Exception | tuple[int, str]) -> None:
+def test_a_request_that_fails_as_a_whole_is_raised(
+    scene: Scene, error: Exception | tuple[int, str]
+) -> None:
     fails(scene.sns, at=1, error=error)
     with pytest.raises((ClientError, ReadTimeoutError)):
         scene.topic.tell(accepted(*"abc"))
@@ -228,15 +279,26 @@ def test_a_topic_that_is_not_there_says_so(scene: Scene) -> None:
 
 
 # FIFO -----------------------------------------------------------------------------------------------------------------------
-def test_on_a_fifo_topic_an_item_is_a_group_and_a_repeat_is_dropped(client: Callable[[str], Any]) -> None:
+def test_on_a_fifo_topic_an_item_is_a_group_and_a_repeat_is_dropped(
+    client: Callable[[str], Any],
+) -> None:
     scene = Scene(client, "prod-events.fifo")
     assert scene.topic.name == "prod-events.fifo"
-    envelopes = accepted("P-1", "with a space", "P-2", form=lambda envelope: {"id": envelope["subject"]})
+    envelopes = accepted(
+        "P-1", "with a space", "P-2", form=lambda envelope: {"id": envelope["subject"]}
+    )
     for _ in range(2):
         assert scene.topic.tell(envelopes) == [None] * 3
     messages = scene.received()
-    assert sorted(json.loads(message["Body"])["id"] for message in messages) == ["P-1", "P-2", "with a space"]
-    groups = {json.loads(message["Body"])["id"]: message["Attributes"]["MessageGroupId"] for message in messages}
+    assert sorted(json.loads(message["Body"])["id"] for message in messages) == [
+        "P-1",
+        "P-2",
+        "with a space",
+    ]
+    groups = {
+        json.loads(message["Body"])["id"]: message["Attributes"]["MessageGroupId"]
+        for message in messages
+    }
     assert (groups["P-1"], groups["P-2"]) == ("parcels/P-1", "parcels/P-2")
     assert len(groups["with a space"]) == 64
     assert len({message["Attributes"]["MessageDeduplicationId"] for message in messages}) == 3
@@ -244,7 +306,9 @@ def test_on_a_fifo_topic_an_item_is_a_group_and_a_repeat_is_dropped(client: Call
 
 # With the relay -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
-def test_through_the_relay_in_order_and_what_was_parked_comes_later(scene: Scene, ledger: str, tmp_path: Path) -> None:
+def test_through_the_relay_in_order_and_what_was_parked_comes_later(
+    scene: Scene, ledger: str, tmp_path: Path
+) -> None:
     failures: dict[str, dict[str, Any] | None] = {
         "b": {"Code": "InternalError", "SenderFault": False},
         "c": {"Code": "InvalidParameter", "SenderFault": True},
@@ -264,7 +328,9 @@ def test_through_the_relay_in_order_and_what_was_parked_comes_later(scene: Scene
         failures.clear()
         clock.advance("1h")
         relay.run_once()
-        assert scene.by_item() == {"b": kinds}, "what failed comes when it is due, what was refused when it is released"
+        assert scene.by_item() == {"b": kinds}, (
+            "what failed comes when it is due, what was refused when it is released"
+        )
         assert release(post.context, "prod-events", by="ops", reason="it was not wrong at all") == 1
         relay.run_once()
         assert scene.by_item() == {"c": kinds}
@@ -287,8 +353,12 @@ def test_an_outage_loses_nothing(scene: Scene) -> None:
 # How it is named ------------------------------------------------------------------------------------------------------------
 @pytest.mark.wire
 def test_milepost_up_tells_a_topic(scene: Scene, endpoint: str, tmp_path: Path) -> None:
-    (tmp_path / "milepost.toml").write_text(f'routes = ["parcels.py"]\nsubscribers = ["sns:{scene.arn}"]\n')
-    (tmp_path / "parcels.py").write_text("import milepost as mp\nparcels = mp.Route('parcels')\nparcels.external('delivered')\n")
+    (tmp_path / "milepost.toml").write_text(
+        f'routes = ["parcels.py"]\nsubscribers = ["sns:{scene.arn}"]\n'
+    )
+    (tmp_path / "parcels.py").write_text(
+        "import milepost as mp\nparcels = mp.Route('parcels')\nparcels.external('delivered')\n"
+    )
     for command in (["submit", "parcels", "--item", '{"id": "A"}'], ["up", "--until-idle"]):
         subprocess.run(
             [sys.executable, "-m", "milepost", *command],
@@ -306,25 +376,40 @@ def test_milepost_up_tells_a_topic(scene: Scene, endpoint: str, tmp_path: Path) 
     [
         (["sns:prod-events"], "'prod-events' is not the ARN of an SNS topic, such as arn:aws:sns:"),
         (["sns:arn:aws:sqs:eu-west-2:123456789012:prod-events"], "is not the ARN of an SNS topic"),
-        (["sns:arn:aws:sns:eu-west-2:123456789012:prod-events:11-22"], "the topic's is arn:aws:sns:eu-west-2:123456789012:prod-events"),
-        ([f"sns:arn:aws:sns:eu-west-2:123456789012:{'x' * 65}"], r"write  events = Topic\(arn, name='…'\)"),
         (
-            ["sns:arn:aws:sns:eu-west-2:123456789012:prod-events", "sns:arn:aws:sns:eu-west-1:123456789012:prod-events"],
+            ["sns:arn:aws:sns:eu-west-2:123456789012:prod-events:11-22"],
+            "the topic's is arn:aws:sns:eu-west-2:123456789012:prod-events",
+        ),
+        (
+            [f"sns:arn:aws:sns:eu-west-2:123456789012:{'x' * 65}"],
+            r"write  events = Topic\(arn, name='…'\)",
+        ),
+        (
+            [
+                "sns:arn:aws:sns:eu-west-2:123456789012:prod-events",
+                "sns:arn:aws:sns:eu-west-1:123456789012:prod-events",
+            ],
             "two subscribers are called 'prod-events'",
         ),
         (["fax"], "sns:ARN"),
     ],
 )
-def test_a_wrong_name_is_told(specs: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_name_is_told(
+    specs: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("milepost.toml").write_text(f"subscribers = {json.dumps(specs)}\n")
     with pytest.raises(ConfigMistake, match=said):
         CliSettings().subscribers()
 
 
-def test_its_region_and_its_name_are_those_of_the_arn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_region_and_its_name_are_those_of_the_arn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("milepost.toml").write_text('subscribers = ["log", "sns:arn:aws-cn:sns:cn-north-1:123456789012:prod-events.fifo"]\n')
+    Path("milepost.toml").write_text(
+        'subscribers = ["log", "sns:arn:aws-cn:sns:cn-north-1:123456789012:prod-events.fifo"]\n'
+    )
     log, topic = CliSettings().subscribers()
     assert (log.name, topic.name) == ("log", "prod-events.fifo")
     assert isinstance(topic, Topic)

@@ -17,7 +17,14 @@ from milepost_client.message import INLINE_BODY, KEY, Message, MessageRefused, c
 
 if TYPE_CHECKING:
     from milepost_client.clients import AsyncMessageClient, MessageClient
-    from milepost_client.exchange import ClientUsageError, MessageNotAccepted, MessageReceipt, MessageState, MessageUnknown, RetryPolicy
+    from milepost_client.exchange import (
+        ClientUsageError,
+        MessageNotAccepted,
+        MessageReceipt,
+        MessageState,
+        MessageUnknown,
+        RetryPolicy,
+    )
 
 __all__ = [
     "INLINE_BODY",
@@ -37,7 +44,14 @@ __all__ = [
 
 _HOMES = {
     "clients": ("AsyncMessageClient", "MessageClient"),
-    "exchange": ("ClientUsageError", "MessageNotAccepted", "MessageReceipt", "MessageState", "MessageUnknown", "RetryPolicy"),
+    "exchange": (
+        "ClientUsageError",
+        "MessageNotAccepted",
+        "MessageReceipt",
+        "MessageState",
+        "MessageUnknown",
+        "RetryPolicy",
+    ),
 }
 """Names that are imported at their first use: the service itself needs the rules of messages, and no client."""
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}

@@ -54,7 +54,9 @@ class _Service:
         except net.InvalidRequest as error:
             raise ClientUsageError(f"the service's URL: {error}") from None
         if "?" in parsed.target:
-            raise ClientUsageError("the service's URL has a query; give the address before /message alone")
+            raise ClientUsageError(
+                "the service's URL has a query; give the address before /message alone"
+            )
         self.url = parsed.text.rstrip("/").removesuffix("/message")
         self.sender = sender
         self._key = os.environ.get(KEY_ENV) if key is None else key
@@ -62,16 +64,22 @@ class _Service:
             try:
                 net.checked_headers({"Authorization": f"Bearer {self._key}"})
             except net.InvalidRequest as error:
-                raise ClientUsageError(f"the key cannot be sent (key=…, or {KEY_ENV}): {error}") from None
+                raise ClientUsageError(
+                    f"the key cannot be sent (key=…, or {KEY_ENV}): {error}"
+                ) from None
         self._retry, self._largest_body = retry or RetryPolicy(), largest_body
         # The operator names the host of the service: it is usually in the same network.
         largest = LARGEST_RECORD + ESCAPED * largest_body
-        self._net = net.Client(allow_cidrs=net.ANYWHERE, timeouts=timeouts or TIMEOUTS, tls=tls, largest=largest)
+        self._net = net.Client(
+            allow_cidrs=net.ANYWHERE, timeouts=timeouts or TIMEOUTS, tls=tls, largest=largest
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
-    def _sending(self, given: GivenMessage, correlation_id: str | None) -> Conversation[MessageReceipt]:
+    def _sending(
+        self, given: GivenMessage, correlation_id: str | None
+    ) -> Conversation[MessageReceipt]:
         message, data = checked_message(given, self._largest_body, datetime.now(UTC))
         return sending(message, data, correlation_id, self._retry, time.monotonic, random.random)
 
@@ -84,7 +92,13 @@ class _Service:
         headers = {**call.headers, "User-Agent": "milepost-client"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        return {"method": call.method, "url": self.url + call.path, "headers": headers, "body": call.body, "repeatable": True}
+        return {
+            "method": call.method,
+            "url": self.url + call.path,
+            "headers": headers,
+            "body": call.body,
+            "repeatable": True,
+        }
 
 
 class MessageClient(_Service):
@@ -114,7 +128,16 @@ class MessageClient(_Service):
 
         Raises MessageRefused if the message cannot be accepted, and MessageNotAccepted if the service cannot accept it now.
         """
-        given = GivenMessage(target_url, body, sender_id or self.sender, message_id, timestamp, method, headers, deliver_at)
+        given = GivenMessage(
+            target_url,
+            body,
+            sender_id or self.sender,
+            message_id,
+            timestamp,
+            method,
+            headers,
+            deliver_at,
+        )
         return self._carry_out(self._sending(given, correlation_id))
 
     def read(self, message: MessageReceipt | str) -> MessageState:
@@ -129,7 +152,12 @@ class MessageClient(_Service):
     def __enter__(self) -> MessageClient:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _carry_out(self, conversation: Conversation[T]) -> T:
@@ -168,7 +196,16 @@ class AsyncMessageClient(_Service):
         correlation_id: str | None = None,
     ) -> MessageReceipt:
         """`MessageClient.send`, awaited."""
-        given = GivenMessage(target_url, body, sender_id or self.sender, message_id, timestamp, method, headers, deliver_at)
+        given = GivenMessage(
+            target_url,
+            body,
+            sender_id or self.sender,
+            message_id,
+            timestamp,
+            method,
+            headers,
+            deliver_at,
+        )
         return await self._carry_out(self._sending(given, correlation_id))
 
     async def read(self, message: MessageReceipt | str) -> MessageState:
@@ -182,7 +219,12 @@ class AsyncMessageClient(_Service):
     async def __aenter__(self) -> AsyncMessageClient:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.close()
 
     async def _carry_out(self, conversation: Conversation[T]) -> T:

@@ -32,7 +32,9 @@ class MessageNotAccepted(Exception):
     """The service did not accept a message, and a repeat may succeed: no connection, no answer, or an answer of 5xx or 429, also after
     several tries. `unknown`: it may have accepted it all the same. Send it again with the same id and timestamp: it is delivered once."""
 
-    def __init__(self, text: str, *, tries: int, status: int | None = None, unknown: bool = False) -> None:
+    def __init__(
+        self, text: str, *, tries: int, status: int | None = None, unknown: bool = False
+    ) -> None:
         super().__init__(text)
         self.tries, self.status, self.unknown = tries, status, unknown
 
@@ -53,8 +55,16 @@ class RetryPolicy:
     within: float = 120.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.base < 0 or self.cap < self.base or not 0 <= self.jitter <= 1 or self.within < 0:
-            raise ClientUsageError("RetryPolicy: give attempts of at least 1, 0 ≤ base ≤ cap, 0 ≤ jitter ≤ 1, and within of at least 0")
+        if (
+            self.attempts < 1
+            or self.base < 0
+            or self.cap < self.base
+            or not 0 <= self.jitter <= 1
+            or self.within < 0
+        ):
+            raise ClientUsageError(
+                "RetryPolicy: give attempts of at least 1, 0 ≤ base ≤ cap, 0 ≤ jitter ≤ 1, and within of at least 0"
+            )
 
     def pause(self, tries: int, chance: float, floor: float | None = None) -> float:
         """Seconds after this many failed tries, at least `floor`. `chance` is between 0 and 1."""
@@ -158,7 +168,9 @@ class GivenMessage:
 def checked_message(given: GivenMessage, largest_body: int, now: datetime) -> tuple[Message, bytes]:
     """The message, checked as the service checks it, and the bytes to send: the same for every try. Raises MessageRefused."""
     if given.message_id is not None and given.timestamp is None:
-        raise ClientUsageError("send(message_id=…) needs timestamp=… too: the service recognises a repeat by both")
+        raise ClientUsageError(
+            "send(message_id=…) needs timestamp=… too: the service recognises a repeat by both"
+        )
     if not given.sender_id:
         raise ClientUsageError("there is no sender: give MessageClient(sender=…), or sender_id=…")
     fields: dict[str, Any] = {
@@ -173,15 +185,27 @@ def checked_message(given: GivenMessage, largest_body: int, now: datetime) -> tu
     }
     message = check_message(fields, largest_body)
     sent = {name: value for name, value in fields.items() if value is not None}
-    sent |= {name: message.content[name] for name in ("messageId", "timestamp", "senderId", "targetUrl", "method")}
+    sent |= {
+        name: message.content[name]
+        for name in ("messageId", "timestamp", "senderId", "targetUrl", "method")
+    }
     try:
         return message, plain_json(sent)
     except ValueError:
-        raise MessageRefused("VALIDATION_ERROR", "Invalid body: it is no text that can be sent", sender=given.sender_id) from None
+        raise MessageRefused(
+            "VALIDATION_ERROR",
+            "Invalid body: it is no text that can be sent",
+            sender=given.sender_id,
+        ) from None
 
 
 def sending(
-    message: Message, data: bytes, correlation_id: str | None, policy: RetryPolicy, clock: Callable[[], float], chance: Callable[[], float]
+    message: Message,
+    data: bytes,
+    correlation_id: str | None,
+    policy: RetryPolicy,
+    clock: Callable[[], float],
+    chance: Callable[[], float],
 ) -> Conversation[MessageReceipt]:
     """Hand over a message. Every try is the same request, so that the service accepts one message however many tries arrive."""
     headers = {"Content-Type": "application/json"}
@@ -189,8 +213,12 @@ def sending(
         try:
             headers |= net.checked_headers({"X-Correlation-ID": correlation_id})
         except net.InvalidRequest as error:
-            raise MessageRefused("VALIDATION_ERROR", f"Invalid correlation_id: {error}", sender=message.sender_id) from None
-    answer, tries = yield from _repeated(HttpCall("POST", "/message", headers, data), policy, clock, chance, _accepted)
+            raise MessageRefused(
+                "VALIDATION_ERROR", f"Invalid correlation_id: {error}", sender=message.sender_id
+            ) from None
+    answer, tries = yield from _repeated(
+        HttpCall("POST", "/message", headers, data), policy, clock, chance, _accepted
+    )
     stored = answer.get("storedMessage") or {}
     return MessageReceipt(
         message.message_id,
@@ -205,9 +233,15 @@ def sending(
     )
 
 
-def reading(key: str, policy: RetryPolicy, clock: Callable[[], float], chance: Callable[[], float]) -> Conversation[MessageState]:
+def reading(
+    key: str, policy: RetryPolicy, clock: Callable[[], float], chance: Callable[[], float]
+) -> Conversation[MessageState]:
     """Read a message back. Raises MessageUnknown if there is none with this key."""
-    call = HttpCall("GET", f"/api/v1/notifications/messages/{quote(key, safe='')}", {"Accept": "application/json"})
+    call = HttpCall(
+        "GET",
+        f"/api/v1/notifications/messages/{quote(key, safe='')}",
+        {"Accept": "application/json"},
+    )
     record, _ = yield from _repeated(call, policy, clock, chance, _found)
     return MessageState(
         str(record.get("key") or key),
@@ -235,15 +269,23 @@ def _repeated(
     while True:
         result = yield call
         tries += 1
-        judged = _no_answer(result) if isinstance(result, net.NetError) else judge(_response(result))
+        judged = (
+            _no_answer(result) if isinstance(result, net.NetError) else judge(_response(result))
+        )
         if isinstance(judged, dict):
             return judged, tries
         unknown = unknown or judged.unknown
         pause = policy.pause(tries, chance(), judged.after)
         if tries >= policy.attempts or clock() + pause > ends_at:
             after = "" if tries == 1 else f" after {tries} tries"
-            maybe = "; it may have been accepted all the same" if unknown and call.method == "POST" else ""
-            raise MessageNotAccepted(f"{judged.why}{after}{maybe}", tries=tries, status=judged.status, unknown=unknown)
+            maybe = (
+                "; it may have been accepted all the same"
+                if unknown and call.method == "POST"
+                else ""
+            )
+            raise MessageNotAccepted(
+                f"{judged.why}{after}{maybe}", tries=tries, status=judged.status, unknown=unknown
+            )
         yield RetryPause(pause)
 
 
@@ -255,7 +297,9 @@ def _response(result: Result) -> net.Response:
 def _no_answer(error: net.NetError) -> _Again:
     if error.permanent:
         raise error
-    return _Again(f"the service did not answer: {error}", error.http_status, error.retry_after, error.unknown)
+    return _Again(
+        f"the service did not answer: {error}", error.http_status, error.retry_after, error.unknown
+    )
 
 
 def _accepted(response: net.Response) -> dict[str, Any] | _Again:
@@ -263,12 +307,27 @@ def _accepted(response: net.Response) -> dict[str, Any] | _Again:
     answer = _object(response)
     if response.not_now:
         # After 5xx it may have been written; what is refused by 408, 425 or 429 was not looked at.
-        return _Again(f"the service answered {_said(response, answer)}", response.status, response.retry_after, response.status >= 500)
+        return _Again(
+            f"the service answered {_said(response, answer)}",
+            response.status,
+            response.retry_after,
+            response.status >= 500,
+        )
     if not response.ok:
         code = str(answer.get("error") or f"HTTP_{response.status}")
-        raise MessageRefused(code, str(answer.get("message") or _said(response, answer))[:LONGEST_TEXT], status=response.status)
-    if not isinstance(answer.get("messageId"), str) or not isinstance(answer.get("duplicateDetected"), bool):
-        return _Again("the answer is not that of POST /message; is the URL right?", response.status, unknown=True)
+        raise MessageRefused(
+            code,
+            str(answer.get("message") or _said(response, answer))[:LONGEST_TEXT],
+            status=response.status,
+        )
+    if not isinstance(answer.get("messageId"), str) or not isinstance(
+        answer.get("duplicateDetected"), bool
+    ):
+        return _Again(
+            "the answer is not that of POST /message; is the URL right?",
+            response.status,
+            unknown=True,
+        )
     return answer
 
 
@@ -280,11 +339,17 @@ def _found(response: net.Response) -> dict[str, Any] | _Again:
     if response.ok and isinstance(answer.get("status"), str):
         return answer
     if response.ok or response.not_now:
-        return _Again(f"the service answered {_said(response, answer)}", response.status, response.retry_after)
+        return _Again(
+            f"the service answered {_said(response, answer)}", response.status, response.retry_after
+        )
     said = str(answer.get("detail") or answer.get("message") or _said(response, answer))
     if answer.get("expected"):
         said += f"; expected: {answer['expected']}"
-    raise MessageRefused(str(answer.get("error") or f"HTTP_{response.status}"), said[:LONGEST_TEXT], status=response.status)
+    raise MessageRefused(
+        str(answer.get("error") or f"HTTP_{response.status}"),
+        said[:LONGEST_TEXT],
+        status=response.status,
+    )
 
 
 def _object(response: net.Response) -> dict[str, Any]:

@@ -50,9 +50,23 @@ class MessageRefused(Exception):
 
     permanent = True
 
-    def __init__(self, code: str, text: str, *, status: int = 400, sender: str | None = None, retry_after: int | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        text: str,
+        *,
+        status: int = 400,
+        sender: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(text)
-        self.code, self.text, self.status, self.sender, self.retry_after = code, text, status, sender, retry_after
+        self.code, self.text, self.status, self.sender, self.retry_after = (
+            code,
+            text,
+            status,
+            sender,
+            retry_after,
+        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,9 @@ def plain_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def check_message(given: Mapping[str, Any], largest_body: int = INLINE_BODY, encode: Encode = plain_json) -> Message:
+def check_message(
+    given: Mapping[str, Any], largest_body: int = INLINE_BODY, encode: Encode = plain_json
+) -> Message:
     """Check a message's fields; raises MessageRefused for the first thing that is wrong, in this order: required fields,
     messageId, timestamp, senderId, targetUrl, method, headers, body. `encode` serialises a body that is an object."""
     sender = given.get("senderId")
@@ -114,7 +130,9 @@ def _checked(given: Mapping[str, Any], largest_body: int, encode: Encode) -> Mes
     content["body"] = body
     if kind is not None and not any(name.lower() == "content-type" for name in headers):
         headers["Content-Type"] = kind
-    deliver_at = None if given.get("deliverAt") is None else normalised_time(given["deliverAt"], "deliverAt")
+    deliver_at = (
+        None if given.get("deliverAt") is None else normalised_time(given["deliverAt"], "deliverAt")
+    )
     return Message(content, deliver_at)
 
 
@@ -127,7 +145,9 @@ def normalised_time(value: Any, field: str) -> str:
         found = datetime.fromisoformat(value.strip().upper())
     except ValueError:
         day = _DAY.match(value.strip())
-        wrong = f"must be {example}" if day is None or _is_day(day[0]) else f"there is no day {day[0]}"
+        wrong = (
+            f"must be {example}" if day is None or _is_day(day[0]) else f"there is no day {day[0]}"
+        )
         raise _wrong(f"Invalid {field}: {wrong}") from None
     if found.tzinfo is None:
         raise _wrong(f"Invalid {field}: the time zone is missing; must be {example}")
@@ -188,7 +208,9 @@ def _headers(value: Any) -> dict[str, str]:
     except net.InvalidRequest as error:
         raise _wrong(f"Invalid headers: {error}") from None
     if not FOR_PROXIES.isdisjoint(named):
-        raise _wrong(f"Invalid headers: {', '.join(sorted(FOR_PROXIES.intersection(named)))} is for a proxy, not for the partner")
+        raise _wrong(
+            f"Invalid headers: {', '.join(sorted(FOR_PROXIES.intersection(named)))} is for a proxy, not for the partner"
+        )
     if sum(len(name) + len(text) + 4 for name, text in found.items()) > LARGEST_HEADERS:
         raise _wrong(f"Invalid headers: they are larger than {LARGEST_HEADERS:,} bytes")
     return {name: text for name, text in found.items() if name.lower() not in RESERVED}
@@ -209,7 +231,9 @@ def _body(value: Any, method: str, largest: int, encode: Encode) -> tuple[str | 
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > largest:
         raise MessageRefused(
-            "PAYLOAD_TOO_LARGE", f"Invalid body: it has {size:,} bytes; at most {largest:,} are accepted (setting largest_body)", status=413
+            "PAYLOAD_TOO_LARGE",
+            f"Invalid body: it has {size:,} bytes; at most {largest:,} are accepted (setting largest_body)",
+            status=413,
         )
     return text, kind
 

@@ -11,12 +11,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost_net as net
-from milepost_client import ClientUsageError, MessageNotAccepted, MessageReceipt, MessageRefused, MessageUnknown, RetryPolicy
-from milepost_client.exchange import GivenMessage, HttpCall, RetryPause, checked_message, reading, sending
+from milepost_client import (
+    ClientUsageError,
+    MessageNotAccepted,
+    MessageReceipt,
+    MessageRefused,
+    MessageUnknown,
+    RetryPolicy,
+)
+from milepost_client.exchange import (
+    GivenMessage,
+    HttpCall,
+    RetryPause,
+    checked_message,
+    reading,
+    sending,
+)
 
 NOW = datetime(2026, 1, 31, 8, tzinfo=UTC)
-ACCEPTED = {"messageId": "m-1", "duplicateDetected": False, "requestId": "r-1", "storedMessage": {"status": "QUEUED"}}
-DUPLICATE = {"messageId": "m-1", "duplicateDetected": True, "requestId": "r-1", "status": "COMPLETED"}
+ACCEPTED = {
+    "messageId": "m-1",
+    "duplicateDetected": False,
+    "requestId": "r-1",
+    "storedMessage": {"status": "QUEUED"},
+}
+DUPLICATE = {
+    "messageId": "m-1",
+    "duplicateDetected": True,
+    "requestId": "r-1",
+    "status": "COMPLETED",
+}
 
 
 def message(**fields: Any) -> Any:
@@ -29,7 +53,12 @@ def message(**fields: Any) -> Any:
 
 def answer(status: int, body: Any = None, **headers: str) -> net.Response:
     data = b"<html>" if body is None else json.dumps(body).encode()
-    return net.Response(status, net.HeaderList([(name.replace("_", "-"), value) for name, value in headers.items()]), data, len(data))
+    return net.Response(
+        status,
+        net.HeaderList([(name.replace("_", "-"), value) for name, value in headers.items()]),
+        data,
+        len(data),
+    )
 
 
 EVEN = RetryPolicy(jitter=0)
@@ -71,7 +100,12 @@ DOWN = net.ConnectFailed("crm: refused", kind="connection-refused")
 def test_an_accepted_message_has_a_receipt() -> None:
     talk = Talk()
     receipt: MessageReceipt = talk.run(answer(200, ACCEPTED))
-    assert (receipt.status, receipt.duplicate, receipt.request_id, receipt.tries) == ("QUEUED", False, "r-1", 1)
+    assert (receipt.status, receipt.duplicate, receipt.request_id, receipt.tries) == (
+        "QUEUED",
+        False,
+        "r-1",
+        1,
+    )
     assert receipt.key == "m-1#shop#2026-01-31T08:00:00.000Z#https://crm.example/a"
     [call] = talk.calls
     assert (call.method, call.path, call.headers["X-Correlation-ID"]) == ("POST", "/message", "c-1")
@@ -83,7 +117,9 @@ def test_an_accepted_message_has_a_receipt() -> None:
 
 def test_every_try_is_the_same_request() -> None:
     talk = Talk()
-    receipt = talk.run(DOWN, LOST, answer(503, {"message": "later"}), answer(502), answer(200, DUPLICATE))
+    receipt = talk.run(
+        DOWN, LOST, answer(503, {"message": "later"}), answer(502), answer(200, DUPLICATE)
+    )
     assert len(talk.calls) == 5
     assert len(set(map(repr, talk.calls))) == 1
     assert talk.pauses == [0.5, 1.0, 2.0, 4.0]
@@ -99,8 +135,12 @@ def test_retry_after_is_a_floor_and_too_long_a_one_ends_it() -> None:
     assert (caught.value.tries, caught.value.status, caught.value.unknown) == (1, 503, True)
 
 
-@pytest.mark.parametrize(("last", "unknown"), [(DOWN, False), (LOST, True), (answer(500), True), (answer(429), False)])
-def test_what_stays_wrong_is_said_with_whether_it_may_have_been_accepted(last: Any, unknown: bool) -> None:
+@pytest.mark.parametrize(
+    ("last", "unknown"), [(DOWN, False), (LOST, True), (answer(500), True), (answer(429), False)]
+)
+def test_what_stays_wrong_is_said_with_whether_it_may_have_been_accepted(
+    last: Any, unknown: bool
+) -> None:
     with pytest.raises(MessageNotAccepted) as caught:
         Talk(RetryPolicy(attempts=3)).run(last, last, last)
     assert (caught.value.tries, caught.value.unknown) == (3, unknown)
@@ -135,15 +175,26 @@ def test_a_request_that_cannot_be_sent_is_raised_at_once() -> None:
         Talk().run(net.AddressRefused("refused", kind="address-refused"))
 
 
-@pytest.mark.parametrize(("counts", "expected"), [({"attempts": 2, "tries": 3}, (2, 3)), ({"attempts": 3}, (3, 3)), ({}, (0, 0))])
-def test_tries_are_read_also_from_a_service_that_names_them_attempts(counts: dict[str, int], expected: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [({"attempts": 2, "tries": 3}, (2, 3)), ({"attempts": 3}, (3, 3)), ({}, (0, 0))],
+)
+def test_tries_are_read_also_from_a_service_that_names_them_attempts(
+    counts: dict[str, int], expected: tuple[int, int]
+) -> None:
     state = Talk(read=True).run(answer(200, {"key": "m-1#shop", "status": "COMPLETED", **counts}))
     assert (state.attempts, state.tries) == expected
 
 
 def test_a_message_is_read_back() -> None:
     talk = Talk(read=True)
-    record = {"key": "m-1#shop", "status": "RETRY_SCHEDULED", "attempts": 2, "nextRetryAt": "2026-01-31T08:00:05.000Z", "requestId": "r-1"}
+    record = {
+        "key": "m-1#shop",
+        "status": "RETRY_SCHEDULED",
+        "attempts": 2,
+        "nextRetryAt": "2026-01-31T08:00:05.000Z",
+        "requestId": "r-1",
+    }
     state = talk.run(answer(503), answer(200, record))
     assert (state.status, state.attempts, state.next_retry_at, state.ended, state.delivered) == (
         "RETRY_SCHEDULED", 2, "2026-01-31T08:00:05.000Z", False, False,
@@ -169,7 +220,9 @@ def test_a_message_is_read_back() -> None:
         ({"body": "\ud800"}, MessageRefused),
     ],
 )
-def test_what_the_service_would_refuse_is_refused_before_it_is_sent(fields: dict[str, Any], error: type[Exception]) -> None:
+def test_what_the_service_would_refuse_is_refused_before_it_is_sent(
+    fields: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         message(**fields)
 
@@ -188,7 +241,9 @@ def test_pauses_stay_within_their_bounds(tries: int, chance: float, floor: float
     assert policy.pause(tries, chance) >= policy.base * (1 - policy.jitter)
 
 
-@pytest.mark.parametrize("fields", [{"attempts": 0}, {"base": -1}, {"cap": 0.1}, {"jitter": 2}, {"within": -1}])
+@pytest.mark.parametrize(
+    "fields", [{"attempts": 0}, {"base": -1}, {"cap": 0.1}, {"jitter": 2}, {"within": -1}]
+)
 def test_a_policy_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ClientUsageError):
         RetryPolicy(**fields)

@@ -14,7 +14,12 @@ from milepost_client import KEY, MessageRefused, check_message
 from milepost_notifications.operate.messages import read_message
 
 LIMIT = 200
-GOOD = {"messageId": "m-1", "timestamp": "2026-01-31T08:00:00Z", "senderId": "shop", "targetUrl": "https://crm.example/a"}
+GOOD = {
+    "messageId": "m-1",
+    "timestamp": "2026-01-31T08:00:00Z",
+    "senderId": "shop",
+    "targetUrl": "https://crm.example/a",
+}
 
 # Without halves of surrogate pairs, which no JSON in UTF-8 holds.
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -27,12 +32,30 @@ nearly_good = st.fixed_dictionaries(
     {},
     optional={
         "messageId": st.sampled_from(["m-1", " m ", "", "é", "a\nb", 7]) | value,
-        "timestamp": st.sampled_from(["2026-01-31T08:00:00Z", "2026-01-31T08:00:00.123456+08:00", "2026-02-30T00:00:00Z", "now"]) | value,
+        "timestamp": st.sampled_from(
+            [
+                "2026-01-31T08:00:00Z",
+                "2026-01-31T08:00:00.123456+08:00",
+                "2026-02-30T00:00:00Z",
+                "now",
+            ]
+        )
+        | value,
         "senderId": st.sampled_from(["shop", ""]) | value,
-        "targetUrl": st.sampled_from(["https://crm.example/a", "http://127.0.0.1:9/", "ftp://crm.example", "https://u:p@crm.example/"])
+        "targetUrl": st.sampled_from(
+            [
+                "https://crm.example/a",
+                "http://127.0.0.1:9/",
+                "ftp://crm.example",
+                "https://u:p@crm.example/",
+            ]
+        )
         | value,
         "method": st.sampled_from(["POST", "put", "GET", "BREW", None]) | value,
-        "headers": st.dictionaries(st.sampled_from(["X-A", "x-a", "Host", "X-Message-ID", "a b"]), text, max_size=3) | value,
+        "headers": st.dictionaries(
+            st.sampled_from(["X-A", "x-a", "Host", "X-Message-ID", "a b"]), text, max_size=3
+        )
+        | value,
         "body": value | st.just("x" * (LIMIT + 1)) | st.just("é" * LIMIT),
         "deliverAt": st.sampled_from(["2026-01-31T08:00:00Z", "soon", None]) | value,
     },
@@ -46,7 +69,11 @@ def outcome(check: Any) -> Any:
         return refused.code, refused.text, refused.status, refused.sender
     content = dict(found.content)
     body = content.pop("body")
-    return content, found.deliver_at, body is None or (msgspec.json.decode(body) if _json(body) else body)
+    return (
+        content,
+        found.deliver_at,
+        body is None or (msgspec.json.decode(body) if _json(body) else body),
+    )
 
 
 def _json(body: str) -> bool:
@@ -77,7 +104,12 @@ def test_a_body_that_is_no_json_is_refused(body: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"), [("NaN", "text/plain; charset=utf-8"), ("[1]", "application/json"), ('{"a":', "text/plain; charset=utf-8")]
+    ("body", "kind"),
+    [
+        ("NaN", "text/plain; charset=utf-8"),
+        ("[1]", "application/json"),
+        ('{"a":', "text/plain; charset=utf-8"),
+    ],
 )
 def test_text_that_is_json_is_sent_as_such(body: str, kind: str) -> None:
     assert check_message({**GOOD, "body": body}).content["headers"] == {"Content-Type": kind}

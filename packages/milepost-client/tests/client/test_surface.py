@@ -20,6 +20,16 @@ def test_every_public_name_is_there_and_no_other() -> None:
 
 
 def test_names_that_are_imported_late_come_from_where_type_checkers_look() -> None:
-    [block] = [node for node in TREE.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    said = {node.module: {name.name for name in node.names} for node in block.body if isinstance(node, ast.ImportFrom)}
-    assert said == {f"milepost_client.{module}": set(names) for module, names in client._HOMES.items()}
+    [block] = [
+        node
+        for node in TREE.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    said = {
+        node.module: {name.name for name in node.names}
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert said == {
+        f"milepost_client.{module}": set(names) for module, names in client._HOMES.items()
+    }

@@ -17,7 +17,17 @@ from milepost_deposits.twins import settle
 
 STAGES = (METADATA, CONTENT, SUBMIT)
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
-SETTLED = frozenset({"METADATA", "NO_PDF", "NO_COLLECTION", "DSPACE_FORBIDDEN", "DSPACE_REFUSED", "DSS_REJECTED", "NO_FILES"})
+SETTLED = frozenset(
+    {
+        "METADATA",
+        "NO_PDF",
+        "NO_COLLECTION",
+        "DSPACE_FORBIDDEN",
+        "DSPACE_REFUSED",
+        "DSS_REJECTED",
+        "NO_FILES",
+    }
+)
 """Categories of errors after which DSpace certainly has no item of the last try."""
 ITEM_KNOWN = frozenset({"INCOMPLETE_ITEM", "WITHDRAWN", "HIDDEN_ITEM"})
 """Categories of errors that name an item in DSpace which people have to correct."""
@@ -25,19 +35,25 @@ _HANDLE = re.compile(r"[0-9][0-9A-Za-z.]*/\S{1,200}")
 _HANDLE_URL = re.compile(r"https?://hdl\.handle\.net/", re.IGNORECASE)
 
 
-def requeue(app: DepositsApp, dois: Sequence[str], *, by: str, reason: str, send_again: bool = False) -> dict[str, str]:
+def requeue(
+    app: DepositsApp, dois: Sequence[str], *, by: str, reason: str, send_again: bool = False
+) -> dict[str, str]:
     """Start the present stage of these DOIs again, with all of its tries. The answer says for each DOI that was refused, why.
 
     Where it is not known whether the last submission was carried out, DSpace is asked first, and a message that the submission service can
     still read is waited for. `send_again`: the operator says that it will not be read; DSpace is still searched before the next message.
     """
-    report = app.act("retry", app.settings.route, keys=keys_of(dois), by=by, reason=reason, as_new=send_again)
+    report = app.act(
+        "retry", app.settings.route, keys=keys_of(dois), by=by, reason=reason, as_new=send_again
+    )
     return dict(report.refused)
 
 
 def abandon(app: DepositsApp, dois: Sequence[str], *, by: str, reason: str) -> dict[str, str]:
     """Take these DOIs off the route: they are not deposited, and no person need act on them. The answer gives the reason for each refused DOI."""
-    return dict(app.act("cancel", app.settings.route, keys=keys_of(dois), by=by, reason=reason).refused)
+    return dict(
+        app.act("cancel", app.settings.route, keys=keys_of(dois), by=by, reason=reason).refused
+    )
 
 
 def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: str) -> None:
@@ -53,14 +69,24 @@ def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: 
     if view is None:
         raise mp.ActRefused(f"{key} is not known here; take it in with a list first", "gone")
     if view["status"] == "COMPLETED" and settle(app, key) is not None:
-        app.note(route, key, f"of the items of this DOI, {handle} is the right one", by=by, reason=reason)
+        app.note(
+            route, key, f"of the items of this DOI, {handle} is the right one", by=by, reason=reason
+        )
         return
     if view["status"] == "COMPLETED":
         known = handle_in(view) or "an item whose handle is not known"
         raise mp.ActRefused(f"{key} is deposited already, as {known}", "ended")
     if view["stage"] not in STAGES:
-        raise mp.ActRefused(f"{key} is at {view['stage']!r}, which is no stage of deposits; run 'milepost routes apply'")
-    value: dict[str, Any] = {"handle": handle, "last_modified": None, "files": [], "via": "hand", "by": by}
+        raise mp.ActRefused(
+            f"{key} is at {view['stage']!r}, which is no stage of deposits; run 'milepost routes apply'"
+        )
+    value: dict[str, Any] = {
+        "handle": handle,
+        "last_modified": None,
+        "files": [],
+        "via": "hand",
+        "by": by,
+    }
     left = STAGES[STAGES.index(view["stage"]) :]
     if len(left) > 1 and view["status"] != "CANCELLED":
         app.confirm(route, key, SUBMIT, value, by=by)
@@ -97,7 +123,9 @@ def handle_of(text: str) -> str:
     """A handle as people write it, without the address of a resolver; raises mp.UsageError."""
     handle = _HANDLE_URL.sub("", text.strip(), count=1)
     if _HANDLE.fullmatch(handle) is None:
-        raise mp.UsageError(f"{text!r} is not a handle, such as 1721.1/400778 or https://hdl.handle.net/1721.1/400778")
+        raise mp.UsageError(
+            f"{text!r} is not a handle, such as 1721.1/400778 or https://hdl.handle.net/1721.1/400778"
+        )
     return handle
 
 
@@ -105,7 +133,9 @@ def is_item_known(error: dict[str, Any] | None) -> bool:
     """Does the error name an item in DSpace, and say what people have to do with it? Then there is nothing to search for."""
     details = (error or {}).get("details")
     mismatch = isinstance(details, dict) and "files" in details
-    return error is not None and (error["category"] in ITEM_KNOWN or (error["category"] == "CHECKSUM_MISMATCH" and mismatch))
+    return error is not None and (
+        error["category"] in ITEM_KNOWN or (error["category"] == "CHECKSUM_MISMATCH" and mismatch)
+    )
 
 
 def search_first(error: dict[str, Any] | None, stage: str) -> bool:

@@ -10,7 +10,13 @@ from typing import Any
 
 import milepost as mp
 from milepost_deposits.controls import LedgerControls, partner_waits
-from milepost_deposits.digest.collect import CURSOR, collect_when_due, digests_route, send_again_command, unmailed
+from milepost_deposits.digest.collect import (
+    CURSOR,
+    collect_when_due,
+    digests_route,
+    send_again_command,
+    unmailed,
+)
 from milepost_deposits.digest.file_news import note_files
 from milepost_deposits.dspace.login import probe_login, resume_command
 from milepost_deposits.dss.results import ResultListener, set_aside
@@ -74,7 +80,11 @@ def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
         objects=(settings.inbox, settings.files),
         sends_mail=settings.mail is not None and settings.mail.ses is not None,
         secrets=(
-            *((settings.submit.user_env, settings.submit.password_env) if settings.submit.dspace else ()),
+            *(
+                (settings.submit.user_env, settings.submit.password_env)
+                if settings.submit.dspace
+                else ()
+            ),
             *dict.fromkeys(settings.content_headers.values()),
         ),
     )
@@ -86,7 +96,9 @@ def settings_check(app: DepositsApp) -> Iterator[mp.Finding]:
     try:
         check_settings(app.settings, os.environ)
     except mp.ConfigMistake as mistake:
-        yield mp.Finding("bad", "deposits", str(mistake), "set them, and run 'milepost deposits run' again")
+        yield mp.Finding(
+            "bad", "deposits", str(mistake), "set them, and run 'milepost deposits run' again"
+        )
     else:
         yield mp.Finding("ok", "deposits", "settings and secrets are complete")
 
@@ -98,7 +110,12 @@ def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
         if wait.needs_people:
             yield mp.Finding("bad", "deposits", wait.text, resume_command(app.settings))
             continue
-        yield mp.Finding("warn", "deposits", wait.text, "wait; if it lasts, lower [deposits.rates], or ask the partner for a higher limit")
+        yield mp.Finding(
+            "warn",
+            "deposits",
+            wait.text,
+            "wait; if it lasts, lower [deposits.rates], or ask the partner for a higher limit",
+        )
 
 
 @application.check("store")
@@ -129,10 +146,17 @@ def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
     left = unmailed(app)
     if left.wait:
         said = f"{_digests(left.wait)} not mailed yet, and will be tried again: {left.wait_error}"
-        yield mp.Finding("warn", "deposits", said, "look at the mail server, and at [deposits.mail]")
+        yield mp.Finding(
+            "warn", "deposits", said, "look at the mail server, and at [deposits.mail]"
+        )
     if left.refused:
         cure = f"correct [deposits.mail], then '{send_again_command(app.settings)}'"
-        yield mp.Finding("warn", "deposits", f"{_digests(left.refused)} refused, and not tried again: {left.refused_error}", cure)
+        yield mp.Finding(
+            "warn",
+            "deposits",
+            f"{_digests(left.refused)} refused, and not tried again: {left.refused_error}",
+            cure,
+        )
 
 
 def _digests(count: int) -> str:
@@ -150,7 +174,12 @@ def late_deposits(app: DepositsApp) -> None:
 def twins_check(app: DepositsApp) -> Iterator[mp.Finding]:
     """Has DSpace two items of a DOI?"""
     for doi, recorded in list(twins(app).items())[:TWINS_SHOWN]:
-        yield mp.Finding("warn", "deposits", f"{doi}: {recorded.text}", "'milepost deposits worklist' says what to do")
+        yield mp.Finding(
+            "warn",
+            "deposits",
+            f"{doi}: {recorded.text}",
+            "'milepost deposits worklist' says what to do",
+        )
 
 
 @application.service("login", every="15m")
@@ -174,8 +203,15 @@ def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
     stuck = stuck_deposits(app)
     if stuck:
         cure = "look at the submission service; 'milepost deposits stuck' lists them, and DSpace is searched before any is sent again"
-        yield mp.Finding("warn", "deposits", f"{len(stuck)} submissions have had no result for too long", cure)
+        yield mp.Finding(
+            "warn", "deposits", f"{len(stuck)} submissions have had no result for too long", cure
+        )
     aside = set_aside(app)
     if aside:
         cure = "'milepost deposits set-aside' shows them with the reason"
-        yield mp.Finding("warn", "deposits", f"{len(aside)} messages of the results queue could not be used", cure)
+        yield mp.Finding(
+            "warn",
+            "deposits",
+            f"{len(aside)} messages of the results queue could not be used",
+            cure,
+        )

@@ -19,7 +19,15 @@ from milepost_deposits.digest.collect import send_again_command, unmailed
 from milepost_deposits.dss.results import ResultListener, drop_set_aside, set_aside
 from milepost_deposits.imports import ImportReport, import_dois
 from milepost_deposits.intake import IntakeReport, TakenList
-from milepost_deposits.people.worklist import PAGE, WorklistPage, claim, release, whole_worklist, worklist_csv, worklist_page
+from milepost_deposits.people.worklist import (
+    PAGE,
+    WorklistPage,
+    claim,
+    release,
+    whole_worklist,
+    worklist_csv,
+    worklist_page,
+)
 from milepost_deposits.rounds import STORE_CURE, RoundReport, run_round
 from milepost_deposits.runs import interruption_text, runs
 from milepost_deposits.settings import DepositsApp, check_settings
@@ -47,7 +55,12 @@ def run(app: DepositsApp, as_json: bool) -> int:
         click.echo(msgspec.json.encode(report))
     else:
         said = [] if report.cause is None else [report.cause.text]
-        for line in [*said, *map(interruption_text, report.interrupted), *intake_lines(report.intake), *round_lines(app, report)]:
+        for line in [
+            *said,
+            *map(interruption_text, report.interrupted),
+            *intake_lines(report.intake),
+            *round_lines(app, report),
+        ]:
             click.echo(line)
     return int(report.needs_people)
 
@@ -73,9 +86,15 @@ def runs_command(app: DepositsApp, as_json: bool) -> None:
         click.echo(msgspec.json.encode(found))
         return
     for one in found:
-        where = f"  process {one.process.pid} on {one.process.host}" if one.process is not None and one.state != "finished" else ""
+        where = (
+            f"  process {one.process.pid} on {one.process.host}"
+            if one.process is not None and one.state != "finished"
+            else ""
+        )
         done = f"  {one.new:,} new, {one.tried_again:,} tried again, {one.changes.get(SUCCESS, 0):,} deposited, {len(one.digests)} {'digest' if len(one.digests) == 1 else 'digests'}"
-        click.echo(f"{one.at}  {one.state:<11}{done}{where}{f'  {one.step}' if one.state in ('running', 'interrupted') else ''}")
+        click.echo(
+            f"{one.at}  {one.state:<11}{done}{where}{f'  {one.step}' if one.state in ('running', 'interrupted') else ''}"
+        )
         if one.error:
             click.echo(f"  {one.error}")
         for name, why in one.refused:
@@ -98,7 +117,9 @@ def intake_lines(report: IntakeReport) -> Iterator[str]:
 
 def _list_lines(taken: TakenList) -> Iterator[str]:
     found = taken.report
-    counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in found.counts.items() if count)
+    counted = ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in found.counts.items() if count
+    )
     yield f"{taken.name}: {found.lines:,} {'line' if found.lines == 1 else 'lines'}: {counted or 'nothing in it'}"
     for bad in found.malformed[:SHOWN]:
         yield f"  line {bad.line}: {bad.reason}"
@@ -152,12 +173,32 @@ def _count_lines(counts: dict[str, int]) -> Iterator[str]:
 
 
 @application.command("worklist")
-@click.option("--search", default="", metavar="TEXT", help="Only DOIs that hold this: a DOI, or a part of one.")
-@click.option("--limit", default=PAGE, type=click.IntRange(1, 100_000), show_default=True, help="Most DOIs on a page.")
-@click.option("--after", default="", metavar="PLACE", help="The page after this place; each page names the place of the next one.")
-@click.option("--csv", "as_csv", is_flag=True, help="All of them, as a table for spreadsheet programs.")
+@click.option(
+    "--search",
+    default="",
+    metavar="TEXT",
+    help="Only DOIs that hold this: a DOI, or a part of one.",
+)
+@click.option(
+    "--limit",
+    default=PAGE,
+    type=click.IntRange(1, 100_000),
+    show_default=True,
+    help="Most DOIs on a page.",
+)
+@click.option(
+    "--after",
+    default="",
+    metavar="PLACE",
+    help="The page after this place; each page names the place of the next one.",
+)
+@click.option(
+    "--csv", "as_csv", is_flag=True, help="All of them, as a table for spreadsheet programs."
+)
 @mp.json_option
-def worklist_command(app: DepositsApp, search: str, limit: int, after: str, as_csv: bool, as_json: bool) -> None:
+def worklist_command(
+    app: DepositsApp, search: str, limit: int, after: str, as_csv: bool, as_json: bool
+) -> None:
     """List the DOIs that need a manual deposit, the latest failure first, with the last error and advice."""
     if as_csv:
         sys.stdout.buffer.write(worklist_csv(whole_worklist(app, search)))
@@ -182,19 +223,32 @@ def _print(page: WorklistPage, search: str, limit: int) -> None:
         if page.deposits and page.found > len(page.deposits)
         else ""
     )
-    click.echo(f"{page.waiting:,} {'DOI needs' if page.waiting == 1 else 'DOIs need'} a manual deposit{found}{shown}", err=True)
+    click.echo(
+        f"{page.waiting:,} {'DOI needs' if page.waiting == 1 else 'DOIs need'} a manual deposit{found}{shown}",
+        err=True,
+    )
     if page.deposits:
-        click.echo("deposited by hand: milepost deposits deposited DOI --handle HANDLE --by YOU --reason '…'", err=True)
-        click.echo("try it again:      milepost deposits requeue DOI --by YOU --reason '…'", err=True)
+        click.echo(
+            "deposited by hand: milepost deposits deposited DOI --handle HANDLE --by YOU --reason '…'",
+            err=True,
+        )
+        click.echo(
+            "try it again:      milepost deposits requeue DOI --by YOU --reason '…'", err=True
+        )
     if page.after is not None:
         again = ["--search", search] if search else []
         again += ["--limit", f"{limit}"] if limit != PAGE else []
-        click.echo(f"next: milepost deposits worklist {shlex.join([*again, '--after', page.after])}", err=True)
+        click.echo(
+            f"next: milepost deposits worklist {shlex.join([*again, '--after', page.after])}",
+            err=True,
+        )
 
 
 @application.command("claim", ledger="write")
 @click.argument("doi")
-@click.option("--by", "name", required=True, metavar="NAME", help="The person who makes the deposit.")
+@click.option(
+    "--by", "name", required=True, metavar="NAME", help="The person who makes the deposit."
+)
 def claim_command(app: DepositsApp, doi: str, name: str) -> None:
     """Claim a manual deposit: "I do this one"."""
     held = claim(app, doi, name=name)
@@ -208,7 +262,12 @@ def release_command(app: DepositsApp, doi: str, name: str) -> int:
     """End the claim on a manual deposit."""
     held = release(app, doi, by=name)
     key = keys_of([doi])[0]
-    click.echo(f"{key} is not claimed" if held is None else f"{key} is released; it was claimed by {held.name}", err=held is None)
+    click.echo(
+        f"{key} is not claimed"
+        if held is None
+        else f"{key} is released; it was claimed by {held.name}",
+        err=held is None,
+    )
     return 1 if held is None else 0
 
 
@@ -223,10 +282,14 @@ def report(verb: str, dois: tuple[str, ...], refused: dict[str, str]) -> int:
 @application.command("requeue", ledger="write")
 @click.argument("dois", nargs=-1, required=True, metavar="DOI...")
 @click.option(
-    "--send-again", is_flag=True, help="The submission service will not read the last message: send another. DSpace is searched first."
+    "--send-again",
+    is_flag=True,
+    help="The submission service will not read the last message: send another. DSpace is searched first.",
 )
 @mp.signed
-def requeue_command(app: DepositsApp, dois: tuple[str, ...], send_again: bool, by: str | None, reason: str | None) -> int:
+def requeue_command(
+    app: DepositsApp, dois: tuple[str, ...], send_again: bool, by: str | None, reason: str | None
+) -> int:
     """Try DOIs again that have failed or were abandoned."""
     by, reason = mp.check_signed(by, reason)
     return report("requeued", dois, requeue(app, dois, by=by, reason=reason, send_again=send_again))
@@ -235,7 +298,9 @@ def requeue_command(app: DepositsApp, dois: tuple[str, ...], send_again: bool, b
 @application.command("abandon", ledger="write")
 @click.argument("dois", nargs=-1, required=True, metavar="DOI...")
 @mp.signed
-def abandon_command(app: DepositsApp, dois: tuple[str, ...], by: str | None, reason: str | None) -> int:
+def abandon_command(
+    app: DepositsApp, dois: tuple[str, ...], by: str | None, reason: str | None
+) -> int:
     """Take DOIs off the list: they are not deposited."""
     by, reason = mp.check_signed(by, reason)
     return report("abandoned", dois, abandon(app, dois, by=by, reason=reason))
@@ -243,9 +308,13 @@ def abandon_command(app: DepositsApp, dois: tuple[str, ...], by: str | None, rea
 
 @application.command("deposited", ledger="write")
 @click.argument("doi")
-@click.option("--handle", required=True, help="The handle of the item in DSpace, such as 1721.1/400778.")
+@click.option(
+    "--handle", required=True, help="The handle of the item in DSpace, such as 1721.1/400778."
+)
 @mp.signed
-def deposited_command(app: DepositsApp, doi: str, handle: str, by: str | None, reason: str | None) -> None:
+def deposited_command(
+    app: DepositsApp, doi: str, handle: str, by: str | None, reason: str | None
+) -> None:
     """Mark a DOI as deposited by hand."""
     by, reason = mp.check_signed(by, reason)
     mark_deposited(app, doi, handle, by=by, reason=reason)
@@ -257,7 +326,9 @@ def deposited_command(app: DepositsApp, doi: str, handle: str, by: str | None, r
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
 @mp.signed
 @mp.json_option
-def import_command(app: DepositsApp, file: Path, dry_run: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+def import_command(
+    app: DepositsApp, file: Path, dry_run: bool, by: str | None, reason: str | None, as_json: bool
+) -> int:
     """Take in DOIs that another system has finished, from a CSV or .xlsx with the columns doi, status, handle and attempts.
 
     SUCCESS becomes Success, FAILED goes to the worklist, and nothing is fetched. Unfinished DOIs are left out: deliver them as a list.
@@ -275,8 +346,16 @@ def import_command(app: DepositsApp, file: Path, dry_run: bool, by: str | None, 
 
 def import_lines(found: ImportReport) -> Iterator[str]:
     """The result of an import, for people."""
-    counts = {"deposited": found.deposited, "failed": found.failed, "finished here already": found.known}
-    counts |= {"unfinished, and left out": found.unfinished, "malformed": len(found.malformed), "refused": len(found.refused)}
+    counts = {
+        "deposited": found.deposited,
+        "failed": found.failed,
+        "finished here already": found.known,
+    }
+    counts |= {
+        "unfinished, and left out": found.unfinished,
+        "malformed": len(found.malformed),
+        "refused": len(found.refused),
+    }
     counted = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     yield f"{found.name}: {found.lines:,} {'line' if found.lines == 1 else 'lines'}: {counted or 'nothing in it'}"
     for bad in found.malformed[:SHOWN]:
@@ -297,7 +376,11 @@ def results_command(app: DepositsApp) -> int:
 
 
 @application.command("stuck")
-@click.option("--search", is_flag=True, help="Search DSpace for DOIs that have failed, and complete those that it has.")
+@click.option(
+    "--search",
+    is_flag=True,
+    help="Search DSpace for DOIs that have failed, and complete those that it has.",
+)
 def stuck_command(app: DepositsApp, search: bool) -> None:
     """List DOIs whose submission has had no result for too long."""
     for one in stuck_deposits(app):
@@ -312,7 +395,9 @@ def set_aside_command(app: DepositsApp, drop: str | None) -> int:
     """List messages of the results queue that could not be used, as JSON lines."""
     if drop is not None:
         dropped = drop_set_aside(app, drop)
-        click.echo(f"{drop} is removed" if dropped else f"no message {drop} is set aside", err=not dropped)
+        click.echo(
+            f"{drop} is removed" if dropped else f"no message {drop} is set aside", err=not dropped
+        )
         return 0 if dropped else 1
     for message, content in set_aside(app).items():
         click.echo(json.dumps({"message": message, **content}))

@@ -28,22 +28,43 @@ log = logging.getLogger(__name__)
 LONGEST = 300
 _LOG_IN = "put valid AWS credentials into the environment of every process of Milepost"
 _ALLOW = "allow it in the policy of the role or user that Milepost's processes have"
-_NAME = "correct its name in milepost.toml, or the region and account in the environment, or create it"
+_NAME = (
+    "correct its name in milepost.toml, or the region and account in the environment, or create it"
+)
 _CLOCK = "correct the clock of this machine"
 _RIGHTS = "give the user of Milepost's processes the right to read and write there"
 
 CURES: dict[str | int | None, str] = {
-    **dict.fromkeys(("AccessDenied", "AccessDeniedException", "AllAccessDisabled", "AuthorizationError"), _ALLOW),
+    **dict.fromkeys(
+        ("AccessDenied", "AccessDeniedException", "AllAccessDisabled", "AuthorizationError"), _ALLOW
+    ),
     **dict.fromkeys(("KMS.AccessDeniedException", "KMSAccessDenied", "OptInRequired"), _ALLOW),
-    **dict.fromkeys(("InvalidClientTokenId", "InvalidAccessKeyId", "UnrecognizedClientException"), _LOG_IN),
+    **dict.fromkeys(
+        ("InvalidClientTokenId", "InvalidAccessKeyId", "UnrecognizedClientException"), _LOG_IN
+    ),
     **dict.fromkeys(("SignatureDoesNotMatch", "InvalidSignatureException"), _LOG_IN),
     **dict.fromkeys(("IncompleteSignature", "IncompleteSignatureException"), _LOG_IN),
     **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "InvalidToken"), _LOG_IN),
     **dict.fromkeys(("MissingAuthenticationToken", "MissingAuthenticationTokenException"), _LOG_IN),
-    **dict.fromkeys(("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"), _LOG_IN),
-    **dict.fromkeys(("TokenRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError"), _LOG_IN),
-    **dict.fromkeys(("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"), _NAME),
-    **dict.fromkeys(("NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AuthorizationHeaderMalformed"), _NAME),
+    **dict.fromkeys(
+        (
+            "NoCredentialsError",
+            "PartialCredentialsError",
+            "CredentialRetrievalError",
+            "ProfileNotFound",
+        ),
+        _LOG_IN,
+    ),
+    **dict.fromkeys(
+        ("TokenRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError"), _LOG_IN
+    ),
+    **dict.fromkeys(
+        ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"), _NAME
+    ),
+    **dict.fromkeys(
+        ("NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AuthorizationHeaderMalformed"),
+        _NAME,
+    ),
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR), _RIGHTS),
 }
@@ -85,7 +106,9 @@ def moment_s(text: str) -> float:
 def own_pauses(app: DepositsApp) -> dict[str, mp.PauseView]:
     """The pauses that handlers have made, by stage. One whose time has come may be among them."""
     route = app.settings.route
-    found = {one.scope.removeprefix(f"{route}/"): one for one in app.pauses(route) if one.by == PAUSED_BY}
+    found = {
+        one.scope.removeprefix(f"{route}/"): one for one in app.pauses(route) if one.by == PAUSED_BY
+    }
     return {stage: pause for stage, pause in found.items() if stage in PARTNERS}
 
 
@@ -114,12 +137,17 @@ class LedgerControls:
             scopes = (self._route, f"{self._route}/{stage}")
             held = [one for one in app.pauses(self._route) if one.scope in scopes]
             ends_at = math.inf if seconds is None else self.now() + seconds
-            if any(one.by != PAUSED_BY or one.until is None or moment_s(one.until) >= ends_at for one in held):
+            if any(
+                one.by != PAUSED_BY or one.until is None or moment_s(one.until) >= ends_at
+                for one in held
+            ):
                 return
             until = None if seconds is None else f"{math.ceil(seconds)}s"
             app.pause(self._route, stage, by=PAUSED_BY, reason=reason, until=until, own=True)
         except mp.MilepostError:
-            log.exception("the stage %s could not be paused; the next answer of this kind tries again", stage)
+            log.exception(
+                "the stage %s could not be paused; the next answer of this kind tries again", stage
+            )
 
     def hold_reason(self, stage: str) -> str:
         """Why a handler holds this stage until a person resumes it; empty: it does not, or the ledger does not say so now."""
@@ -202,13 +230,24 @@ class StageLimit:
             new = now >= self._until
             if new:
                 asked = None if outcome.after is None else mp.span_ms(outcome.after, "after") / 1000
-                self._until = now + pause_s(asked, self._wishes, FIRST_CONFIGURATION_S if wrong else FIRST_S)
+                self._until = now + pause_s(
+                    asked, self._wishes, FIRST_CONFIGURATION_S if wrong else FIRST_S
+                )
                 self._wishes += 1
             left = self._until - now
         # The same words each time: a wait that says nothing new adds no line to the history.
-        said = outcome.error if wrong else f"{PARTNERS[self._stage]} {SLOW_DOWN} (status {outcome.http_status})"
+        said = (
+            outcome.error
+            if wrong
+            else f"{PARTNERS[self._stage]} {SLOW_DOWN} (status {outcome.http_status})"
+        )
         if new:
-            log.warning("%s; the stage %s is paused for %.0f s, and no try is counted", said, self._stage, left)
+            log.warning(
+                "%s; the stage %s is paused for %.0f s, and no try is counted",
+                said,
+                self._stage,
+                left,
+            )
             self._controls.pause(self._stage, left, said)
         return mp.NotYet(after=left, unknown=outcome.unknown, note=said)
 
@@ -271,7 +310,13 @@ def partner_waits(app: DepositsApp) -> list[PartnerWait]:
     stages = app.status()["routes"].get(app.settings.route, {}).get("stages", {}) if held else {}
     now = app.time()
     return [
-        PartnerWait(stage, PARTNERS[stage], _waiting(app, stage, stages.get(stage, {})), pause.until, pause.reason)
+        PartnerWait(
+            stage,
+            PARTNERS[stage],
+            _waiting(app, stage, stages.get(stage, {})),
+            pause.until,
+            pause.reason,
+        )
         for stage, pause in held.items()
         if pause.until is None or moment_s(pause.until) > now
     ]
@@ -286,7 +331,9 @@ def end_waits(app: DepositsApp) -> None:
             app.resume(app.settings.route, stage, by=PAUSED_BY, reason=reason, own=True)
 
 
-def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None]) -> None:
+def work_within_limits(
+    app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None]
+) -> None:
     """Work until nothing is left to try. A partner that asks for a short pause gets it, and the work continues after it."""
     patience = MOST_WAITING_S
     while True:
@@ -304,11 +351,19 @@ def work_within_limits(app: DepositsApp, work: Callable[[], None], sleep: Callab
 
 def _pauses_with_end(app: DepositsApp) -> dict[str, float]:
     """Stages that are paused for a while, each with the end of the pause in seconds since 1970."""
-    return {stage: moment_s(pause.until) for stage, pause in own_pauses(app).items() if pause.until is not None}
+    return {
+        stage: moment_s(pause.until)
+        for stage, pause in own_pauses(app).items()
+        if pause.until is not None
+    }
 
 
 def _waiting(app: DepositsApp, stage: str, statuses: dict[str, Any]) -> int:
     """DOIs at a stage that wait for its partner. Those that the submission service has are not among them."""
     with_service = stage == SUBMIT and app.settings.submit.dss is not None
-    waiting = (mp.Status.PENDING, mp.Status.QUEUED) if with_service else (mp.Status.PENDING, mp.Status.QUEUED, mp.Status.WAITING)
+    waiting = (
+        (mp.Status.PENDING, mp.Status.QUEUED)
+        if with_service
+        else (mp.Status.PENDING, mp.Status.QUEUED, mp.Status.WAITING)
+    )
     return sum(statuses.get(status.value, 0) for status in waiting)

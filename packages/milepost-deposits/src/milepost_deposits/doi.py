@@ -20,7 +20,9 @@ _PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-%'-~]*[0-9A-Za-z]")
 """The usual case, which needs nothing but lower case."""
 _PREFIX = re.compile(r"info:doi/|urn:doi:|doi(?:\s*:\s*|\s+)", re.IGNORECASE)
 _URL = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
-_PUBLISHER = re.compile(r"https?://[^/\s]+/(?:[^\s?#]*/)?doi/(?:[a-z]+/)?(?=10\.[0-9])", re.IGNORECASE)
+_PUBLISHER = re.compile(
+    r"https?://[^/\s]+/(?:[^\s?#]*/)?doi/(?:[a-z]+/)?(?=10\.[0-9])", re.IGNORECASE
+)
 """The beginning of a publisher's address of an article, such as https://onlinelibrary.wiley.com/doi/full/10.1002/abc."""
 _VALID = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/\S+")
 _ENTITY = re.compile(r"&(lt|gt|amp|quot);", re.IGNORECASE)
@@ -31,7 +33,9 @@ _OPEN, _CLOSE = "(<[{", ")>]}"
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _SAFE_IN_URL = "/:;()@!$*,=+~"
 _PLAIN_LINES = re.compile(rf"(?:{_PLAIN.pattern}\n)+")
-_USUAL_BEGINNING = re.compile(r"^(?:https?://(?:dx\.)?doi\.org/|doi: ?)(?=10\.[^%?#\n]+$)", re.IGNORECASE | re.MULTILINE)
+_USUAL_BEGINNING = re.compile(
+    r"^(?:https?://(?:dx\.)?doi\.org/|doi: ?)(?=10\.[^%?#\n]+$)", re.IGNORECASE | re.MULTILINE
+)
 """Beginnings that can be cut off, since what follows has no character with a meaning in URLs."""
 
 
@@ -97,7 +101,9 @@ def _bare(text: str) -> str:
             text = text[prefix.end() :]
         elif url := _URL.match(text) or _PUBLISHER.match(text):
             # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may hold all three.
-            text = unquote(re.split(r"[?#]", text[url.end() :], maxsplit=1)[0]).translate(_INVISIBLE)
+            text = unquote(re.split(r"[?#]", text[url.end() :], maxsplit=1)[0]).translate(
+                _INVISIBLE
+            )
     return text
 
 
@@ -109,7 +115,11 @@ def _trimmed(text: str) -> str:
         text = text.strip().strip(_QUOTES).rstrip(".,;:")
         if text and text[0] in _OPEN:
             text = text[1:]
-        elif text and text[-1] in _CLOSE and text.count(text[-1]) > text.count(_OPEN[_CLOSE.index(text[-1])]):
+        elif (
+            text
+            and text[-1] in _CLOSE
+            and text.count(text[-1]) > text.count(_OPEN[_CLOSE.index(text[-1])])
+        ):
             text = text[:-1]
     return text
 
@@ -129,7 +139,9 @@ def parse_input(given: Any) -> dict[str, str]:
     try:
         return {FIELD: normalise(text)}
     except DoiMistake as mistake:
-        raise mp.MalformedInput(f"no DOI: {mistake}", field=FIELD, expected="a DOI such as 10.1002/abcd.20417") from None
+        raise mp.MalformedInput(
+            f"no DOI: {mistake}", field=FIELD, expected="a DOI such as 10.1002/abcd.20417"
+        ) from None
 
 
 def doi_column(lines: list[str], wanted: str = "") -> mp.KeyColumn | None:
@@ -137,7 +149,9 @@ def doi_column(lines: list[str], wanted: str = "") -> mp.KeyColumn | None:
     name by the settings. Raises mp.UsageError where a list lacks that name, or where two columns may be meant.
 
     A comma always separates columns. Other delimiters count only where they show more, since a DOI may hold a semicolon."""
-    readings = [_reading(lines[:SAMPLE], delimiter, wanted.strip().lower()) for delimiter in DELIMITERS]
+    readings = [
+        _reading(lines[:SAMPLE], delimiter, wanted.strip().lower()) for delimiter in DELIMITERS
+    ]
     best = max(readings, key=lambda reading: reading[:3])
     if wanted and not best.named:
         raise mp.UsageError(
@@ -147,7 +161,9 @@ def doi_column(lines: list[str], wanted: str = "") -> mp.KeyColumn | None:
         return None
     if len(best.rivals) > 1:
         columns = " and ".join(repr(name) for name in best.rivals)
-        raise mp.UsageError(f"the columns {columns} of the list have DOIs; name the right one in [deposits] doi_column")
+        raise mp.UsageError(
+            f"the columns {columns} of the list have DOIs; name the right one in [deposits] doi_column"
+        )
     return mp.KeyColumn(best.place, _is_header(best.first), best.delimiter)
 
 
@@ -170,7 +186,11 @@ class _Reading(NamedTuple):
 
 def _reading(lines: list[str], delimiter: str, wanted: str) -> _Reading:
     rows = list(_rows(lines, delimiter))
-    head = [] if not rows or any(map(is_doi, rows[0])) else [cell.strip().strip("\ufeff").lower() for cell in rows[0]]
+    head = (
+        []
+        if not rows or any(map(is_doi, rows[0]))
+        else [cell.strip().strip("\ufeff").lower() for cell in rows[0]]
+    )
     dois: dict[int, list[str]] = {}
     for row in rows:
         for place, cell in enumerate(row):
@@ -180,7 +200,11 @@ def _reading(lines: list[str], delimiter: str, wanted: str) -> _Reading:
     # A column with one DOI on all lines, such as that of the journal, is not that of the articles.
     most = max(different.values(), default=0)
     held = Counter(
-        {place: len(column) for place, column in dois.items() if different[place] > 1 or most == 1 or head[place : place + 1] == [wanted]}
+        {
+            place: len(column)
+            for place, column in dois.items()
+            if different[place] > 1 or most == 1 or head[place : place + 1] == [wanted]
+        }
     )
     named = [place for place, cell in enumerate(head) if cell == (wanted or FIELD)]
     mentioned = [place for place, cell in enumerate(head) if FIELD in cell]
@@ -192,12 +216,28 @@ def _reading(lines: list[str], delimiter: str, wanted: str) -> _Reading:
             key=lambda place: (place not in named, -different.get(place, 0), place),
         )
     )
-    best = max(held, key=lambda place: (different[place], held[place], place in named, place in mentioned, -place), default=0)
+    best = max(
+        held,
+        key=lambda place: (
+            different[place],
+            held[place],
+            place in named,
+            place in mentioned,
+            -place,
+        ),
+        default=0,
+    )
     place = next(iter(candidates), best)
-    equal = [other for other in candidates if other not in named and different.get(other) == different.get(place) and held[other]]
+    equal = [
+        other
+        for other in candidates
+        if other not in named and different.get(other) == different.get(place) and held[other]
+    ]
     rivals = tuple(head[other] for other in equal) if place not in named and len(equal) > 1 else ()
     first = rows[0][place] if rows and place < len(rows[0]) else ""
-    return _Reading(place in named, held[place], place in mentioned, delimiter, place, first, rivals)
+    return _Reading(
+        place in named, held[place], place in mentioned, delimiter, place, first, rivals
+    )
 
 
 def _rows(lines: list[str], delimiter: str) -> Iterator[list[str]]:

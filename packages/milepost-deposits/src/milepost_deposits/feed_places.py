@@ -11,7 +11,9 @@ from milepost_deposits.settings import DepositsApp
 
 def place_at(app: DepositsApp, since: datetime) -> int:
     """The place of the last history line that is older than `since`."""
-    return place_before(since, lambda place: next((entry.public() for entry in app.feed(place, 1)), None))
+    return place_before(
+        since, lambda place: next((entry.public() for entry in app.feed(place, 1)), None)
+    )
 
 
 def place_before(since: datetime, line_after: Callable[[int], Mapping[str, Any] | None]) -> int:

@@ -20,7 +20,11 @@ from milepost_deposits.controls import operators_fault, reason_of
 from milepost_deposits.status_names import CONTENT, METADATA, result_in
 
 _UNSAFE = re.compile(r"[^a-z0-9._-]+")
-TAKES_NO_FILE, GIVES_NO_FILE, REMOVES_NO_FILE = STORE_FAULTS = ("takes no file", "gives no file", "removes no file")
+TAKES_NO_FILE, GIVES_NO_FILE, REMOVES_NO_FILE = STORE_FAULTS = (
+    "takes no file",
+    "gives no file",
+    "removes no file",
+)
 """The faults of a store; one of these is in the message of each StoreFault."""
 PROBE = bytes(1 << 18)
 """Content of a file that is written and removed to find out whether the store takes files again."""
@@ -91,7 +95,14 @@ class FileStore:
                 yield chunk
 
         self._put(name, counted())
-        return StoredFile(name, self.place_of(name), f"{readable(doi)}{suffix}", size, sums[0].hexdigest(), sums[1].hexdigest())
+        return StoredFile(
+            name,
+            self.place_of(name),
+            f"{readable(doi)}{suffix}",
+            size,
+            sums[0].hexdigest(),
+            sums[1].hexdigest(),
+        )
 
     def check(self) -> None:
         """Raise StoreFault if the last file could not be stored, and another one, which is written for this, cannot either: then no partner
@@ -109,7 +120,9 @@ class FileStore:
             if fault is None and not isinstance(error, OSError):
                 raise
             self._faulty = True
-            raise StoreFault(f"{self._place} {TAKES_NO_FILE}: {fault or reason_of(error)}") from error
+            raise StoreFault(
+                f"{self._place} {TAKES_NO_FILE}: {fault or reason_of(error)}"
+            ) from error
         self._faulty = False
 
     def read(self, file: StoredFile) -> Iterator[bytes]:
@@ -120,7 +133,9 @@ class FileStore:
             except FileNotFoundError:
                 if self._place.startswith("s3://") or Path(self._place).is_dir():
                     raise
-                raise StoreFault(f"{self._place} {GIVES_NO_FILE}: this folder is not there; mount it, or correct its name") from None
+                raise StoreFault(
+                    f"{self._place} {GIVES_NO_FILE}: this folder is not there; mount it, or correct its name"
+                ) from None
 
     def check_readable(self, file: StoredFile) -> None:
         """Raise the error that reading this file has."""
@@ -174,7 +189,9 @@ class Deposit(msgspec.Struct, frozen=True):
 def deposit_of(item: mp.Item) -> Deposit | None:
     """The deposit of an item at the submit stage, from the results of the stages before. None: one of them has stored no file, since an
     operator has skipped or confirmed it."""
-    metadata, content = (result_in({"results": item.results}, stage) for stage in (METADATA, CONTENT))
+    metadata, content = (
+        result_in({"results": item.results}, stage) for stage in (METADATA, CONTENT)
+    )
     try:
         files = [msgspec.convert(result.get("file"), StoredFile) for result in (metadata, content)]
     except msgspec.ValidationError:
@@ -184,9 +201,13 @@ def deposit_of(item: mp.Item) -> Deposit | None:
 
 def accepts_file(value: Any, payload: Any) -> bool:
     """Does this answer from outside end a stage that stores a file? The next stage needs the file, unless the DOI is deposited by hand."""
-    if isinstance(value, dict) and (value.get("by_hand") is True or isinstance(value.get("file"), dict)):
+    if isinstance(value, dict) and (
+        value.get("by_hand") is True or isinstance(value.get("file"), dict)
+    ):
         return True
-    raise ValueError("the next stage needs the stored file; note a deposit by hand with 'milepost deposits deposited'")
+    raise ValueError(
+        "the next stage needs the stored file; note a deposit by hand with 'milepost deposits deposited'"
+    )
 
 
 def accepts_deposit(value: Any, payload: Any) -> bool:
@@ -204,7 +225,9 @@ def accepts_deposit(value: Any, payload: Any) -> bool:
             if not named or not checksum or str(file.get("algorithm")).upper() != "MD5":
                 continue
             if checksum.lower() != sent.get("md5"):
-                raise ValueError(f"the checksum of {file.get('name')} in DSpace is {checksum}; the PDF that was sent has {sent.get('md5')}")
+                raise ValueError(
+                    f"the checksum of {file.get('name')} in DSpace is {checksum}; the PDF that was sent has {sent.get('md5')}"
+                )
             checked = True
         if value.get("via") == "dss" and not checked:
             raise ValueError(NO_CHECKSUM)
@@ -224,4 +247,6 @@ def waits_for_store(files: FileStore, fetch: Callable[[], mp.Outcome]) -> mp.Out
         # A file comes by way of a temporary one.
         if error.errno not in _FULL:
             raise
-        return mp.NotYet(after=LATER, note=f"the folder for temporary files {TAKES_NO_FILE}: {error.strerror}")
+        return mp.NotYet(
+            after=LATER, note=f"the folder for temporary files {TAKES_NO_FILE}: {error.strerror}"
+        )

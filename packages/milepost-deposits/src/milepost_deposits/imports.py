@@ -28,8 +28,13 @@ COLUMNS = {
 Ending = Literal["deposited", "failed", "unfinished"]
 ENDINGS: Mapping[str, Ending] = {
     **dict.fromkeys(("success", "completed", "deposited", "3"), "deposited"),
-    **dict.fromkeys(("failed", "failed after too many attempts", "max_retries_exceeded", "4"), "failed"),
-    **dict.fromkeys(("processing", "failed and will retry", "unprocessed", "message_sent", "1", "2"), "unfinished"),
+    **dict.fromkeys(
+        ("failed", "failed after too many attempts", "max_retries_exceeded", "4"), "failed"
+    ),
+    **dict.fromkeys(
+        ("processing", "failed and will retry", "unprocessed", "message_sent", "1", "2"),
+        "unfinished",
+    ),
 }
 """Statuses by what has become of the DOI; the numbers are those of wiley-deposits."""
 PORTION = 500
@@ -81,7 +86,9 @@ def read_import(lines: BinaryIO, name: str) -> tuple[list[ImportedDoi], list[Wro
     for line, row in enumerate(csv.reader(text, delimiter=delimiter), 2):
         if not any(cell.strip() for cell in row):
             continue
-        values = {column: row[place].strip() for column, place in columns.items() if place < len(row)}
+        values = {
+            column: row[place].strip() for column, place in columns.items() if place < len(row)
+        }
         try:
             entry = _imported(line, values)
             dois.setdefault(entry.doi, entry)
@@ -105,34 +112,54 @@ def _imported(line: int, values: Mapping[str, str]) -> ImportedDoi:
     doi = normalise(values.get(FIELD, ""))
     ending = ENDINGS.get(values.get("status", "").lower())
     if ending is None:
-        raise mp.UsageError(f"the status {values.get('status', '')[:50]!r} is not known; write SUCCESS, FAILED or PROCESSING")
+        raise mp.UsageError(
+            f"the status {values.get('status', '')[:50]!r} is not known; write SUCCESS, FAILED or PROCESSING"
+        )
     attempts = values.get("attempts") or "0"
     if not attempts.isdecimal() or len(attempts) > 9:
         raise mp.UsageError(f"the attempts {attempts[:50]!r} are no number")
     handle = values.get("handle") or None
-    return ImportedDoi(line, doi, ending, None if handle is None else handle_of(handle[:LONGEST_HANDLE]), int(attempts))
+    return ImportedDoi(
+        line,
+        doi,
+        ending,
+        None if handle is None else handle_of(handle[:LONGEST_HANDLE]),
+        int(attempts),
+    )
 
 
-def import_dois(app: DepositsApp, stream: BinaryIO, name: str, *, by: str, reason: str, dry_run: bool = False) -> ImportReport:
+def import_dois(
+    app: DepositsApp, stream: BinaryIO, name: str, *, by: str, reason: str, dry_run: bool = False
+) -> ImportReport:
     """Take in the finished DOIs of a file, and note how each has ended. What is finished here already stays as it is. A repeat after an
     interruption continues."""
     by, reason = mp.check_signed(by, reason)
     with readable_list(stream, name) as lines:
         dois, wrong = read_import(lines, name)
     done = [entry for entry in dois if entry.ending != "unfinished"]
-    report = ImportReport(name=name, lines=len(dois) + len(wrong), unfinished=len(dois) - len(done), malformed=wrong)
+    report = ImportReport(
+        name=name, lines=len(dois) + len(wrong), unfinished=len(dois) - len(done), malformed=wrong
+    )
     if dry_run or not done:
         return msgspec.structs.replace(report, **_counts(done))
     app.record_act("import", app.settings.route, by=by, reason=reason)
     content = "".join([f"{FIELD}\n", *(f"{entry.doi}\n" for entry in done)]).encode()
-    listed = app.submit_list(app.settings.route, io.BytesIO(content), name=f"{name} (import)", by=by, not_before=HELD)
-    finished = {entry.doi for entry in done if _is_finished(app, entry.doi)} if listed.counts["new"] < len(done) else set()
+    listed = app.submit_list(
+        app.settings.route, io.BytesIO(content), name=f"{name} (import)", by=by, not_before=HELD
+    )
+    finished = (
+        {entry.doi for entry in done if _is_finished(app, entry.doi)}
+        if listed.counts["new"] < len(done)
+        else set()
+    )
     refused: dict[str, str] = {}
     left = [entry for entry in done if entry.doi not in finished]
     for portion in _portions(left):
         refused |= _confirmed(app, portion, by, reason)
     counts = _counts([entry for entry in left if entry.doi not in refused])
-    return msgspec.structs.replace(report, id=listed.id, known=len(finished), refused=refused, **counts)
+    return msgspec.structs.replace(
+        report, id=listed.id, known=len(finished), refused=refused, **counts
+    )
 
 
 def _counts(dois: list[ImportedDoi]) -> dict[str, int]:
@@ -155,10 +182,14 @@ def _portions(dois: list[ImportedDoi]) -> Iterator[list[ImportedDoi]]:
 def _confirmed(app: DepositsApp, dois: list[ImportedDoi], by: str, reason: str) -> dict[str, str]:
     """Note how these DOIs have ended; by DOI, why that was refused."""
     refused: dict[str, str] = {}
-    failed: dict[str, mp.Outcome] = {entry.doi: _rejected(entry, reason) for entry in dois if entry.ending == "failed"}
+    failed: dict[str, mp.Outcome] = {
+        entry.doi: _rejected(entry, reason) for entry in dois if entry.ending == "failed"
+    }
     deposited = [entry for entry in dois if entry.ending == "deposited"]
     by_hand: dict[str, mp.Outcome] = {entry.doi: mp.Done({"by_hand": True}) for entry in deposited}
-    results: dict[str, mp.Outcome] = {entry.doi: mp.Done(_result(entry, by, reason)) for entry in deposited}
+    results: dict[str, mp.Outcome] = {
+        entry.doi: mp.Done(_result(entry, by, reason)) for entry in deposited
+    }
     for stage, outcomes in ((METADATA, failed | by_hand), (CONTENT, by_hand), (SUBMIT, results)):
         answers = app.confirm_all(app.settings.route, stage, outcomes, by=by) if outcomes else {}
         for doi, answer in answers.items():
@@ -170,7 +201,11 @@ def _confirmed(app: DepositsApp, dois: list[ImportedDoi], by: str, reason: str) 
 
 def _rejected(entry: ImportedDoi, reason: str) -> mp.Reject:
     tries = f" after {entry.attempts} attempts" if entry.attempts else ""
-    return mp.Reject(f"the system before had failed{tries} ({reason})", category="IMPORTED", details={"attempts": entry.attempts})
+    return mp.Reject(
+        f"the system before had failed{tries} ({reason})",
+        category="IMPORTED",
+        details={"attempts": entry.attempts},
+    )
 
 
 def _result(entry: ImportedDoi, by: str, reason: str) -> dict[str, object]:

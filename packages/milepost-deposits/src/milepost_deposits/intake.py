@@ -62,10 +62,18 @@ class IntakeReport(msgspec.Struct, frozen=True):
 
     def followed_by(self, later: IntakeReport) -> IntakeReport:
         """Both reports as one: what is still in the inbox is as the later one has it."""
-        return IntakeReport([*self.taken, *later.taken], [*self.refused, *later.refused], later.unread, later.ignored, later.growing)
+        return IntakeReport(
+            [*self.taken, *later.taken],
+            [*self.refused, *later.refused],
+            later.unread,
+            later.ignored,
+            later.growing,
+        )
 
 
-def take_in_lists(app: mp.Operations, settings: DepositsSettings, now: datetime | None = None) -> IntakeReport:
+def take_in_lists(
+    app: mp.Operations, settings: DepositsSettings, now: datetime | None = None
+) -> IntakeReport:
     """Take in every list in the inbox. A file that is no list goes into quarantine, and the others are taken in. Raises MilepostError if
     the inbox cannot be listed, or if the ledger is not available: then the file stays, and known DOIs are recognised next time."""
     inbox = open_inbox(settings.inbox)
@@ -87,7 +95,14 @@ def take_in_lists(app: mp.Operations, settings: DepositsSettings, now: datetime 
     return report
 
 
-def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile, at: datetime, report: IntakeReport) -> None:
+def _take_in(
+    app: mp.Operations,
+    settings: DepositsSettings,
+    inbox: Inbox,
+    file: InboxFile,
+    at: datetime,
+    report: IntakeReport,
+) -> None:
     shown = _printable(file.name)
     try:
         with inbox.open(file) as opened, readable_list(opened, shown) as lines:
@@ -95,9 +110,13 @@ def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file:
         if not named:
             raise mp.UsageError(_why_no_list(app, settings, inbox, file))
         with inbox.open(file) as opened, readable_list(opened, shown) as lines:
-            taken = app.submit_list(settings.route, lines, name=shown, full=settings.full_lists, by=BY)
+            taken = app.submit_list(
+                settings.route, lines, name=shown, full=settings.full_lists, by=BY
+            )
         name = archive_name(ARCHIVED, shown, at, taken.id)
-        inbox.write(f"{name}.report.json", msgspec.json.format(msgspec.json.encode(taken), indent=2))
+        inbox.write(
+            f"{name}.report.json", msgspec.json.format(msgspec.json.encode(taken), indent=2)
+        )
         report.taken.append(TakenList(shown, name if inbox.move(file, name) else "", taken))
     except mp.LedgerError:
         raise
@@ -107,7 +126,9 @@ def _take_in(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file:
         report.unread.append(RefusedList(shown, "", _printable(str(error))))
 
 
-def _why_no_list(app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile) -> str:
+def _why_no_list(
+    app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile
+) -> str:
     """Why a file without a valid DOI is no list, whatever its form: it would be taken for one from which all DOIs have vanished."""
     shown = _printable(file.name)
     try:

@@ -82,7 +82,9 @@ def names_a_doi(stream: BinaryIO) -> bool:
     """Has any line of a list a DOI in a column? A list without one says nothing, and would report all DOIs as vanished."""
     while line := stream.readline(LONGEST_LINE):
         text = line.decode(errors="replace")
-        if "10." in text and any(is_doi(cell) for delimiter in DELIMITERS for cell in _cells(text, delimiter)):
+        if "10." in text and any(
+            is_doi(cell) for delimiter in DELIMITERS for cell in _cells(text, delimiter)
+        ):
             return True
     return False
 
@@ -101,7 +103,9 @@ def _write_decoded(rest: _Rest, file: IO[bytes], encoding: str, name: str) -> No
             file.write(decoder.decode(chunk).removeprefix("\ufeff").encode())
         file.write(decoder.decode(b"", final=True).encode())
     except UnicodeError as error:
-        raise mp.UsageError(f"{name} is no whole UTF-16 text ({error}); save it as CSV UTF-8") from None
+        raise mp.UsageError(
+            f"{name} is no whole UTF-16 text ({error}); save it as CSV UTF-8"
+        ) from None
 
 
 # Workbooks ------------------------------------------------------------------------------------------------------------
@@ -112,7 +116,9 @@ def _write_workbook(rest: _Rest, file: IO[bytes], name: str) -> None:
         for chunk in rest.chunks():
             size += len(chunk)
             if size > LARGEST_WORKBOOK:
-                raise mp.UsageError(f"{name} has more than {LARGEST_WORKBOOK >> 20} MB; save its sheet with the DOIs as CSV UTF-8")
+                raise mp.UsageError(
+                    f"{name} has more than {LARGEST_WORKBOOK >> 20} MB; save its sheet with the DOIs as CSV UTF-8"
+                )
             packed.write(chunk)
         try:
             _write_sheet(Workbook(packed), file)
@@ -137,7 +143,9 @@ def _write_sheet(workbook: Workbook, file: IO[bytes]) -> None:
         if any(is_doi(cell) for row in workbook.rows(sheet) for cell in row):
             first = sheet
             break
-    text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
+    text = io.TextIOWrapper(
+        file, encoding="utf-8", errors="replace", newline="", write_through=True
+    )
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     for row in workbook.rows(first or workbook.sheets[0]):
         if any(row):
@@ -189,7 +197,11 @@ def _natural(name: str) -> list[int | str]:
     return [int(part) if part.isdigit() else part for part in _NUMBER.split(name)]
 
 
-def _parser(start: Callable[[str, dict[str, str]], None], end: Callable[[str], None], data: Callable[[str], None]) -> expat.XMLParserType:
+def _parser(
+    start: Callable[[str, dict[str, str]], None],
+    end: Callable[[str], None],
+    data: Callable[[str], None],
+) -> expat.XMLParserType:
     """A parser that refuses document types, and so every entity of a file's own."""
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True

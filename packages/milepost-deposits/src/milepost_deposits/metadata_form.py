@@ -16,5 +16,11 @@ def in_form(content: Any, form: Literal["old", "dspace8"]) -> Any:
             fields.setdefault(entry["key"], []).append({"value": entry["value"]})
         return fields
     if form == "old" and not isinstance(entries, list):
-        return {"metadata": [{"key": key, "value": entry["value"]} for key, values in content.items() for entry in values]}
+        return {
+            "metadata": [
+                {"key": key, "value": entry["value"]}
+                for key, values in content.items()
+                for entry in values
+            ]
+        }
     return content

@@ -11,14 +11,27 @@ import msgspec
 import milepost as mp
 from milepost_deposits.common_cause import CommonCause, common_cause
 from milepost_deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
-from milepost_deposits.digest.collect import collect_digests, place_cursor, refused_recipients, unmailed, unmailed_keys
+from milepost_deposits.digest.collect import (
+    collect_digests,
+    place_cursor,
+    refused_recipients,
+    unmailed,
+    unmailed_keys,
+)
 from milepost_deposits.digest.file_news import note_files
 from milepost_deposits.dspace.login import probe_login
 from milepost_deposits.dss.results import ResultListener
 from milepost_deposits.feed_places import place_at
 from milepost_deposits.files import STORE_FAULTS
 from milepost_deposits.intake import BY, IntakeReport, RefusedList, take_in_lists
-from milepost_deposits.runs import TAKING_IN, RunJournal, RunRecord, close_interrupted, intake_facts, mark_reported
+from milepost_deposits.runs import (
+    TAKING_IN,
+    RunJournal,
+    RunRecord,
+    close_interrupted,
+    intake_facts,
+    mark_reported,
+)
 from milepost_deposits.settings import DepositsApp
 from milepost_deposits.status_names import CLEAN, CONTENT, FAILED, METADATA, SUBMIT, word_counts
 from milepost_deposits.stuck import MOST_LISTED, find_late_deposits, too_early
@@ -66,7 +79,13 @@ class RoundReport(msgspec.Struct, frozen=True):
     def needs_people(self) -> bool:
         """Do people have to act on a DOI, a file in the inbox, the mail server, the file store, a login or a queue?"""
         intake = self.intake
-        files = intake.refused or intake.unread or intake.ignored or intake.malformed or any(run.refused for run in self.interrupted)
+        files = (
+            intake.refused
+            or intake.unread
+            or intake.ignored
+            or intake.malformed
+            or any(run.refused for run in self.interrupted)
+        )
         return bool(
             self.counts[FAILED]
             or self.twins
@@ -78,7 +97,9 @@ class RoundReport(msgspec.Struct, frozen=True):
         )
 
 
-def run_round(app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> RoundReport:
+def run_round(
+    app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep
+) -> RoundReport:
     """Take in lists, apply results of earlier rounds, bring failures forward with their attempts kept, and work until nothing is left to
     try. A DOI that fails waits for the next round: its delay is longer than any pause between rounds. A partner that asks for a long pause
     is asked nothing more in this round; its DOIs wait for the next one, and no try of theirs is counted."""
@@ -137,7 +158,9 @@ def _take_in(app: DepositsApp, journal: RunJournal, sleep: Callable[[float], Non
     except (mp.LedgerError, mp.UsageError):
         raise
     except mp.MilepostError as error:
-        return intake.followed_by(IntakeReport(unread=[RefusedList(app.settings.inbox, "", str(error))]))
+        return intake.followed_by(
+            IntakeReport(unread=[RefusedList(app.settings.inbox, "", str(error))])
+        )
 
 
 def apply_results(app: DepositsApp) -> None:
@@ -158,15 +181,33 @@ def bring_forward(app: DepositsApp) -> int:
     attempt is counted or forgotten. How many DOIs had failed. One whose last submission may have been carried out waits until DSpace's index would
     show its item: a search before that proves nothing."""
     if store_fault(app):
-        app.act("resend", app.settings.route, statuses=[mp.Status.WAITING], stages=(METADATA, CONTENT), by=BY, reason=REASON)
+        app.act(
+            "resend",
+            app.settings.route,
+            statuses=[mp.Status.WAITING],
+            stages=(METADATA, CONTENT),
+            by=BY,
+            reason=REASON,
+        )
     if app.settings.mail is not None:
-        app.act("resend", app.settings.digests_route, statuses=[mp.Status.RETRY_SCHEDULED], by=BY, reason=REASON)
+        app.act(
+            "resend",
+            app.settings.digests_route,
+            statuses=[mp.Status.RETRY_SCHEDULED],
+            by=BY,
+            reason=REASON,
+        )
     route, failed = app.settings.route, [mp.Status.RETRY_SCHEDULED]
-    done = app.act("resend", route, statuses=failed, stages=(METADATA, CONTENT), by=BY, reason=REASON).done
+    done = app.act(
+        "resend", route, statuses=failed, stages=(METADATA, CONTENT), by=BY, reason=REASON
+    ).done
     rows = app.items(route, statuses=failed, stages=(SUBMIT,), limit=MOST_LISTED)
     early = {row["key"] for row in rows if too_early(app, row)}
     if not early:
-        return done + app.act("resend", route, statuses=failed, stages=(SUBMIT,), by=BY, reason=REASON).done
+        return (
+            done
+            + app.act("resend", route, statuses=failed, stages=(SUBMIT,), by=BY, reason=REASON).done
+        )
     keys = [row["key"] for row in rows if row["key"] not in early]
     return done + (app.act("resend", route, keys=keys, by=BY, reason=REASON).done if keys else 0)
 

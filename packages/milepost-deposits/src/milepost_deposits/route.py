@@ -14,7 +14,15 @@ from milepost_deposits.dspace.submission import DSpaceSubmission, Present
 from milepost_deposits.dss.submission import DssSubmission
 from milepost_deposits.fetch.content import ContentStage
 from milepost_deposits.fetch.metadata import MetadataStage
-from milepost_deposits.files import LATER, Deposit, FileStore, StoreFault, accepts_deposit, accepts_file, deposit_of
+from milepost_deposits.files import (
+    LATER,
+    Deposit,
+    FileStore,
+    StoreFault,
+    accepts_deposit,
+    accepts_file,
+    deposit_of,
+)
 from milepost_deposits.settings import CROSSREF, DepositsSettings
 from milepost_deposits.status_names import CLEAN, CONTENT, METADATA, PRESENT, SUBMIT, result_in
 
@@ -43,13 +51,19 @@ class Submission(Protocol):
         """Is it in DSpace already? Done(…) or True: yes. False or None: no, submit it. An exception: not known, try later."""
 
 
-def open_submission(settings: DepositsSettings, files: FileStore, controls: LedgerControls | None = None) -> Submission:
+def open_submission(
+    settings: DepositsSettings, files: FileStore, controls: LedgerControls | None = None
+) -> Submission:
     """The submission that [deposits.submit] asks for. It connects to nothing before the first item."""
     kind = DSpaceSubmission if settings.submit.dss is None else DssSubmission
     return kind(settings, files, controls=controls)
 
 
-def deposits_route(settings: DepositsSettings, submission: Submission | None = None, controls: LedgerControls | None = None) -> mp.Route:
+def deposits_route(
+    settings: DepositsSettings,
+    submission: Submission | None = None,
+    controls: LedgerControls | None = None,
+) -> mp.Route:
     """The route of DOIs with these settings. The handlers connect to nothing before the first item. `controls` are those of
     the ledger, once it is open."""
     files, controls = FileStore(settings.files), controls or LedgerControls(settings)
@@ -57,11 +71,15 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
     def column(lines: list[str]) -> mp.KeyColumn | None:
         return doi_column(lines, settings.doi_column)
 
-    route = mp.Route(settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=column)
+    route = mp.Route(
+        settings.route, key=FIELD, parse=parse_input, parse_keys=normalise_all, key_column=column
+    )
     submission = submission or open_submission(settings, files, controls)
     metadata = LimitedStage(MetadataStage(settings, files), StageLimit(controls, METADATA))
     content = LimitedStage(ContentStage(settings, files), StageLimit(controls, CONTENT))
-    _stage(route, METADATA, settings, accepts=accepts_file)(FirstSearch(metadata, submission, controls))
+    _stage(route, METADATA, settings, accepts=accepts_file)(
+        FirstSearch(metadata, submission, controls)
+    )
     _stage(route, CONTENT, settings, accepts=accepts_file)(UnlessPresent(content))
     add_submit(route, settings, submission, controls)
     if settings.clean != "never":
@@ -69,21 +87,40 @@ def deposits_route(settings: DepositsSettings, submission: Submission | None = N
     return route
 
 
-def add_submit(route: mp.Route, settings: DepositsSettings, submission: Submission, controls: LedgerControls | None = None) -> None:
+def add_submit(
+    route: mp.Route,
+    settings: DepositsSettings,
+    submission: Submission,
+    controls: LedgerControls | None = None,
+) -> None:
     """Add the submit stage: it submits, asks DSpace before a repeat whose predecessor's result is unknown, and takes results."""
     dss = settings.submit.dss
     submit = SubmitStage(submission, StageLimit(controls or LedgerControls(settings), SUBMIT))
     checks = mp.Checks(every="15m", up_to="6h", overdue=None if dss is None else dss.answer_within)
     # Rounds are far apart. In between a partner that is down for an hour would use up the tries of every DOI.
-    breaker = mp.Breaker(failures=10, within="10m", cooldown="10m") if settings.mode == "continuous" else None
-    _stage(route, SUBMIT, settings, verify=submit.verify, accepts=accepts_deposit, checks=checks, breaker=breaker)(submit)
+    breaker = (
+        mp.Breaker(failures=10, within="10m", cooldown="10m")
+        if settings.mode == "continuous"
+        else None
+    )
+    _stage(
+        route,
+        SUBMIT,
+        settings,
+        verify=submit.verify,
+        accepts=accepts_deposit,
+        checks=checks,
+        breaker=breaker,
+    )(submit)
 
 
 class FirstSearch:
     """Handler of the metadata stage that asks DSpace before Crossref: nothing is fetched for a DOI that readers find there. Where DSpace does not
     answer, the fetch goes on: it is asked again before a deposit."""
 
-    def __init__(self, fetch: LimitedStage, submission: Submission, controls: LedgerControls) -> None:
+    def __init__(
+        self, fetch: LimitedStage, submission: Submission, controls: LedgerControls
+    ) -> None:
         self._fetch, self._submission, self._controls = fetch, submission, controls
         self._silent_until = 0.0
 
@@ -93,7 +130,11 @@ class FirstSearch:
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         present = self._present(item.key)
-        return self._fetch(item) if present is None else mp.Done({PRESENT: present.output, "title": present.title})
+        return (
+            self._fetch(item)
+            if present is None
+            else mp.Done({PRESENT: present.output, "title": present.title})
+        )
 
     def _present(self, doi: str) -> Present | None:
         if self._controls.now() < self._silent_until:
@@ -173,7 +214,11 @@ def clean_route(settings: DepositsSettings, files: FileStore) -> mp.Route:
     """The route that removes the files of deposited DOIs. Its rows leave at once."""
     route = mp.Route(settings.clean_route, key="doi", keep="0s", remember="1d")
 
-    @route.stage(CLEAN, retry=mp.Backoff(attempts=10, base="1m", cap="1d"), checks=mp.Checks(every="15m", up_to="6h", overdue="1d"))
+    @route.stage(
+        CLEAN,
+        retry=mp.Backoff(attempts=10, base="1m", cap="1d"),
+        checks=mp.Checks(every="15m", up_to="6h", overdue="1d"),
+    )
     def clean(item: mp.Item) -> mp.Outcome:
         names = [item.input[CONTENT], *([item.input[METADATA]] if settings.clean == "all" else [])]
         try:
@@ -190,7 +235,9 @@ def clean_route(settings: DepositsSettings, files: FileStore) -> mp.Route:
 def clean_input(item: mp.Item, _at: datetime) -> dict[str, Any] | None:
     """The names of a deposited DOI's files; None if it has none, since it was deposited by hand."""
     view = {"results": item.results}
-    names = {stage: result_in(view, stage).get("file", {}).get("name") for stage in (METADATA, CONTENT)}
+    names = {
+        stage: result_in(view, stage).get("file", {}).get("name") for stage in (METADATA, CONTENT)
+    }
     return {"doi": item.key, **names} if any(names.values()) else None
 
 
@@ -207,4 +254,6 @@ def _stage(route: mp.Route, name: str, settings: DepositsSettings, **more: Any) 
     if rate is None and name == METADATA and settings.crossref == CROSSREF:
         rate = CROSSREF_RATE
     together = getattr(settings.concurrency, name)
-    return route.stage(name, retry=backoff(settings, name), concurrency=together, rate=rate, pauses=True, **more)
+    return route.stage(
+        name, retry=backoff(settings, name), concurrency=together, rate=rate, pauses=True, **more
+    )

@@ -57,7 +57,9 @@ def started(pid: int, proc: Path = PROC) -> str:
     """When a process was started, in ticks since the start of the machine; empty if there is none, or if it has ended already."""
     try:
         # The name, in brackets, may hold blanks and brackets itself.
-        state, *fields = (proc / f"{pid}" / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        state, *fields = (
+            (proc / f"{pid}" / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        )
         return "" if state in "ZXx" else fields[18]
     except (OSError, ValueError, IndexError):
         return ""
@@ -115,7 +117,9 @@ def moment(at: datetime) -> str:
 
 def begun(id: str, at: datetime, process: RunProcess, counts: Mapping[str, int]) -> RunRecord:
     """The record of a run that begins now, with these DOIs by status name."""
-    return RunRecord(moment(at), counts=dict(counts), id=id, state="running", process=process, seen_at=moment(at))
+    return RunRecord(
+        moment(at), counts=dict(counts), id=id, state="running", process=process, seen_at=moment(at)
+    )
 
 
 def intake_facts(intake: IntakeReport) -> dict[str, Any]:
@@ -125,15 +129,24 @@ def intake_facts(intake: IntakeReport) -> dict[str, Any]:
         "lists": [one.name[:LONGEST] for one in intake.taken[:NAMED]],
         "new": intake.new,
         "malformed": sum(one.report.counts.get("malformed", 0) for one in intake.taken),
-        "refused": [(one.name[:LONGEST], one.reason.removeprefix(f"{one.name}: ")[:LONGEST]) for one in refused],
+        "refused": [
+            (one.name[:LONGEST], one.reason.removeprefix(f"{one.name}: ")[:LONGEST])
+            for one in refused
+        ],
     }
 
 
 def ended(
-    run: RunRecord, at: datetime, counts: Mapping[str, int], state: Literal["finished", "failed", "interrupted"], error: str = ""
+    run: RunRecord,
+    at: datetime,
+    counts: Mapping[str, int],
+    state: Literal["finished", "failed", "interrupted"],
+    error: str = "",
 ) -> RunRecord:
     """The record of a run that has ended, with these DOIs by status name. `run.counts` are those before it."""
-    changes = {word: counts.get(word, 0) - run.counts.get(word, 0) for word in {**run.counts, **counts}}
+    changes = {
+        word: counts.get(word, 0) - run.counts.get(word, 0) for word in {**run.counts, **counts}
+    }
     return replace(
         run,
         took_s=max(0, round((at - datetime.fromisoformat(run.at)).total_seconds())),
@@ -199,16 +212,39 @@ class RunJournal:
             self.record = replace(self.record, **facts)
         self._write()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()
         if kind is not None and not issubclass(kind, Exception):
-            end_run(self._app, ended(self.record, self._app.now(), self._counts(), "interrupted", "it was stopped by a signal"))
+            end_run(
+                self._app,
+                ended(
+                    self.record,
+                    self._app.now(),
+                    self._counts(),
+                    "interrupted",
+                    "it was stopped by a signal",
+                ),
+            )
         elif error is None:
             end_run(self._app, ended(self.record, self._app.now(), self._counts(), "finished"))
         else:
             try:
-                end_run(self._app, ended(self.record, self._app.now(), self._counts(), "failed", str(error) or type(error).__name__))
+                end_run(
+                    self._app,
+                    ended(
+                        self.record,
+                        self._app.now(),
+                        self._counts(),
+                        "failed",
+                        str(error) or type(error).__name__,
+                    ),
+                )
             except Exception:
                 # The run's own error is the one to see; without an end its record says that it was interrupted.
                 log.exception("the end of the run could not be recorded")
@@ -223,7 +259,9 @@ class RunJournal:
             try:
                 self._write()
             except Exception:
-                log.warning("the record of the run could not be renewed; it is tried again", exc_info=True)
+                log.warning(
+                    "the record of the run could not be renewed; it is tried again", exc_info=True
+                )
 
 
 def runs(app: DepositsApp) -> list[RunRecord]:
@@ -236,12 +274,21 @@ def runs(app: DepositsApp) -> list[RunRecord]:
 
 def interrupted_runs(app: DepositsApp) -> list[RunRecord]:
     """The records that runs have left whose processes are gone, as they are, the first one first."""
-    return sorted((one for one in _unended(app) if one.state == "interrupted"), key=lambda one: one.at)
+    return sorted(
+        (one for one in _unended(app) if one.state == "interrupted"), key=lambda one: one.at
+    )
 
 
 def end_run(app: DepositsApp, run: RunRecord) -> None:
     """Move a run to those that have ended. Runs that end at the same time are all kept, and one that is ended twice is kept once."""
-    _change_ended(app, lambda earlier: sorted([run, *(one for one in earlier if one.id != run.id)], key=lambda one: one.at, reverse=True))
+    _change_ended(
+        app,
+        lambda earlier: sorted(
+            [run, *(one for one in earlier if one.id != run.id)],
+            key=lambda one: one.at,
+            reverse=True,
+        ),
+    )
     app.documents.remove(f"{RUNNING}{run.id}")
 
 
@@ -254,18 +301,29 @@ def mark_reported(app: DepositsApp, ids: Iterable[str]) -> None:
     """Note that these interrupted runs were reported to people."""
     reported = set(ids)
     if reported & {one.id for one in unreported(app)}:
-        _change_ended(app, lambda earlier: [replace(one, reported=True) if one.id in reported else one for one in earlier])
+        _change_ended(
+            app,
+            lambda earlier: [
+                replace(one, reported=True) if one.id in reported else one for one in earlier
+            ],
+        )
 
 
 def _change_ended(app: DepositsApp, change: Callable[[list[RunRecord]], list[RunRecord]]) -> None:
     for _ in range(TRIES):
         document = app.documents.get(ENDED)
-        kept = change([] if document is None else msgspec.convert(document.value, list[RunRecord]))[:KEPT]
+        kept = change([] if document is None else msgspec.convert(document.value, list[RunRecord]))[
+            :KEPT
+        ]
         while len(kept) > 1 and len(msgspec.json.encode(kept)) > LARGEST:
             kept.pop()
-        if app.documents.put(ENDED, msgspec.to_builtins(kept), expect=0 if document is None else document.version):
+        if app.documents.put(
+            ENDED, msgspec.to_builtins(kept), expect=0 if document is None else document.version
+        ):
             return
-    log.error("the record of the run could not be kept: other runs wrote theirs %d times meanwhile", TRIES)
+    log.error(
+        "the record of the run could not be kept: other runs wrote theirs %d times meanwhile", TRIES
+    )
 
 
 def _ended(app: DepositsApp) -> list[RunRecord]:
@@ -287,7 +345,9 @@ def _unended(app: DepositsApp) -> list[RunRecord]:
 # Recovery -------------------------------------------------------------------------------------------------------------
 TAKING_IN = "taking in lists"
 REPORT, REASON = ".report.json", ".reason.txt"
-_TRACE = re.compile(rf"({ARCHIVED}|{QUARANTINE})/(?:(.*)/)?([0-9]{{8}}T[0-9]{{6}}Z)-[0-9a-f]+-(.*)", re.DOTALL)
+_TRACE = re.compile(
+    rf"({ARCHIVED}|{QUARANTINE})/(?:(.*)/)?([0-9]{{8}}T[0-9]{{6}}Z)-[0-9a-f]+-(.*)", re.DOTALL
+)
 """Name of a file that an intake has dealt with (`intake.archive_name`)."""
 
 
@@ -308,7 +368,9 @@ def _traces(app: DepositsApp, run: RunRecord) -> dict[str, Any]:
     try:
         return found | _intake_traces(open_inbox(app.settings.inbox), run.at)
     except OSError as error:
-        log.warning("the files that the run of %s has moved cannot be looked for: %s", run.at, error)
+        log.warning(
+            "the files that the run of %s has moved cannot be looked for: %s", run.at, error
+        )
         return found
 
 
@@ -336,13 +398,17 @@ def _intake_traces(inbox: Inbox, since: str) -> dict[str, Any]:
             new, malformed = new + counts.get("new", 0), malformed + counts.get("malformed", 0)
         else:
             reason = _content(inbox, files.get(f"{name}{REASON}")).decode(errors="replace").strip()
-            refused.append((shown, reason.removeprefix(f"{shown}: ")[:LONGEST] or "no reason is recorded"))
+            refused.append(
+                (shown, reason.removeprefix(f"{shown}: ")[:LONGEST] or "no reason is recorded")
+            )
     return {"lists": lists[:NAMED], "refused": refused[:NAMED], "new": new, "malformed": malformed}
 
 
 def _counts(inbox: Inbox, report: InboxFile | None) -> dict[str, int]:
     try:
-        return msgspec.convert(msgspec.json.decode(_content(inbox, report) or b"{}").get("counts", {}), dict[str, int])
+        return msgspec.convert(
+            msgspec.json.decode(_content(inbox, report) or b"{}").get("counts", {}), dict[str, int]
+        )
     except (msgspec.MsgspecError, AttributeError):
         return {}
 

@@ -74,7 +74,11 @@ class SubmitSettings(mp.AppSettings, frozen=True):
     apart: str = "2m"
     """Time between the two searches that must not find a DOI in DSpace before it is deposited there again, where the result of the last try is
     unknown: more than its index is ever behind. With `dss` it is `dss.apart`."""
-    doi_fields: tuple[str, ...] = ("dc.identifier.doi", "dc.relation.isversionof", "dc.identifier.uri")
+    doi_fields: tuple[str, ...] = (
+        "dc.identifier.doi",
+        "dc.relation.isversionof",
+        "dc.identifier.uri",
+    )
     """Metadata fields of DSpace that may hold an article's DOI: a DOI in another field is not found, and gets a second item."""
     canary: str = ""
     """A DOI that DSpace has, and keeps. A search that does not find it says nothing about other DOIs. It is needed only where Milepost knows no
@@ -183,26 +187,44 @@ def missing_settings(settings: DepositsSettings) -> list[str]:
     return [field for field, value in wanted.items() if not value]
 
 
-def check_settings(settings: DepositsSettings, environment: Mapping[str, str] | None = None) -> None:
+def check_settings(
+    settings: DepositsSettings, environment: Mapping[str, str] | None = None
+) -> None:
     """Raise one ConfigMistake that names everything that is missing or contradicts itself; without an environment, in milepost.toml."""
     wrong = [f"{field} is missing" for field in missing_settings(settings)]
     if settings.submit.dspace and environment is not None:
         named = (settings.submit.user_env, settings.submit.password_env)
-        wrong += [f"the environment variable {name} is not set" for name in named if not environment.get(name)]
+        wrong += [
+            f"the environment variable {name} is not set"
+            for name in named
+            if not environment.get(name)
+        ]
     if settings.submit.dspace and settings.submit.dss:
         wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
     if not settings.submit.doi_fields or not all(map(_FIELD.fullmatch, settings.submit.doi_fields)):
-        wrong.append("[deposits.submit] doi_fields must name fields of DSpace, such as dc.identifier.doi")
+        wrong.append(
+            "[deposits.submit] doi_fields must name fields of DSpace, such as dc.identifier.doi"
+        )
     if settings.submit.canary and doi_or_none(settings.submit.canary) is None:
-        wrong.append(f"[deposits.submit] canary is {settings.submit.canary!r}: write a DOI that DSpace has, such as 10.1002/abcd.20417")
+        wrong.append(
+            f"[deposits.submit] canary is {settings.submit.canary!r}: write a DOI that DSpace has, such as 10.1002/abcd.20417"
+        )
     if environment is not None:
         missing = [
-            f"{variable} (header {header})" for header, variable in settings.content_headers.items() if not environment.get(variable)
+            f"{variable} (header {header})"
+            for header, variable in settings.content_headers.items()
+            if not environment.get(variable)
         ]
         wrong += [f"the environment variable {name} is not set" for name in missing]
     if settings.content and not re.search(r"\{doi(_encoded)?\}", settings.content):
-        wrong.append("[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs")
-    if settings.mail is not None and settings.mail.dashboard and not settings.mail.dashboard.startswith(("http://", "https://")):
+        wrong.append(
+            "[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs"
+        )
+    if (
+        settings.mail is not None
+        and settings.mail.dashboard
+        and not settings.mail.dashboard.startswith(("http://", "https://"))
+    ):
         wrong.append(
             f"[deposits.mail] dashboard is {settings.mail.dashboard!r}: write the URL that people open, such as https://milepost.example.org"
         )

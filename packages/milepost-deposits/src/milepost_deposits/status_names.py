@@ -17,7 +17,12 @@ IMPORTED = "import"
 """`via` of a DOI that another system has deposited."""
 PARTNERS = {METADATA: "Crossref", CONTENT: "the publisher", SUBMIT: "DSpace"}
 
-PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"
+PROCESSING, SUCCESS, RETRIES, FAILED = (
+    "Processing",
+    "Success",
+    "Failed and will retry",
+    "Failed after too many attempts",
+)
 ABANDONED = "Abandoned"
 WORDS = (PROCESSING, SUCCESS, RETRIES, FAILED, ABANDONED)
 
@@ -28,7 +33,16 @@ _ENDS = {
     mp.Status.REJECTED: FAILED,
     mp.Status.CANCELLED: ABANDONED,
 }
-NOTES = frozenset(reason.value for reason in (mp.Reason.NOTED, mp.Reason.KEPT, mp.Reason.LATE, mp.Reason.OVERDUE, mp.Reason.UNDECIDED))
+NOTES = frozenset(
+    reason.value
+    for reason in (
+        mp.Reason.NOTED,
+        mp.Reason.KEPT,
+        mp.Reason.LATE,
+        mp.Reason.OVERDUE,
+        mp.Reason.UNDECIDED,
+    )
+)
 """Reasons of history lines that change no status: a late result or a claim, for example, is only noted."""
 
 

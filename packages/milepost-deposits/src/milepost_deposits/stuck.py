@@ -37,12 +37,21 @@ def stuck_deposits(app: DepositsApp) -> list[dict[str, Any]]:
     dss = app.settings.submit.dss
     if dss is None:
         return []
-    before = app.now() - timedelta(milliseconds=mp.span_ms(dss.answer_within, "[deposits.submit] dss.answer_within"))
-    rows = app.items(app.settings.route, statuses=("WAITING", "RETRY_SCHEDULED"), stages=(SUBMIT,), limit=MOST_LISTED)
+    before = app.now() - timedelta(
+        milliseconds=mp.span_ms(dss.answer_within, "[deposits.submit] dss.answer_within")
+    )
+    rows = app.items(
+        app.settings.route,
+        statuses=("WAITING", "RETRY_SCHEDULED"),
+        stages=(SUBMIT,),
+        limit=MOST_LISTED,
+    )
     return [row for row in rows if datetime.fromisoformat(row["entered_at"]) <= before]
 
 
-def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+def find_late_deposits(
+    app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None
+) -> list[str]:
     """Search DSpace for DOIs that failed at the submit stage with an unknown result, for good or a moment ago, and complete those that it has. The DOIs that were
     found. Without this a DOI would be on the list for manual deposits although its last try has succeeded. None is searched for while DSpace
     refuses the login."""
@@ -50,16 +59,27 @@ def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environme
     url = settings.submit.dspace or settings.submit.search
     if url is None:
         return []
-    listed = app.items(settings.route, statuses=[*FAILED, mp.Status.RETRY_SCHEDULED], stages=(SUBMIT,), limit=MOST_LISTED)
+    listed = app.items(
+        settings.route,
+        statuses=[*FAILED, mp.Status.RETRY_SCHEDULED],
+        stages=(SUBMIT,),
+        limit=MOST_LISTED,
+    )
     after = app.now() - SINCE
-    rows = [row for row in listed if too_early(app, row) or (row["ended_at"] and _may_be_late(row, after))]
+    rows = [
+        row
+        for row in listed
+        if too_early(app, row) or (row["ended_at"] and _may_be_late(row, after))
+    ]
     if not rows:
         return []
     rows = sorted(rows, key=lambda row: str(row["entered_at"]), reverse=True)[:MOST_SEARCHED]
     controls = LedgerControls(settings)
     controls.open(app)
     environment = os.environ if environment is None else environment
-    client = dspace or open_dspace(settings, environment, url, now=app.time, guard=LoginHold(settings, controls))
+    client = dspace or open_dspace(
+        settings, environment, url, now=app.time, guard=LoginHold(settings, controls)
+    )
     found: list[str] = []
     try:
         for row in rows:
@@ -74,7 +94,9 @@ def find_late_deposits(app: DepositsApp, dspace: DSpace | None = None, environme
 
 
 def _may_be_late(row: dict[str, Any], after: datetime) -> bool:
-    return may_be_deposited(row["error"], SUBMIT) and datetime.fromisoformat(row["ended_at"]) >= after
+    return (
+        may_be_deposited(row["error"], SUBMIT) and datetime.fromisoformat(row["ended_at"]) >= after
+    )
 
 
 def too_early(app: DepositsApp, row: dict[str, Any]) -> bool:
@@ -86,7 +108,9 @@ def too_early(app: DepositsApp, row: dict[str, Any]) -> bool:
     ended_at = moment_s(row["error"]["at"])
     if submit.dss is not None:
         # The service may have answered long before its result was read.
-        ended_at = SubmissionRecords(FileStore(app.settings.files)).get(row["key"]).answered_at or ended_at
+        ended_at = (
+            SubmissionRecords(FileStore(app.settings.files)).get(row["key"]).answered_at or ended_at
+        )
     return 0 <= app.time() - ended_at < mp.span_ms(apart, "[deposits.submit] apart") / 1000
 
 
@@ -101,12 +125,18 @@ def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:
     if item is None or not files:
         return False
     sent = result_in(app.show(app.settings.route, doi), CONTENT).get("file")
-    same = None if not sent else any(same_file(file, msgspec.convert(sent, StoredFile)) for file in files)
+    same = (
+        None
+        if not sent
+        else any(same_file(file, msgspec.convert(sent, StoredFile)) for file in files)
+    )
     value: dict[str, Any] = {**deposited(item, files), "found": True, "same_file": same}
     try:
         app.confirm(app.settings.route, doi, SUBMIT, value, by=BY)
     except mp.ActRefused as refusal:
-        log.warning("%s is in DSpace as %s, but stays failed: %s", doi, item.handle or item.uuid, refusal)
+        log.warning(
+            "%s is in DSpace as %s, but stays failed: %s", doi, item.handle or item.uuid, refusal
+        )
         return False
     log.info("%s is in DSpace as %s: its last try had succeeded", doi, item.handle or item.uuid)
     return True

@@ -41,7 +41,9 @@ TRIES = 10
 BY = "search in DSpace"
 NOTE = "twins"
 """The field of a note's data that has the names of the items."""
-UNKNOWN_BEFORE = frozenset({"retry", "exhausted", "rejected", "lost", "given-back", "late", "operator-retry"})
+UNKNOWN_BEFORE = frozenset(
+    {"retry", "exhausted", "rejected", "lost", "given-back", "late", "operator-retry"}
+)
 """Reasons of history lines at the submit stage after which DSpace may have had an item already."""
 
 log = logging.getLogger(__name__)
@@ -80,10 +82,16 @@ def needs_second_search(view: Mapping[str, Any]) -> bool:
 
 def is_success(line: Mapping[str, Any]) -> bool:
     """Does this history line end the submission of a DOI with success? A note leaves a success as it is."""
-    return line["stage"] == SUBMIT and line.get("status") == "COMPLETED" and line["reason"] not in NOTES
+    return (
+        line["stage"] == SUBMIT
+        and line.get("status") == "COMPLETED"
+        and line["reason"] not in NOTES
+    )
 
 
-def find_twins(app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+def find_twins(
+    app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None
+) -> list[str]:
     """Search again for deposits whose time has come, record those with two items, and forget those that have one by now. The DOIs that were
     recorded. A search that fails, or that the index cannot answer, is made again by the next call."""
     url = app.settings.submit.dspace or app.settings.submit.search
@@ -94,10 +102,14 @@ def find_twins(app: DepositsApp, dspace: DSpace | None = None, environment: Mapp
     controls = LedgerControls(app.settings)
     controls.open(app)
     environment = os.environ if environment is None else environment
-    client = dspace or open_dspace(app.settings, environment, url, now=app.time, guard=LoginHold(app.settings, controls))
+    client = dspace or open_dspace(
+        app.settings, environment, url, now=app.time, guard=LoginHold(app.settings, controls)
+    )
     try:
         _forget_settled(app, client)
-        return _search_again(app, client, ItemSearch(client, app.settings, controls, apart_s=0.0, now=app.time))
+        return _search_again(
+            app, client, ItemSearch(client, app.settings, controls, apart_s=0.0, now=app.time)
+        )
     except DSpaceError as error:
         log.warning("deposits could not be searched for again, and the next round does: %s", error)
         return []
@@ -122,7 +134,9 @@ def settle(app: DepositsApp, doi: str) -> Twins | None:
 def twins_note(line: Mapping[str, Any]) -> tuple[str, ...]:
     """The items that a history line names as twins; empty: it is another line."""
     note = line.get("note")
-    data: Any = note.get("data") if line["reason"] == mp.Reason.NOTED and isinstance(note, dict) else None
+    data: Any = (
+        note.get("data") if line["reason"] == mp.Reason.NOTED and isinstance(note, dict) else None
+    )
     items = data.get(NOTE) if isinstance(data, dict) else None
     return tuple(str(item) for item in items) if isinstance(items, list) else ()
 
@@ -194,9 +208,13 @@ def _record(app: DepositsApp, doi: str, items: list[str]) -> bool:
         if doi in recorded:
             return False
         if len(recorded) >= MOST_KEPT:
-            raise DSpaceError(f"more than {MOST_KEPT} DOIs have two items; settle some of them first")
+            raise DSpaceError(
+                f"more than {MOST_KEPT} DOIs have two items; settle some of them first"
+            )
         recorded[doi] = Twins(tuple(items), f"{app.now():%Y-%m-%dT%H:%M:%SZ}")
-        if app.documents.put(TWINS, msgspec.to_builtins(recorded), expect=0 if document is None else document.version):
+        if app.documents.put(
+            TWINS, msgspec.to_builtins(recorded), expect=0 if document is None else document.version
+        ):
             app.note(app.settings.route, doi, twins_text(items), by=BY, data={NOTE: items})
             log.error("%s: %s", doi, twins_text(items))
             return True
@@ -208,7 +226,12 @@ def _forget_settled(app: DepositsApp, dspace: DSpace) -> None:
     for doi, recorded in twins(app).items():
         left = [name for name in recorded.items if _is_there(dspace, name)]
         if len(left) < 2 and settle(app, doi) is not None:
-            app.note(app.settings.route, doi, f"DSpace has one item of this DOI now: {', '.join(left) or 'none of them'}", by=BY)
+            app.note(
+                app.settings.route,
+                doi,
+                f"DSpace has one item of this DOI now: {', '.join(left) or 'none of them'}",
+                by=BY,
+            )
 
 
 def _is_there(dspace: DSpace, name: str) -> bool:

@@ -41,7 +41,11 @@ def crossref(served_crossref: CrossrefStandIn) -> CrossrefStandIn:
     served_crossref.records.clear()
     served_crossref.requests.clear()
     served_crossref.polite.clear()
-    served_crossref.everything, served_crossref.limit, served_crossref.enforced = False, 10_000, False
+    served_crossref.everything, served_crossref.limit, served_crossref.enforced = (
+        False,
+        10_000,
+        False,
+    )
     return served_crossref
 
 
@@ -61,7 +65,9 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def make_scene(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> Iterator[MakeScene]:
+def make_scene(
+    tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> Iterator[MakeScene]:
     """Makes scenes whose partners are the stand-ins."""
     with ExitStack() as stack:
 

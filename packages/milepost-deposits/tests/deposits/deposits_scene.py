@@ -57,12 +57,23 @@ class DepositsScene:
     def __init__(self, folder: Path, ledger: str = "memory:", **settings: Any) -> None:
         self.inbox, self.files = folder / "inbox", folder / "files"
         self.inbox.mkdir(exist_ok=True)
-        given: dict[str, Any] = {"content": "http://127.0.0.1:9/pdf/{doi}", "mailto": "library@example.org", "submit": SUBMIT}
-        given |= {"inbox": str(self.inbox), "files": str(self.files), "inbox_quiet": "0s", "allow_cidrs": ("127.0.0.0/8",)}
+        given: dict[str, Any] = {
+            "content": "http://127.0.0.1:9/pdf/{doi}",
+            "mailto": "library@example.org",
+            "submit": SUBMIT,
+        }
+        given |= {
+            "inbox": str(self.inbox),
+            "files": str(self.files),
+            "inbox_quiet": "0s",
+            "allow_cidrs": ("127.0.0.0/8",),
+        }
         self.settings = DepositsSettings(**(given | settings))
         self.submission = NotedSubmission()
         mails = [] if self.settings.mail is None else [digests_route(self.settings)]
-        self.ledger = mp.open(ledger, routes=[deposits_route(self.settings, self.submission), *mails])
+        self.ledger = mp.open(
+            ledger, routes=[deposits_route(self.settings, self.submission), *mails]
+        )
 
     def __enter__(self) -> DepositsScene:
         return self
@@ -104,4 +115,8 @@ class DepositsScene:
 
     def archived(self) -> list[str]:
         """The names of archived lists, without their reports."""
-        return sorted(path.name for path in (self.inbox / "archived").rglob("*") if path.suffix != ".json" and path.is_file())
+        return sorted(
+            path.name
+            for path in (self.inbox / "archived").rglob("*")
+            if path.suffix != ".json" and path.is_file()
+        )

@@ -19,7 +19,12 @@ from milepost_deposits.standins.__main__ import partners
 from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.standins.mailbox import MailboxStandIn
 
-DEPOSITED, NO_PDF, NO_RECORD, UNKNOWN = "10.1002/abc.1", "10.1002/x.no-pdf", "10.1002/y.no-record", "10.1002/abc.7"
+DEPOSITED, NO_PDF, NO_RECORD, UNKNOWN = (
+    "10.1002/abc.1",
+    "10.1002/x.no-pdf",
+    "10.1002/y.no-record",
+    "10.1002/abc.7",
+)
 
 
 @dataclass
@@ -41,13 +46,18 @@ class DepositsService:
 
 
 @contextmanager
-def deposits_service(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[DepositsService]:
+def deposits_service(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> Iterator[DepositsService]:
     """The service with its data in this folder; a DOI ending in no-pdf or no-record fails at its first try."""
     monkeypatch.setenv("DSPACE_USER", USER)
     monkeypatch.setenv("DSPACE_PASSWORD", PASSWORD)
     inbox = folder / "inbox"
     inbox.mkdir()
-    with partners(0, 0, 0) as (crossref, publisher, dspace), MailboxStandIn(folder / "mails") as mailbox:
+    with (
+        partners(0, 0, 0) as (crossref, publisher, dspace),
+        MailboxStandIn(folder / "mails") as mailbox,
+    ):
         given: dict[str, Any] = {
             "inbox": str(inbox), "inbox_quiet": "0s", "files": str(folder / "files"), "full_lists": False,
             "crossref": crossref.url, "content": publisher.template, "allow_cidrs": ["127.0.0.0/8"], "mailto": "library@example.org",
@@ -60,7 +70,9 @@ def deposits_service(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: 
             server = HttpServer(milepost.context, "127.0.0.1", 0, applications=[configured])
             server.open()
             try:
-                yield DepositsService(milepost, configured.on(milepost.context), server.url, inbox, dspace, mailbox)
+                yield DepositsService(
+                    milepost, configured.on(milepost.context), server.url, inbox, dspace, mailbox
+                )
             finally:
                 server.close()
 

@@ -16,7 +16,12 @@ import milepost as mp
 from milepost_deposits.dspace.submission import DSpaceSubmission
 from milepost_deposits.files import FileStore
 from milepost_deposits.route import add_submit
-from milepost_deposits.settings import AttemptSettings, ConcurrencySettings, DepositsSettings, SubmitSettings
+from milepost_deposits.settings import (
+    AttemptSettings,
+    ConcurrencySettings,
+    DepositsSettings,
+    SubmitSettings,
+)
 from milepost_deposits.standins.dspace import COLLECTION
 
 
@@ -46,16 +51,33 @@ def main(folder: Path, dspace: str, ahead: float, dois: list[str]) -> None:
     @route.stage("metadata")
     def metadata(item: mp.Item) -> mp.Outcome:
         content = {"dc.title": [{"value": item.key}], "dc.identifier.doi": [{"value": item.key}]}
-        return mp.Done({"file": msgspec.to_builtins(files.write(item.key, ".json", [msgspec.json.encode(content)])), "title": item.key})
+        return mp.Done(
+            {
+                "file": msgspec.to_builtins(
+                    files.write(item.key, ".json", [msgspec.json.encode(content)])
+                ),
+                "title": item.key,
+            }
+        )
 
     @route.stage("content")
     def content(item: mp.Item) -> mp.Outcome:
-        return mp.Done({"file": msgspec.to_builtins(files.write(item.key, ".pdf", [pdf_of(item.key)]))})
+        return mp.Done(
+            {"file": msgspec.to_builtins(files.write(item.key, ".pdf", [pdf_of(item.key)]))}
+        )
 
-    add_submit(route, settings, DSpaceSubmission(settings, files, environment=ENVIRONMENT, now=lambda: clock.now() / 1000, timeout=60))
+    add_submit(
+        route,
+        settings,
+        DSpaceSubmission(
+            settings, files, environment=ENVIRONMENT, now=lambda: clock.now() / 1000, timeout=60
+        ),
+    )
     with mp.open(f"sqlite:///{folder}/ledger.db", routes=[route], clock=clock) as ledger:
         ledger.submit("deposits", *({"doi": doi} for doi in dois))
-        ledger.act("resend", "deposits", statuses=["RETRY_SCHEDULED"], by="round", reason="the next round")
+        ledger.act(
+            "resend", "deposits", statuses=["RETRY_SCHEDULED"], by="round", reason="the next round"
+        )
         ledger.run(until_idle=0)
         print(" ".join(sorted({row["status"] for row in ledger.items("deposits")})))
 

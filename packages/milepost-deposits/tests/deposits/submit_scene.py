@@ -21,7 +21,13 @@ from milepost_deposits.dss.submission import DssSubmission
 from milepost_deposits.fetch.metadata import MetadataField, to_json
 from milepost_deposits.files import FileStore
 from milepost_deposits.route import add_submit, deposits_route
-from milepost_deposits.settings import AttemptSettings, DepositsApp, DepositsSettings, DssSettings, SubmitSettings
+from milepost_deposits.settings import (
+    AttemptSettings,
+    DepositsApp,
+    DepositsSettings,
+    DssSettings,
+    SubmitSettings,
+)
 from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpaceStandIn
 from milepost_deposits.standins.dss import Behaviour, DssStandIn
 from milepost_testing import VirtualClock, audit
@@ -30,7 +36,9 @@ from milepost_testing.drive import run_until_rest
 ENVIRONMENT = {"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
 RETENTION_S = 4 * 3600
 """How long the queues keep a message."""
-DSS = DssSettings(queue="dss-input", results="dss-output", system="DSpace@MIT", source="wiley", answer_within="2h")
+DSS = DssSettings(
+    queue="dss-input", results="dss-output", system="DSpace@MIT", source="wiley", answer_within="2h"
+)
 
 
 def pdf_of(doi: str) -> bytes:
@@ -40,24 +48,50 @@ def pdf_of(doi: str) -> bytes:
 class SubmitScene:
     """`scene.take_in("10.1/a")`, `scene.work()`, and then look into `scene.dspace` and `scene.view(doi)`."""
 
-    def __init__(self, folder: Path, ledger: str, model: AwsModel, clock: VirtualClock, dspace: DSpaceStandIn, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ledger: str,
+        model: AwsModel,
+        clock: VirtualClock,
+        dspace: DSpaceStandIn,
+        **settings: Any,
+    ) -> None:
         self.clock, self.dspace, self.model = clock, dspace, model
         self.sqs = model.client("sqs")
         self.urls = {
-            name: self.sqs.create_queue(QueueName=name, Attributes={"MessageRetentionPeriod": str(RETENTION_S)})["QueueUrl"]
+            name: self.sqs.create_queue(
+                QueueName=name, Attributes={"MessageRetentionPeriod": str(RETENTION_S)}
+            )["QueueUrl"]
             for name in ("dss-input", "dss-output")
         }
-        given: dict[str, Any] = {"content": "http://127.0.0.1:9/pdf/{doi}", "mailto": "library@example.org", "mode": "continuous"}
+        given: dict[str, Any] = {
+            "content": "http://127.0.0.1:9/pdf/{doi}",
+            "mailto": "library@example.org",
+            "mode": "continuous",
+        }
         given |= {"files": str(folder / "files"), "allow_cidrs": ("127.0.0.0/8",), "clean": "never"}
         dss = settings.pop("dss", None)
         target = {"dspace": dspace.url} if dss is None else {"dss": dss, "search": dspace.url}
         self.whole_route = settings.pop("whole_route", False)
-        target |= {name: settings.pop(name) for name in ("apart", "canary", "doi_fields") if name in settings}
-        given["submit"] = SubmitSettings(collection=settings.pop("collection", COLLECTION), **target)
+        target |= {
+            name: settings.pop(name)
+            for name in ("apart", "canary", "doi_fields")
+            if name in settings
+        }
+        given["submit"] = SubmitSettings(
+            collection=settings.pop("collection", COLLECTION), **target
+        )
         given["attempts"] = AttemptSettings(submit=settings.pop("attempts", 3))
         self.settings = DepositsSettings(**(given | settings))
         self.files = FileStore(self.settings.files)
-        self.service = DssStandIn(self.sqs, self.urls["dss-input"], ("dss-output",), dspace, lambda place: Path(place).read_bytes())
+        self.service = DssStandIn(
+            self.sqs,
+            self.urls["dss-input"],
+            ("dss-output",),
+            dspace,
+            lambda place: Path(place).read_bytes(),
+        )
         if dss is not None:
             self.service.form = dss.form
         self.controls = LedgerControls(self.settings)
@@ -74,9 +108,22 @@ class SubmitScene:
     def new_submission(self) -> DSpaceSubmission | DssSubmission:
         if self.settings.submit.dss is None:
             return DSpaceSubmission(
-                self.settings, self.files, self.controls, environment=ENVIRONMENT, now=self.now, timeout=30, sleep=self.clock.advance
+                self.settings,
+                self.files,
+                self.controls,
+                environment=ENVIRONMENT,
+                now=self.now,
+                timeout=30,
+                sleep=self.clock.advance,
             )
-        return DssSubmission(self.settings, self.files, self.controls, sqs=self.sqs, environment=ENVIRONMENT, now=self.now)
+        return DssSubmission(
+            self.settings,
+            self.files,
+            self.controls,
+            sqs=self.sqs,
+            environment=ENVIRONMENT,
+            now=self.now,
+        )
 
     def route(self, submission: DSpaceSubmission | DssSubmission | None = None) -> mp.Route:
         submission = submission or self.submission
@@ -91,14 +138,21 @@ class SubmitScene:
     def _metadata(self, item: mp.Item) -> mp.Outcome:
         if self.refuse[0] == "metadata":
             return self.refuse[1]
-        fields = [MetadataField("dc.title", f"On {item.key}"), MetadataField("dc.relation.isversionof", f"http://dx.doi.org/{item.key}")]
-        file = self.files.write(item.key, ".json", [json.dumps(to_json(fields, self.settings.metadata_form)).encode()])
+        fields = [
+            MetadataField("dc.title", f"On {item.key}"),
+            MetadataField("dc.relation.isversionof", f"http://dx.doi.org/{item.key}"),
+        ]
+        file = self.files.write(
+            item.key, ".json", [json.dumps(to_json(fields, self.settings.metadata_form)).encode()]
+        )
         return mp.Done({"file": msgspec.to_builtins(file), "title": f"On {item.key}"})
 
     def _content(self, item: mp.Item) -> mp.Outcome:
         if self.refuse[0] == "content":
             return self.refuse[1]
-        return mp.Done({"file": msgspec.to_builtins(self.files.write(item.key, ".pdf", [pdf_of(item.key)]))})
+        return mp.Done(
+            {"file": msgspec.to_builtins(self.files.write(item.key, ".pdf", [pdf_of(item.key)]))}
+        )
 
     @property
     def app(self) -> DepositsApp:
@@ -156,7 +210,9 @@ class SubmitScene:
 
 
 @contextmanager
-def submit_scene(folder: Path, kind: str, faults: Faults | None = None, **settings: Any) -> Iterator[SubmitScene]:
+def submit_scene(
+    folder: Path, kind: str, faults: Faults | None = None, **settings: Any
+) -> Iterator[SubmitScene]:
     """A scene on a ledger of this kind: "memory", "sqlite" or "aws". `faults` are those of AWS."""
     clock = VirtualClock()
     with ExitStack() as stack:
@@ -176,7 +232,9 @@ def submit_scene(folder: Path, kind: str, faults: Faults | None = None, **settin
         yield scene
 
 
-def second_worker(scene: SubmitScene, hours: int = 6, prepare: Callable[[Any], None] = lambda submission: None) -> None:
+def second_worker(
+    scene: SubmitScene, hours: int = 6, prepare: Callable[[Any], None] = lambda submission: None
+) -> None:
     """Another process works for some hours; the leases of the first one run out."""
     controls = LedgerControls(scene.settings)
     first, scene.controls = scene.controls, controls

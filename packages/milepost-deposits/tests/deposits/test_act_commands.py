@@ -17,7 +17,9 @@ SIGNED = ("--by", "ann", "--reason", "a test")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> Iterator[Folder]:
+def folder(
+    tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> Iterator[Folder]:
     """Three DOIs that DSpace refuses."""
     crossref.everything = publisher.everything = True
     with DSpaceStandIn() as dspace, MailboxStandIn(tmp_path / "mails") as mailbox:
@@ -34,7 +36,9 @@ def test_requeue_abandon_and_deposited(folder: Folder) -> None:
     assert (unsigned.code, "--reason TEXT missing" in unsigned.err) == (2, True)
     assert folder("requeue", "https://doi.org/10.1002/A", *SIGNED).out == "requeued: 1 of 1\n"
     assert folder("abandon", "10.1002/b", *SIGNED).out == "abandoned: 1 of 1\n"
-    by_hand = folder("deposited", "10.1002/c", "--handle", "https://hdl.handle.net/1721.1/7", *SIGNED)
+    by_hand = folder(
+        "deposited", "10.1002/c", "--handle", "https://hdl.handle.net/1721.1/7", *SIGNED
+    )
     assert (by_hand.code, by_hand.out) == (0, "10.1002/c is deposited as 1721.1/7\n")
     assert folder("run").code == 0, "nothing needs people any more"
     refused = folder("requeue", "10.1002/a", "10.1002/x", *SIGNED)
@@ -56,7 +60,10 @@ def test_nothing_is_stuck_and_there_is_no_submission_service(folder: Folder) -> 
 
 def test_the_worklist_and_a_claim_by_command(folder: Folder) -> None:
     folder("abandon", "10.1002/b", "10.1002/c", *SIGNED)
-    assert folder("claim", "doi:10.1002/A", "--by", "Ann Lee").out == "10.1002/a is claimed by Ann Lee\n"
+    assert (
+        folder("claim", "doi:10.1002/A", "--by", "Ann Lee").out
+        == "10.1002/a is claimed by Ann Lee\n"
+    )
     refused = folder("claim", "10.1002/a", "--by", "Bob")
     assert refused.code != 0
     assert "claimed by Ann Lee" in refused.err
@@ -69,9 +76,16 @@ def test_the_worklist_and_a_claim_by_command(folder: Folder) -> None:
     page = json.loads(folder("worklist", "--json").out)
     [entry] = page["deposits"]
     assert (page["waiting"], page["found"], page["after"]) == (1, 1, None)
-    assert (entry["doi"], entry["claim"]["name"], entry["search_first"]) == ("10.1002/a", "Ann Lee", False)
+    assert (entry["doi"], entry["claim"]["name"], entry["search_first"]) == (
+        "10.1002/a",
+        "Ann Lee",
+        False,
+    )
     assert "10.1002/a," in folder("worklist", "--csv").out
-    assert folder("release", "10.1002/a", "--by", "Carl").out == "10.1002/a is released; it was claimed by Ann Lee\n"
+    assert (
+        folder("release", "10.1002/a", "--by", "Carl").out
+        == "10.1002/a is released; it was claimed by Ann Lee\n"
+    )
     assert folder("release", "10.1002/a", "--by", "Carl").code == 1
 
 
@@ -83,9 +97,19 @@ def test_the_worklist_goes_on_page_by_page_and_finds_a_doi(folder: Folder) -> No
     assert f"next: milepost deposits worklist --limit 2 --after '{first['after']}'" in printed.err
     second = json.loads(folder("worklist", "--limit", "2", "--after", first["after"], "--json").out)
     assert (second["first"], second["after"]) == (3, None)
-    assert sorted(one["doi"] for page in (first, second) for one in page["deposits"]) == ["10.1002/a", "10.1002/b", "10.1002/c"]
+    assert sorted(one["doi"] for page in (first, second) for one in page["deposits"]) == [
+        "10.1002/a",
+        "10.1002/b",
+        "10.1002/c",
+    ]
     found = json.loads(folder("worklist", "--search", "https://doi.org/10.1002/B", "--json").out)
-    assert (found["waiting"], found["found"], [one["doi"] for one in found["deposits"]]) == (3, 1, ["10.1002/b"])
-    assert len(folder("worklist", "--limit", "1", "--csv").out.splitlines()) == 4, "the export has all of them"
+    assert (found["waiting"], found["found"], [one["doi"] for one in found["deposits"]]) == (
+        3,
+        1,
+        ["10.1002/b"],
+    )
+    assert len(folder("worklist", "--limit", "1", "--csv").out.splitlines()) == 4, (
+        "the export has all of them"
+    )
     wrong = folder("worklist", "--after", "yesterday")
     assert (wrong.code, "'yesterday' is no place in the worklist" in wrong.err) == (2, True)

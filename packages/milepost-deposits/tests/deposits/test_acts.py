@@ -32,12 +32,16 @@ def failed(scene: SubmitScene, doi: str = DOI) -> None:
 
 def test_a_failed_doi_is_requeued_with_all_its_tries(scene: SubmitScene) -> None:
     failed(scene)
-    assert requeue(scene.app, [f"doi:{DOI.upper()}", "10.1/unknown"], **WHO) == {"10.1/unknown": "there is no item with this key"}
+    assert requeue(scene.app, [f"doi:{DOI.upper()}", "10.1/unknown"], **WHO) == {
+        "10.1/unknown": "there is no item with this key"
+    }
     scene.work()
     assert scene.state(DOI)[1] == "COMPLETED"
     line = next(line for line in scene.view(DOI)["history"] if line["reason"] == "operator-retry")
     assert (line["by"], line["why"]) == ("ann", "seen in DSpace")
-    assert "COMPLETED" in requeue(scene.app, [DOI], **WHO)[DOI], "a deposited DOI is not deposited again"
+    assert "COMPLETED" in requeue(scene.app, [DOI], **WHO)[DOI], (
+        "a deposited DOI is not deposited again"
+    )
 
 
 def test_a_failed_doi_is_abandoned_and_can_be_requeued(scene: SubmitScene) -> None:
@@ -55,7 +59,12 @@ def test_a_failed_doi_is_marked_as_deposited(scene: SubmitScene) -> None:
     mark_deposited(scene.app, DOI, "https://hdl.handle.net/1721.1/400778", **WHO)
     view = scene.view(DOI)
     result = view["results"]["submit"]
-    assert (view["status"], result["handle"], result["via"], result["by"]) == ("COMPLETED", "1721.1/400778", "hand", "ann")
+    assert (view["status"], result["handle"], result["via"], result["by"]) == (
+        "COMPLETED",
+        "1721.1/400778",
+        "hand",
+        "ann",
+    )
     assert view["history"][-1]["why"] == "seen in DSpace"
     with pytest.raises(mp.ActRefused, match=r"deposited already, as 1721\.1/400778"):
         mark_deposited(scene.app, DOI, "1721.1/2", **WHO)
@@ -65,7 +74,9 @@ def test_a_failed_doi_is_marked_as_deposited(scene: SubmitScene) -> None:
 
 @pytest.mark.parametrize("stage", ["metadata", "content"])
 @pytest.mark.parametrize("status", ["REJECTED", "RETRY_SCHEDULED", "CANCELLED"])
-def test_a_doi_that_never_got_to_submit_is_marked_as_deposited(tmp_path: Path, stage: str, status: str) -> None:
+def test_a_doi_that_never_got_to_submit_is_marked_as_deposited(
+    tmp_path: Path, stage: str, status: str
+) -> None:
     with submit_scene(tmp_path, "sqlite") as scene:
         outcome = mp.Reject("no") if status == "REJECTED" else mp.Retry("not now", after="1h")
         scene.refuse = stage, outcome
@@ -92,7 +103,9 @@ def test_a_doi_that_waits_for_its_result_is_marked_as_deposited(tmp_path: Path) 
         assert scene.reasons(DOI)[-1] == "noted"
 
 
-def test_a_doi_that_was_abandoned_while_the_service_had_it_is_not_sent_twice(tmp_path: Path) -> None:
+def test_a_doi_that_was_abandoned_while_the_service_had_it_is_not_sent_twice(
+    tmp_path: Path,
+) -> None:
     with submit_scene(tmp_path, "sqlite", dss=DSS) as scene:
         scene.take_in(DOI)
         abandon(scene.app, [DOI], **WHO)
@@ -107,11 +120,16 @@ def test_a_doi_that_was_abandoned_while_the_service_had_it_is_not_sent_twice(tmp
 
 @pytest.mark.parametrize("stage", ["metadata", "content"])
 @pytest.mark.parametrize("value", [True, "done", {"handle": "1/2"}, {"file": "a.pdf"}])
-def test_a_stage_that_stores_a_file_is_not_confirmed_without_one(make_scene: MakeScene, stage: str, value: object) -> None:
+def test_a_stage_that_stores_a_file_is_not_confirmed_without_one(
+    make_scene: MakeScene, stage: str, value: object
+) -> None:
     scene = make_scene()
     scene.deliver("list.csv", f"{DOI}\n")
     scene.take_in()
-    with pytest.raises(mp.ActRefused, match="needs the stored file; note a deposit by hand with 'milepost deposits deposited'"):
+    with pytest.raises(
+        mp.ActRefused,
+        match="needs the stored file; note a deposit by hand with 'milepost deposits deposited'",
+    ):
         scene.ledger.confirm("deposits", DOI, stage, value, by="ann")
     assert scene.row(DOI)["stage"] == "metadata"
     mark_deposited(scene.app, DOI, "1721.1/400778", **WHO)
@@ -119,7 +137,9 @@ def test_a_stage_that_stores_a_file_is_not_confirmed_without_one(make_scene: Mak
 
 
 @pytest.mark.parametrize("how", ["skipped", "confirmed"])
-def test_a_doi_whose_files_are_not_stored_needs_a_person_at_once(make_scene: MakeScene, how: str) -> None:
+def test_a_doi_whose_files_are_not_stored_needs_a_person_at_once(
+    make_scene: MakeScene, how: str
+) -> None:
     scene = make_scene()
     scene.deliver("list.csv", f"{DOI}\n")
     scene.take_in()
@@ -127,7 +147,9 @@ def test_a_doi_whose_files_are_not_stored_needs_a_person_at_once(make_scene: Mak
         if how == "skipped":
             scene.ledger.act("skip", "deposits", keys=[DOI], **WHO)
         else:
-            scene.ledger.confirm("deposits", DOI, stage, True, by="ann", force=True, reason="seen in DSpace")
+            scene.ledger.confirm(
+                "deposits", DOI, stage, True, by="ann", force=True, reason="seen in DSpace"
+            )
     scene.round()
     found = scene.row(DOI)
     assert (found["status"], found["attempts"], scene.submission.seen) == ("REJECTED", 1, [])

@@ -39,7 +39,9 @@ to = ["librarian@example.org"]
 
 
 def test_the_smallest_configuration_is_read() -> None:
-    settings: DepositsSettings = application.configured(tomllib.loads(SAMPLE)["deposits"], {}).settings
+    settings: DepositsSettings = application.configured(
+        tomllib.loads(SAMPLE)["deposits"], {}
+    ).settings
     assert settings.attempts.content == 3
     assert settings.submit.collection == "123456789/2"
     assert settings.metadata_form == "dspace8"
@@ -61,13 +63,19 @@ def test_everything_that_is_missing_is_named_in_one_error() -> None:
 def test_the_address_of_the_dashboard_is_a_url() -> None:
     table = tomllib.loads(SAMPLE)["deposits"]
     table["mail"]["dashboard"] = "milepost.example.org"
-    with pytest.raises(mp.ConfigMistake, match=r"\[deposits.mail\] dashboard is 'milepost.example.org': write the URL that people open"):
+    with pytest.raises(
+        mp.ConfigMistake,
+        match=r"\[deposits.mail\] dashboard is 'milepost.example.org': write the URL that people open",
+    ):
         check_settings(application.configured(table, {}).settings)
 
 
 def test_the_submission_service_needs_a_place_to_search() -> None:
     table = tomllib.loads(SAMPLE)["deposits"]
-    table["submit"] = {"dss": {"queue": "q", "results": "r", "system": "DSpace@MIT", "source": "wiley"}, "collection": "1/2"}
+    table["submit"] = {
+        "dss": {"queue": "q", "results": "r", "system": "DSpace@MIT", "source": "wiley"},
+        "collection": "1/2",
+    }
     settings = application.configured(table, {}).settings
     assert settings.metadata_form == "dspace8", "that of today's service"
     table["submit"]["dss"]["metadata"] = "old"
@@ -77,7 +85,9 @@ def test_the_submission_service_needs_a_place_to_search() -> None:
 
 
 @pytest.mark.parametrize("stage", [MetadataStage, ContentStage])
-def test_no_item_is_claimed_where_a_setting_is_missing(stage: type[MetadataStage | ContentStage], tmp_path: Path) -> None:
+def test_no_item_is_claimed_where_a_setting_is_missing(
+    stage: type[MetadataStage | ContentStage], tmp_path: Path
+) -> None:
     table = tomllib.loads(SAMPLE)["deposits"]
     stage(application.configured(table, {}).settings, FileStore(str(tmp_path))).ready()
     del table["mailto"]
@@ -91,14 +101,27 @@ def test_no_item_is_claimed_where_a_setting_is_missing(stage: type[MetadataStage
         ({"allow_cidrs": ["10.0.0.1/8"]}, r"\[deposits\] allow_cidrs\[0\]"),
         ({"content_redirects": ["a/b"]}, "give host names"),
         ({"content_largest": -1}, "largest=… not less than 0"),
-        ({"submit": {"dspace": "repository.example.org", "collection": "1/2"}}, "begins with https"),
-        ({"submit": {"dspace": "https://me:pw@repository.example.org", "collection": "1/2"}}, "no user and password"),
-        ({"submit": {"dspace": "https://repository.example.org/?a=b", "collection": "1/2"}}, "without '?'"),
+        (
+            {"submit": {"dspace": "repository.example.org", "collection": "1/2"}},
+            "begins with https",
+        ),
+        (
+            {"submit": {"dspace": "https://me:pw@repository.example.org", "collection": "1/2"}},
+            "no user and password",
+        ),
+        (
+            {"submit": {"dspace": "https://repository.example.org/?a=b", "collection": "1/2"}},
+            "without '?'",
+        ),
     ],
 )
-def test_a_setting_that_the_client_refuses_is_a_usage_error(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_setting_that_the_client_refuses_is_a_usage_error(
+    wrong: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(mp.UsageError, match=said) as caught:
-        settings: DepositsSettings = application.configured(tomllib.loads(SAMPLE)["deposits"] | wrong, {}).settings
+        settings: DepositsSettings = application.configured(
+            tomllib.loads(SAMPLE)["deposits"] | wrong, {}
+        ).settings
         for stage in (MetadataStage, ContentStage):
             _ = stage(settings, FileStore(str(tmp_path)))._client
         open_dspace(settings, {}, settings.submit.dspace or "")

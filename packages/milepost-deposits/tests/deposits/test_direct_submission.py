@@ -54,7 +54,9 @@ def test_a_doi_is_deposited_with_its_pdf(scene: SubmitScene) -> None:
 
 
 @pytest.mark.parametrize("kind", ["reset", "cut", "html"])
-def test_an_item_whose_answer_was_lost_is_found_and_completed(scene: SubmitScene, kind: str) -> None:
+def test_an_item_whose_answer_was_lost_is_found_and_completed(
+    scene: SubmitScene, kind: str
+) -> None:
     scene.dspace.fail(kind, where="POST */core/items", times=1, acted=True)  # type: ignore[arg-type]
     scene.take_in(DOI)
     scene.work("2d")
@@ -81,7 +83,9 @@ def test_an_item_that_was_never_made_is_made_after_two_searches(scene: SubmitSce
     scene.work("2d")
     whole(scene)
     assert scene.dspace.count("POST */core/items") == 2
-    assert scene.dspace.count("GET */discover/*") >= 3, "before the first try, right after it, and before the second"
+    assert scene.dspace.count("GET */discover/*") >= 3, (
+        "before the first try, right after it, and before the second"
+    )
 
 
 def test_the_index_is_behind_when_the_first_search_is_made(scene: SubmitScene) -> None:
@@ -106,7 +110,9 @@ def test_a_half_made_item_is_deleted(quick: SubmitScene, where: str, kind: str) 
     whole(quick)
 
 
-def test_a_half_made_item_that_cannot_be_deleted_is_completed_by_the_next_try(quick: SubmitScene) -> None:
+def test_a_half_made_item_that_cannot_be_deleted_is_completed_by_the_next_try(
+    quick: SubmitScene,
+) -> None:
     older_deposit(quick)
     quick.dspace.fail("status", 500, where="POST */bitstreams", times=1)
     quick.dspace.fail("status", 503, where="DELETE *", times=1)
@@ -155,10 +161,15 @@ def test_a_doi_that_dspace_has_already_is_not_deposited_again(quick: SubmitScene
         ("dc.identifier.uri", f"https://onlinelibrary.wiley.com/doi/full/{DOI}"),
         ("dc.relation.isversionof", f"https://doi.org/{DOI.replace('/', '%2F')}"),
         ("dc.identifier.other", DOI),
-        ("dc.identifier.citation", f"Okafor, A. (2020). On foam. Journal of Examples, 12(4). https://doi.org/{DOI}."),
+        (
+            "dc.identifier.citation",
+            f"Okafor, A. (2020). On foam. Journal of Examples, 12(4). https://doi.org/{DOI}.",
+        ),
     ],
 )
-def test_a_doi_is_found_in_each_form_and_in_each_field_of_the_settings(tmp_path: Path, field: str, value: str) -> None:
+def test_a_doi_is_found_in_each_form_and_in_each_field_of_the_settings(
+    tmp_path: Path, field: str, value: str
+) -> None:
     fields = (*SubmitSettings().doi_fields, "dc.identifier.other", "dc.identifier.citation")
     with submit_scene(tmp_path, "memory", doi_fields=fields) as scene:
         older_deposit(scene)
@@ -171,18 +182,28 @@ def test_a_doi_is_found_in_each_form_and_in_each_field_of_the_settings(tmp_path:
 
 
 def test_a_longer_doi_in_a_citation_is_another_one(tmp_path: Path) -> None:
-    with submit_scene(tmp_path, "memory", doi_fields=("dc.identifier.citation", "dc.identifier.uri")) as scene:
+    with submit_scene(
+        tmp_path, "memory", doi_fields=("dc.identifier.citation", "dc.identifier.uri")
+    ) as scene:
         older_deposit(scene)
-        item = scene.dspace.put({"dc.identifier.citation": [{"value": f"On foam. https://doi.org/{DOI}.5"}]})
+        item = scene.dspace.put(
+            {"dc.identifier.citation": [{"value": f"On foam. https://doi.org/{DOI}.5"}]}
+        )
         item.add_file("a.pdf", b"%PDF-")
         scene.take_in(DOI)
         assert scene.view(DOI)["results"]["submit"]["handle"] != item.handle
 
 
 def test_a_hidden_item_of_a_librarian_is_left_alone(quick: SubmitScene) -> None:
-    theirs = quick.dspace.put({"dc.identifier.doi": [{"value": DOI}], "dc.title": [{"value": "under embargo"}]}, discoverable=False)
+    theirs = quick.dspace.put(
+        {"dc.identifier.doi": [{"value": DOI}], "dc.title": [{"value": "under embargo"}]},
+        discoverable=False,
+    )
     quick.take_in(DOI)
-    assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == ("REJECTED", "HIDDEN_ITEM")
+    assert (quick.state(DOI)[1], quick.view(DOI)["error"]["category"]) == (
+        "REJECTED",
+        "HIDDEN_ITEM",
+    )
     assert quick.dspace.having(DOI) == [theirs]
     assert (theirs.discoverable, theirs.files) == (False, [])
 
@@ -216,9 +237,15 @@ def check_held(scene: SubmitScene, dois: list[str], *words: str) -> None:
 
 def test_a_denied_right_pauses_the_stage_and_counts_no_try(quick: SubmitScene) -> None:
     dois = [f"10.1002/{number}" for number in range(9)]
-    quick.dspace.fail("status", 403, where="POST */core/items", body={"message": "Access is denied"})
+    quick.dspace.fail(
+        "status", 403, where="POST */core/items", body={"message": "Access is denied"}
+    )
     quick.take_in(*dois)
-    check_held(quick, dois, "DSpace answered 403: Access is denied: give deposits@example.org the right to do this in DSpace")
+    check_held(
+        quick,
+        dois,
+        "DSpace answered 403: Access is denied: give deposits@example.org the right to do this in DSpace",
+    )
     assert quick.dspace.count("POST */core/items") <= 3, "those that ran at the same time"
     quick.dspace.mend()
     quick.work("1h")
@@ -228,7 +255,9 @@ def test_a_denied_right_pauses_the_stage_and_counts_no_try(quick: SubmitScene) -
 
 
 def test_a_right_that_is_missing_for_files_leaves_no_item_behind(quick: SubmitScene) -> None:
-    quick.dspace.fail("status", 403, where="POST */bitstreams", body={"message": "Access is denied"})
+    quick.dspace.fail(
+        "status", 403, where="POST */bitstreams", body={"message": "Access is denied"}
+    )
     quick.take_in(DOI)
     check_held(quick, [DOI], "Access is denied")
     assert quick.dspace.having(DOI) == []
@@ -236,9 +265,14 @@ def test_a_right_that_is_missing_for_files_leaves_no_item_behind(quick: SubmitSc
 
 def test_a_403_of_a_proxy_is_the_failure_of_one_doi(quick: SubmitScene) -> None:
     """A firewall refuses one article for a word in its title: the others go on."""
-    quick.dspace.fail("status", 403, where="POST */core/items", times=1, body=b"<html>Blocked</html>")
+    quick.dspace.fail(
+        "status", 403, where="POST */core/items", times=1, body=b"<html>Blocked</html>"
+    )
     quick.take_in(DOI, "10.1002/other")
-    assert sorted(quick.state(doi)[1] for doi in (DOI, "10.1002/other")) == ["COMPLETED", "REJECTED"]
+    assert sorted(quick.state(doi)[1] for doi in (DOI, "10.1002/other")) == [
+        "COMPLETED",
+        "REJECTED",
+    ]
     assert partner_waits(quick.app) == []
 
 
@@ -253,7 +287,9 @@ def test_an_unknown_collection_pauses_the_stage_and_names_the_setting(tmp_path: 
     dois = [f"10.1002/{number}" for number in range(9)]
     with submit_scene(tmp_path, "memory", collection="1/404") as scene:
         scene.take_in(*dois)
-        check_held(scene, dois, "DSpace knows no collection '1/404'; check [deposits.submit] collection")
+        check_held(
+            scene, dois, "DSpace knows no collection '1/404'; check [deposits.submit] collection"
+        )
         assert scene.dspace.items == {}
 
 
@@ -266,7 +302,9 @@ def test_a_missing_file_is_a_failed_try(quick: SubmitScene) -> None:
     assert quick.dspace.having(DOI) == []
 
 
-def test_a_csrf_token_that_is_refused_again_and_again_is_no_lack_of_a_right(quick: SubmitScene) -> None:
+def test_a_csrf_token_that_is_refused_again_and_again_is_no_lack_of_a_right(
+    quick: SubmitScene,
+) -> None:
     refusal = {"status": 403, "message": "Access is denied. Invalid CSRF token."}
     quick.dspace.fail("status", 403, where="POST */core/items", times=2, body=refusal)
     quick.take_in(DOI)
@@ -275,7 +313,9 @@ def test_a_csrf_token_that_is_refused_again_and_again_is_no_lack_of_a_right(quic
     whole(quick)
 
 
-def test_an_error_that_is_not_foreseen_is_followed_by_a_search(quick: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_is_not_foreseen_is_followed_by_a_search(
+    quick: SubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     quick.dspace.index_lag = 90
     create = quick.submission.dspace.create
 
@@ -327,7 +367,14 @@ def test_a_search_that_dspace_refuses_stops_no_other(quick: SubmitScene) -> None
 def test_an_answer_that_cannot_be_stored_is_followed_by_a_search(quick: SubmitScene) -> None:
     """DSpace's error has half of a character in it, and DSpace has made the item nevertheless."""
     quick.dspace.index_lag = 90
-    quick.dspace.fail("status", 500, where="POST */core/items", times=1, acted=True, body={"message": "half \ud800"})
+    quick.dspace.fail(
+        "status",
+        500,
+        where="POST */core/items",
+        times=1,
+        acted=True,
+        body={"message": "half \ud800"},
+    )
     quick.take_in(DOI)
     quick.ledger.act("retry", "deposits", keys=[DOI], by="ops", reason="at once")
     quick.work("2d")

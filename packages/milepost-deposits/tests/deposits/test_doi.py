@@ -14,9 +14,11 @@ SICI = "10.1002/(SICI)1096-8644(199605)100:1<19::AID-AJPA3>3.0.CO;2-0"
 dois = st.builds(
     "10.{}/{}".format,
     st.integers(1000, 999_999),
-    st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E, exclude_characters="&"), min_size=1, max_size=30).filter(
-        lambda suffix: suffix[0] not in "\"'" and suffix[-1].isalnum()
-    ),
+    st.text(
+        st.characters(min_codepoint=0x21, max_codepoint=0x7E, exclude_characters="&"),
+        min_size=1,
+        max_size=30,
+    ).filter(lambda suffix: suffix[0] not in "\"'" and suffix[-1].isalnum()),
 )
 """DOIs that hold any printable ASCII character, also '%', '?', '#', quotes and brackets."""
 
@@ -82,11 +84,22 @@ def test_what_is_no_doi_is_refused_with_a_reason(text: str) -> None:
 def test_all_forms_of_a_doi_are_one(doi: str) -> None:
     wanted = normalise(doi)
     encoded = quote(doi, safe="")
-    for form in (doi.upper(), f" {doi}. ", f"doi:{doi}", f"https://doi.org/{encoded}", f"http://dx.doi.org/{encoded}/"[:-1], f'"{doi}"'):
+    for form in (
+        doi.upper(),
+        f" {doi}. ",
+        f"doi:{doi}",
+        f"https://doi.org/{encoded}",
+        f"http://dx.doi.org/{encoded}/"[:-1],
+        f'"{doi}"',
+    ):
         assert normalise(form) == wanted
 
 
-@given(st.one_of(st.text(), dois, st.builds("{}{}{}".format, st.text(max_size=5), dois, st.text(max_size=5))))
+@given(
+    st.one_of(
+        st.text(), dois, st.builds("{}{}{}".format, st.text(max_size=5), dois, st.text(max_size=5))
+    )
+)
 @example("https://doi.org/https%3A%2F%2Fdoi.org%2F10.1%2Fx")
 @example("10.1/a&amp;lt;b")
 @example("10.1/x&GT;")
@@ -104,7 +117,11 @@ def test_different_dois_stay_different(one: str, other: str) -> None:
     assert normalise(one) != normalise(other)
 
 
-usual = st.builds("{}{}".format, st.sampled_from(["", "", "https://doi.org/", "HTTP://dx.doi.org/", "doi:", "DOI: "]), dois)
+usual = st.builds(
+    "{}{}".format,
+    st.sampled_from(["", "", "https://doi.org/", "HTTP://dx.doi.org/", "doi:", "DOI: "]),
+    dois,
+)
 
 
 @given(st.lists(usual | st.text(max_size=12) | st.just("10.1/a\n10.1/b"), min_size=1, max_size=8))
@@ -118,5 +135,11 @@ def test_many_at_once_are_normalised_as_each_would_be(texts: list[str]) -> None:
 
 
 def test_the_usual_forms_are_normalised_at_once() -> None:
-    texts = ["10.1/A", "https://doi.org/10.1/b", "http://dx.doi.org/10.1/C(1)2", "doi:10.1/d", "DOI: 10.1/e"]
+    texts = [
+        "10.1/A",
+        "https://doi.org/10.1/b",
+        "http://dx.doi.org/10.1/C(1)2",
+        "doi:10.1/d",
+        "DOI: 10.1/e",
+    ]
     assert normalise_all(texts) == ["10.1/a", "10.1/b", "10.1/c(1)2", "10.1/d", "10.1/e"]

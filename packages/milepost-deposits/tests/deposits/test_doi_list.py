@@ -19,7 +19,10 @@ SICI = "10.1002/(SICI)1096-8644(199605)100:1<19::AID-AJPA3>3.0.CO;2-0"
         (["DOI", "10.1/a"], mp.KeyColumn(0, header=True)),
         (["\ufeffdoi", "10.1/a"], mp.KeyColumn(0, header=True)),
         (["Title,DOI,Year", "Foam,10.1/a,2020"], mp.KeyColumn(1, header=True)),
-        (["Title;Article DOI", "Foam, at last;https://doi.org/10.1/a"], mp.KeyColumn(1, header=True, delimiter=";")),
+        (
+            ["Title;Article DOI", "Foam, at last;https://doi.org/10.1/a"],
+            mp.KeyColumn(1, header=True, delimiter=";"),
+        ),
         (["title\tdoi", "Foam\t10.1/a"], mp.KeyColumn(1, header=True, delimiter="\t")),
         (["Foam|10.1/a", "Sand|10.1/b"], mp.KeyColumn(1, delimiter="|")),
         (["Foam,10.1/a", "Sand,10.1/b"], mp.KeyColumn(1)),
@@ -47,7 +50,9 @@ def test_no_text_is_a_fault(lines: list[str]) -> None:
     assert found is None or found.place >= 0
 
 
-@pytest.mark.parametrize("given", [{}, {"doi": None}, {"doi": 5}, {"doi": ""}, {"doi": "DOI"}, [], "10.1/a", None])
+@pytest.mark.parametrize(
+    "given", [{}, {"doi": None}, {"doi": 5}, {"doi": ""}, {"doi": "DOI"}, [], "10.1/a", None]
+)
 def test_an_input_without_a_doi_is_malformed(given: object) -> None:
     with pytest.raises(mp.MalformedInput) as raised:
         parse_input(given)

@@ -25,7 +25,10 @@ from milepost_deposits.standins.dspace import COLLECTION, PASSWORD, USER, DSpace
 
 LOOPBACK = ("127.0.0.0/8",)
 DOI = "10.1000/abc"
-METADATA = {"dc.title": [{"value": "T"}], "dc.relation.isversionof": [{"value": f"http://dx.doi.org/{DOI.upper()}"}]}
+METADATA = {
+    "dc.title": [{"value": "T"}],
+    "dc.relation.isversionof": [{"value": f"http://dx.doi.org/{DOI.upper()}"}],
+}
 PDF = b"%PDF-1.4\r\n\r\n--\x00\xff\r lone\r\n" * 1000
 
 
@@ -49,12 +52,23 @@ class DSpaceScene:
         standin.clock = lambda: self.time
         self.client = self.client_with()
 
-    def client_with(self, user: str | None = USER, password: str = PASSWORD, timeout: float = 30.0) -> DSpace:
-        session = DSpaceSession(self.standin.url, user, password, allow_cidrs=LOOPBACK, timeout=timeout, now=lambda: self.time)
+    def client_with(
+        self, user: str | None = USER, password: str = PASSWORD, timeout: float = 30.0
+    ) -> DSpace:
+        session = DSpaceSession(
+            self.standin.url,
+            user,
+            password,
+            allow_cidrs=LOOPBACK,
+            timeout=timeout,
+            now=lambda: self.time,
+        )
         return DSpace(session, administrator=user is not None)
 
     def create(self, *, discoverable: bool = True) -> str:
-        return self.client.create(self.client.collection(COLLECTION), "T", METADATA, discoverable=discoverable).uuid
+        return self.client.create(
+            self.client.collection(COLLECTION), "T", METADATA, discoverable=discoverable
+        ).uuid
 
 
 @pytest.fixture
@@ -67,7 +81,10 @@ def scene() -> Iterator[DSpaceScene]:
 
 def test_the_first_write_fetches_a_token_and_logs_in_with_it(scene: DSpaceScene) -> None:
     scene.create()
-    first = [line.removeprefix("GET /server/api").removeprefix("POST /server/api") for line in scene.standin.requests[:2]]
+    first = [
+        line.removeprefix("GET /server/api").removeprefix("POST /server/api")
+        for line in scene.standin.requests[:2]
+    ]
     assert first == ["/security/csrf", "/authn/login"]
     scene.create()
     assert scene.standin.count("* /server/api/authn/login") == 1
@@ -99,7 +116,9 @@ def test_all_flags_are_sent(scene: DSpaceScene) -> None:
     assert scene.standin.items[uuid].discoverable
 
 
-def test_a_stale_csrf_token_costs_one_more_request_and_makes_one_bitstream(scene: DSpaceScene) -> None:
+def test_a_stale_csrf_token_costs_one_more_request_and_makes_one_bitstream(
+    scene: DSpaceScene,
+) -> None:
     bundle = scene.client.bundle(scene.create())
     scene.standin.rotate_token()
     scene.client.upload(bundle, "a.pdf", PdfBody())
@@ -119,7 +138,10 @@ def test_a_login_is_renewed_before_it_expires(scene: DSpaceScene) -> None:
     scene.create()
     scene.time += scene.standin.login_s - 120
     scene.create()
-    assert scene.standin.requests[-2:] == ["POST /server/api/authn/login", "POST /server/api/core/items"]
+    assert scene.standin.requests[-2:] == [
+        "POST /server/api/authn/login",
+        "POST /server/api/core/items",
+    ]
     scene.time += scene.standin.login_s - 600
     scene.create()
     assert scene.standin.count("POST */authn/login") == 2
@@ -129,7 +151,12 @@ def test_many_threads_share_one_login(scene: DSpaceScene) -> None:
     collection = scene.client.collection(COLLECTION)
     scene.standin.end_logins()
     threads = [
-        threading.Thread(target=scene.client.create, args=(collection, "T", METADATA), kwargs={"discoverable": True}) for _ in range(8)
+        threading.Thread(
+            target=scene.client.create,
+            args=(collection, "T", METADATA),
+            kwargs={"discoverable": True},
+        )
+        for _ in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -141,7 +168,9 @@ def test_many_threads_share_one_login(scene: DSpaceScene) -> None:
 
 def test_wrong_credentials(scene: DSpaceScene) -> None:
     dspace = scene.client_with(password="wrong")
-    with pytest.raises(DSpaceLoginRefused, match=rf"^DSpace refused the login of {USER} \(401\)$") as raised:
+    with pytest.raises(
+        DSpaceLoginRefused, match=rf"^DSpace refused the login of {USER} \(401\)$"
+    ) as raised:
         dspace.create("x", "T", METADATA, discoverable=True)
     assert (raised.value.http_status, raised.value.unknown) == (401, False)
     assert "wrong" not in str(raised.value)
@@ -150,17 +179,26 @@ def test_wrong_credentials(scene: DSpaceScene) -> None:
 
 def test_a_denied_right_is_named_and_not_repeated(scene: DSpaceScene) -> None:
     collection = scene.client.collection(COLLECTION)
-    scene.standin.fail("status", 403, where="POST */core/items", body={"message": "Access is denied"})
+    scene.standin.fail(
+        "status", 403, where="POST */core/items", body={"message": "Access is denied"}
+    )
     with pytest.raises(DSpaceForbidden) as raised:
         scene.client.create(collection, "T", METADATA, discoverable=True)
-    assert (raised.value.permanent, raised.value.unknown) == (False, False), "the right can be granted"
+    assert (raised.value.permanent, raised.value.unknown) == (False, False), (
+        "the right can be granted"
+    )
     assert scene.standin.count("POST */core/items") == 1
 
 
 def test_a_metadata_field_outside_the_registry(scene: DSpaceScene) -> None:
     """DSpace answers 500, which may also come after a commit: the result is unknown."""
     with pytest.raises(DSpaceUnavailable) as raised:
-        scene.client.create(scene.client.collection(COLLECTION), "T", {"no.such.field.here": [{"value": "x"}]}, discoverable=True)
+        scene.client.create(
+            scene.client.collection(COLLECTION),
+            "T",
+            {"no.such.field.here": [{"value": "x"}]},
+            discoverable=True,
+        )
     assert raised.value.unknown
 
 
@@ -243,7 +281,9 @@ def test_the_index_is_late(scene: DSpaceScene) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_a_search_that_fails_never_means_that_there_is_none(scene: DSpaceScene, status: int) -> None:
+def test_a_search_that_fails_never_means_that_there_is_none(
+    scene: DSpaceScene, status: int
+) -> None:
     scene.standin.fail("status", status, where="GET */discover/*")
     with pytest.raises(DSpaceError):
         scene.client.find(DOI)
@@ -263,7 +303,9 @@ def test_an_answer_that_is_no_dspace(scene: DSpaceScene) -> None:
 
 
 def test_only_a_refused_write_is_permanent(scene: DSpaceScene) -> None:
-    scene.standin.fail("status", 403, where="GET */discover/*", body={"message": "Access is denied"})
+    scene.standin.fail(
+        "status", 403, where="GET */discover/*", body={"message": "Access is denied"}
+    )
     with pytest.raises(DSpaceForbidden) as raised:
         scene.client.find(DOI)
     assert not raised.value.permanent

@@ -11,8 +11,16 @@ import milepost_net as net
 
 
 def test_it_prints_its_address_answers_and_ends() -> None:
-    command = [sys.executable, "-m", "milepost_deposits.standins.dspace", "--collection", "1721.1/7"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "milepost_deposits.standins.dspace",
+        "--collection",
+        "1721.1/7",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()

@@ -8,23 +8,42 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost_deposits.dss.results import DepositedResult, FailedResult, UnusableResult, outcome_of, read_result
+from milepost_deposits.dss.results import (
+    DepositedResult,
+    FailedResult,
+    UnusableResult,
+    outcome_of,
+    read_result,
+)
 from milepost_deposits.dss.submission import queue_name, submit_message
 from milepost_deposits.files import Deposit, StoredFile, accepts_deposit
 from milepost_deposits.settings import DssSettings
 
 DOI = "10.1002/abcd.20417"
 MD5 = "9e107d9d372bb6826bd81d3542a419d6"
-DSS = DssSettings(queue="dss-input", results="dss-wiley-output-stage", system="DSpace@MIT", source="wiley")
+DSS = DssSettings(
+    queue="dss-input", results="dss-wiley-output-stage", system="DSpace@MIT", source="wiley"
+)
 
 
 def stored(suffix: str) -> StoredFile:
-    return StoredFile(f"n{suffix}", f"s3://wiley-stage/10.1002-abcd.20417-1f{suffix}", f"10.1002-abcd.20417{suffix}", 9, MD5, "00")
+    return StoredFile(
+        f"n{suffix}",
+        f"s3://wiley-stage/10.1002-abcd.20417-1f{suffix}",
+        f"10.1002-abcd.20417{suffix}",
+        9,
+        MD5,
+        "00",
+    )
 
 
 def message(body: Any, **attributes: str) -> dict[str, Any]:
     labels = {"PackageID": DOI, "SubmissionSource": "wiley"} | attributes
-    said = {name: {"DataType": "String", "StringValue": value} for name, value in labels.items() if value}
+    said = {
+        name: {"DataType": "String", "StringValue": value}
+        for name, value in labels.items()
+        if value
+    }
     return {"MessageAttributes": said, "Body": body if isinstance(body, str) else json.dumps(body)}
 
 
@@ -53,7 +72,11 @@ SUCCESS = {
     "ItemHandle": "1721.1/400778",
     "lastModified": "2026-03-02T10:11:12.000+00:00",
     "Bitstreams": [
-        {"BitstreamName": "a.pdf", "BitstreamUUID": "0b1d", "BitstreamChecksum": {"value": MD5, "checkSumAlgorithm": "MD5"}},
+        {
+            "BitstreamName": "a.pdf",
+            "BitstreamUUID": "0b1d",
+            "BitstreamChecksum": {"value": MD5, "checkSumAlgorithm": "MD5"},
+        },
     ],
 }
 ERROR = {
@@ -68,14 +91,23 @@ FILE = {"name": "a.pdf", "uuid": "0b1d", "checksum": MD5, "algorithm": "MD5"}
 
 
 def test_a_success() -> None:
-    output = {"handle": "1721.1/400778", "last_modified": "2026-03-02T10:11:12.000+00:00", "files": [FILE], "via": "dss"}
+    output = {
+        "handle": "1721.1/400778",
+        "last_modified": "2026-03-02T10:11:12.000+00:00",
+        "files": [FILE],
+        "via": "dss",
+    }
     assert read_result(message(SUCCESS), "wiley") == DepositedResult(DOI, output)
 
 
 def test_a_success_with_a_bare_checksum_an_old_time_and_no_handle() -> None:
     files = [{"BitstreamName": "a.pdf", "BitstreamUUID": "0b1d", "BitstreamChecksum": MD5}]
-    result = read_result(message(SUCCESS | {"ItemHandle": None, "lastModified": None, "Bitstreams": files}), "wiley")
-    assert result == DepositedResult(DOI, {"handle": None, "last_modified": None, "files": [FILE], "via": "dss"})
+    result = read_result(
+        message(SUCCESS | {"ItemHandle": None, "lastModified": None, "Bitstreams": files}), "wiley"
+    )
+    assert result == DepositedResult(
+        DOI, {"handle": None, "last_modified": None, "files": [FILE], "via": "dss"}
+    )
     done = outcome_of(result)
     assert isinstance(done, mp.Done)
     assert done.output["files"][0]["algorithm"] == "MD5"
@@ -92,7 +124,11 @@ def test_a_success_whose_files_are_odd_is_a_success(files: Any) -> None:
 def test_an_error_in_todays_form() -> None:
     result = read_result(message(ERROR | {"DSpaceResponse": "401: log in"}), "wiley")
     assert isinstance(result, FailedResult)
-    assert (result.error, result.dspace_response, result.at) == (ERROR["ErrorInfo"], "401: log in", "2026-03-02 10:11:12")
+    assert (result.error, result.dspace_response, result.at) == (
+        ERROR["ErrorInfo"],
+        "401: log in",
+        "2026-03-02 10:11:12",
+    )
     assert result.traceback == "Traceback (most recent call last):\n..."
     outcome = outcome_of(result)
     assert isinstance(outcome, mp.Retry)
@@ -132,7 +168,10 @@ def test_after_which_errors_an_item_may_be_there(info: str, certain: bool) -> No
     assert result.certain is certain
 
 
-@pytest.mark.parametrize("text", ["'CollectionHandle' is a required property", "Unable to parse submission message body: x", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["'CollectionHandle' is a required property", "Unable to parse submission message body: x", ""],
+)
 def test_a_bare_string_is_a_rejected_submission(text: str) -> None:
     result = read_result(message(json.dumps(text)), "wiley")
     assert isinstance(result, FailedResult)
@@ -172,7 +211,10 @@ def test_a_package_id_in_another_case_is_the_same_doi() -> None:
 
 
 def test_a_checksum_is_compared_with_the_pdf_that_was_sent() -> None:
-    value = {"handle": "1/2", "files": [{"name": "a.pdf", "checksum": MD5.upper(), "algorithm": "MD5"}]}
+    value = {
+        "handle": "1/2",
+        "files": [{"name": "a.pdf", "checksum": MD5.upper(), "algorithm": "MD5"}],
+    }
     assert accepts_deposit(value, {"file": {"bitstream": "a.pdf", "md5": MD5}})
     with pytest.raises(ValueError, match="checksum"):
         accepts_deposit(value, {"file": {"bitstream": "a.pdf", "md5": "0" * 32}})
@@ -185,7 +227,10 @@ def test_a_checksum_is_compared_with_the_pdf_that_was_sent() -> None:
 
 def test_half_of_a_character_in_a_result_can_be_stored() -> None:
     labels = {"PackageID": {"StringValue": "10.1/x"}, "SubmissionSource": {"StringValue": "wiley"}}
-    for body in ('"half \\ud800"', '{"ResultType": "error", "ErrorInfo": "half \\ud800", "ExceptionTraceback": ["\\udfff"]}'):
+    for body in (
+        '"half \\ud800"',
+        '{"ResultType": "error", "ErrorInfo": "half \\ud800", "ExceptionTraceback": ["\\udfff"]}',
+    ):
         result = read_result({"MessageAttributes": labels, "Body": body}, "wiley")
         assert isinstance(result, FailedResult)
         assert (result.error + (result.traceback or "")).encode()

@@ -37,14 +37,27 @@ def test_a_round_hands_over_and_the_next_one_applies_the_results(
 ) -> None:
     crossref.everything = publisher.everything = True
     sqs = client("sqs")
-    urls = {name: sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("dss-input", "dss-output")}
-    service = DssStandIn(sqs, urls["dss-input"], ("dss-output",), dspace, lambda place: Path(place).read_bytes())
+    urls = {
+        name: sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("dss-input", "dss-output")
+    }
+    service = DssStandIn(
+        sqs, urls["dss-input"], ("dss-output",), dspace, lambda place: Path(place).read_bytes()
+    )
     service.script["10.1002/b"] = ["refused"]
     (tmp_path / "milepost.toml").write_text(_config(crossref, publisher, dspace))
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "march.csv").write_text("10.1002/a\n10.1002/b\n")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MILEPOST", "AWS_"))}
-    env |= {**standins.environment(account), "AWS_ENDPOINT_URL": endpoint, "DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MILEPOST", "AWS_"))
+    }
+    env |= {
+        **standins.environment(account),
+        "AWS_ENDPOINT_URL": endpoint,
+        "DSPACE_USER": USER,
+        "DSPACE_PASSWORD": PASSWORD,
+    }
 
     def milepost(*words: str) -> Answer:
         return command_processes().run(["deposits", *words], tmp_path, env, None, timeout=120)
@@ -59,7 +72,10 @@ def test_a_round_hands_over_and_the_next_one_applies_the_results(
     assert "tried again: 1" in second.out
     assert service.run()
     applied = milepost("results")
-    assert (applied.code, applied.out) == (0, "1 results: 1 deposited, 0 failed, 0 late, 0 set aside, 0 left in the queue\n")
+    assert (applied.code, applied.out) == (
+        0,
+        "1 results: 1 deposited, 0 failed, 0 late, 0 set aside, 0 left in the queue\n",
+    )
     assert milepost("status", "--json").json["Success"] == 2
     assert [len(dspace.having(doi)) for doi in ("10.1002/a", "10.1002/b")] == [1, 1]
 

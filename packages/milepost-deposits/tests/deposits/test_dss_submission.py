@@ -47,7 +47,9 @@ def test_a_new_doi_is_handed_over_with_one_message(scene: SubmitScene) -> None:
     assert sorted(message.attributes) == ["OutputQueue", "PackageID", "SubmissionSource"]
     body = json.loads(message.body)
     assert list(body) == ["SubmissionSystem", "CollectionHandle", "MetadataLocation", "Files"]
-    assert json.loads(Path(body["MetadataLocation"]).read_bytes())["dc.title"] == [{"value": f"On {DOI}"}]
+    assert json.loads(Path(body["MetadataLocation"]).read_bytes())["dc.title"] == [
+        {"value": f"On {DOI}"}
+    ]
     assert Path(body["Files"][0]["FileLocation"]).read_bytes().startswith(b"%PDF")
 
 
@@ -90,7 +92,9 @@ def test_what_is_done_or_handed_over_is_not_sent_again(scene: SubmitScene) -> No
     scene.work("1h")
     scene.service.run()
     scene.apply()
-    assert scene.state(retried)[1] == "COMPLETED", "one that is to be retried is sent without any list"
+    assert scene.state(retried)[1] == "COMPLETED", (
+        "one that is to be retried is sent without any list"
+    )
     assert scene.service.received.count(retried) == 2
 
 
@@ -129,7 +133,9 @@ def test_an_unknown_collection_pauses_the_stage_and_counts_no_try(quick: SubmitS
     quick.work("5m")
     quick.service.run()
     quick.apply()
-    assert {(quick.state(doi)[1], quick.view(doi)["total_attempts"]) for doi in dois} == {("COMPLETED", 0)}
+    assert {(quick.state(doi)[1], quick.view(doi)["total_attempts"]) for doi in dois} == {
+        ("COMPLETED", 0)
+    }
 
 
 def test_a_success_that_names_no_file_is_checked_in_dspace(scene: SubmitScene) -> None:
@@ -139,7 +145,10 @@ def test_a_success_that_names_no_file_is_checked_in_dspace(scene: SubmitScene) -
     assert scene.apply().deposited == 1
     result = scene.view(DOI)["results"]["submit"]
     [item] = scene.dspace.having(DOI)
-    assert (result["handle"], result["files"][0]["checksum"]) == (item.handle, scene.view(DOI)["results"]["content"]["file"]["md5"])
+    assert (result["handle"], result["files"][0]["checksum"]) == (
+        item.handle,
+        scene.view(DOI)["results"]["content"]["file"]["md5"],
+    )
 
 
 def test_a_success_whose_item_has_no_file_is_for_people(scene: SubmitScene) -> None:
@@ -149,14 +158,18 @@ def test_a_success_whose_item_has_no_file_is_for_people(scene: SubmitScene) -> N
     assert scene.apply().failed == 1
     assert scene.state(DOI)[1] == "REJECTED"
     message = scene.view(DOI)["error"]["message"]
-    assert message.startswith(f"DSpace has the item {scene.dspace.having(DOI)[0].handle}, but not with the file that was sent")
+    assert message.startswith(
+        f"DSpace has the item {scene.dspace.having(DOI)[0].handle}, but not with the file that was sent"
+    )
 
 
 def test_a_success_of_an_item_that_dspace_does_not_have_is_for_people(quick: SubmitScene) -> None:
     quick.take_in(DOI)
     quick.sqs.send_message(
         QueueUrl=quick.urls["dss-output"],
-        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": "1721.1/999", "Bitstreams": []}),
+        MessageBody=json.dumps(
+            {"ResultType": "success", "ItemHandle": "1721.1/999", "Bitstreams": []}
+        ),
         MessageAttributes={"PackageID": {"DataType": "String", "StringValue": DOI}},
     )
     assert quick.apply().failed == 1
@@ -175,7 +188,9 @@ def test_a_success_that_cannot_be_checked_now_stays_in_the_queue(quick: SubmitSc
 
 
 @pytest.mark.parametrize("behaviour", ["maybe", "no-type", "empty", "no-attributes"])
-def test_a_message_that_is_no_result_is_set_aside_and_the_others_are_applied(quick: SubmitScene, behaviour: Any) -> None:
+def test_a_message_that_is_no_result_is_set_aside_and_the_others_are_applied(
+    quick: SubmitScene, behaviour: Any
+) -> None:
     """Scenarios 20 and 21: it is set aside once, with its content, and is not read again."""
     quick.plan(DOI, behaviour)
     quick.take_in(DOI, "10.1/b")
@@ -208,12 +223,19 @@ def test_a_bare_string_is_a_counted_try(quick: SubmitScene) -> None:
     quick.take_in(DOI)
     quick.service.run()
     assert quick.apply().failed == 1
-    assert (quick.state(DOI), quick.view(DOI)["error"]["category"]) == (("submit", "RETRY_SCHEDULED", 1), "DSS_REJECTED")
+    assert (quick.state(DOI), quick.view(DOI)["error"]["category"]) == (
+        ("submit", "RETRY_SCHEDULED", 1),
+        "DSS_REJECTED",
+    )
     quick.work("1h")
     quick.service.run()
     quick.apply()
     assert quick.state(DOI)[1] == "COMPLETED"
-    assert not [path.name for path in Path(quick.settings.files).iterdir() if path.name.endswith((SUFFIX, ANSWER))]
+    assert not [
+        path.name
+        for path in Path(quick.settings.files).iterdir()
+        if path.name.endswith((SUFFIX, ANSWER))
+    ]
 
 
 def test_a_result_that_could_not_be_written_stays_in_the_queue(tmp_path: Path) -> None:
@@ -262,7 +284,9 @@ def test_a_worker_that_dies_after_sending_sends_no_second_message(scene: SubmitS
     scene.take_in(DOI)
     del scene.submission._send  # type: ignore[union-attr]
     scene.work("1h")
-    assert (len(scene.service.received), scene.messages()) == (0, 1), "the first message can still be read"
+    assert (len(scene.service.received), scene.messages()) == (0, 1), (
+        "the first message can still be read"
+    )
     scene.service.run()
     assert scene.apply().deposited == 1
     assert scene.state(DOI)[1] == "COMPLETED"
@@ -323,7 +347,10 @@ def test_two_workers_and_one_doi(tmp_path: Path) -> None:
     with submit_scene(tmp_path, "sqlite", dss=DSS) as scene:
         other = mp.open(scene.url, routes=[scene.route()], clock=scene.clock)
         scene.ledger.submit("deposits", *({"doi": f"10.1/{n}"} for n in range(20)))
-        workers = [threading.Thread(target=one.run, kwargs={"until_idle": 0}) for one in (scene.ledger, other)]
+        workers = [
+            threading.Thread(target=one.run, kwargs={"until_idle": 0})
+            for one in (scene.ledger, other)
+        ]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -359,7 +386,9 @@ def test_an_error_that_comes_twice_counts_once(scene: SubmitScene) -> None:
     assert scene.state(DOI) == ("submit", "RETRY_SCHEDULED", 1)
 
 
-def test_an_answer_that_is_noted_late_says_nothing_about_a_later_message(quick: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_noted_late_says_nothing_about_a_later_message(
+    quick: SubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process that reads results stops for a while between reading the record and noting the answer."""
     quick.plan(DOI, "no-bundle")
     quick.take_in(DOI)
@@ -378,16 +407,24 @@ def test_an_answer_that_is_noted_late_says_nothing_about_a_later_message(quick: 
     assert records.get(DOI) == later, "the service can still read the later message"
 
 
-def test_an_error_of_an_earlier_message_is_not_taken_for_the_answer_to_the_last(quick: SubmitScene) -> None:
+def test_an_error_of_an_earlier_message_is_not_taken_for_the_answer_to_the_last(
+    quick: SubmitScene,
+) -> None:
     """SQS delivers a result again, after the DOI was sent a second time."""
     quick.plan(DOI, "no-metadata")
     quick.take_in(DOI)
     quick.service.run()
-    [again] = [dict(vars(one)) for one in quick.model.queue(quick.urls["dss-output"]).messages.values()]
+    [again] = [
+        dict(vars(one)) for one in quick.model.queue(quick.urls["dss-output"]).messages.values()
+    ]
     quick.apply()
     quick.work("1h")
     assert (quick.view(DOI)["handed_over"], quick.messages()) == (True, 1)
-    quick.sqs.send_message(QueueUrl=quick.urls["dss-output"], MessageBody=again["body"], MessageAttributes=again["attributes"])
+    quick.sqs.send_message(
+        QueueUrl=quick.urls["dss-output"],
+        MessageBody=again["body"],
+        MessageAttributes=again["attributes"],
+    )
     [repeated] = quick.model.queue(quick.urls["dss-output"]).messages.values()
     repeated.sent_at = again["sent_at"]
     assert quick.apply().noted == 1
@@ -425,7 +462,9 @@ def test_a_success_after_the_last_error_completes_the_doi(quick: SubmitScene) ->
     item.add_file("a.pdf", pdf_of(DOI))
     quick.sqs.send_message(
         QueueUrl=quick.urls["dss-output"],
-        MessageBody=json.dumps({"ResultType": "success", "ItemHandle": item.handle, "Bitstreams": []}),
+        MessageBody=json.dumps(
+            {"ResultType": "success", "ItemHandle": item.handle, "Bitstreams": []}
+        ),
         MessageAttributes={"PackageID": {"DataType": "String", "StringValue": DOI}},
     )
     assert quick.apply().deposited == 1
@@ -446,7 +485,9 @@ def test_no_result_in_time_is_reported_and_not_silently_sent_again(scene: Submit
     assert scene.messages() == 1, "the service can still read it"
     scene.work("2h")
     [second] = scene.model.queue(scene.urls["dss-input"]).messages.values()
-    assert second.sent_at >= first + RETENTION_S, "the first has left the queue before another one was sent"
+    assert second.sent_at >= first + RETENTION_S, (
+        "the first has left the queue before another one was sent"
+    )
     scene.service.run()
     scene.apply()
     assert scene.state(DOI)[1] == "COMPLETED"
@@ -480,7 +521,9 @@ def test_a_service_that_never_answers(tmp_path: Path, how: str) -> None:
             scene.work("30m")
         assert scene.state(DOI) == ("submit", "MAX_RETRIES_EXCEEDED", 3)
         assert scene.dspace.having(DOI) == []
-        assert scene.messages() == 0, "people deposit by hand only when the service cannot read the last message any more"
+        assert scene.messages() == 0, (
+            "people deposit by hand only when the service cannot read the last message any more"
+        )
 
 
 def test_an_item_that_an_error_left_behind_is_not_made_twice(scene: SubmitScene) -> None:
@@ -490,10 +533,15 @@ def test_an_item_that_an_error_left_behind_is_not_made_twice(scene: SubmitScene)
     scene.service.run()
     scene.apply()
     scene.work("3h")
-    assert (scene.state(DOI)[1], scene.view(DOI)["error"]["category"]) == ("REJECTED", "INCOMPLETE_ITEM")
+    assert (scene.state(DOI)[1], scene.view(DOI)["error"]["category"]) == (
+        "REJECTED",
+        "INCOMPLETE_ITEM",
+    )
     assert len(scene.dspace.having(DOI)) == 1
     assert scene.service.received == [DOI]
-    mark_deposited(scene.app, DOI, scene.dspace.having(DOI)[0].handle, by="ann", reason="added the PDF")
+    mark_deposited(
+        scene.app, DOI, scene.dspace.having(DOI)[0].handle, by="ann", reason="added the PDF"
+    )
     assert scene.state(DOI)[1] == "COMPLETED"
 
 
@@ -509,7 +557,9 @@ def test_old_and_odd_forms_are_applied(quick: SubmitScene, behaviour: Any) -> No
         assert "500 Server Error" in quick.view(DOI)["error"]["message"]
     else:
         assert quick.state(DOI)[1] == "COMPLETED"
-        assert (quick.view(DOI)["results"]["submit"]["handle"] is None) == (behaviour == "success-review")
+        assert (quick.view(DOI)["results"]["submit"]["handle"] is None) == (
+            behaviour == "success-review"
+        )
 
 
 def test_another_file_in_dspace_needs_people(quick: SubmitScene) -> None:
@@ -529,7 +579,16 @@ def test_an_operator_says_that_the_message_will_not_be_read(quick: SubmitScene) 
     quick.take_in(DOI)
     quick.service.run()
     quick.work("130m")
-    assert requeue(quick.app, [f"https://doi.org/{DOI.upper()}"], by="ops", reason="DSS was switched off", send_again=True) == {}
+    assert (
+        requeue(
+            quick.app,
+            [f"https://doi.org/{DOI.upper()}"],
+            by="ops",
+            reason="DSS was switched off",
+            send_again=True,
+        )
+        == {}
+    )
     quick.work("1m")
     assert quick.messages() == 1
     quick.service.run()
@@ -621,7 +680,9 @@ def test_an_error_that_comes_again_while_the_next_message_is_sent_does_not_answe
     assert len(quick.dspace.having(DOI)) == 1
 
 
-def test_the_rows_of_many_results_are_read_with_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_many_results_are_read_with_one_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A result that is no answer of ours, one that comes twice and one of another file stop no other in the same portion."""
     with submit_scene(tmp_path, "aws", dss=DSS) as scene:
         dois = [f"10.1002/many.{number}" for number in range(25)]
@@ -640,7 +701,13 @@ def test_the_rows_of_many_results_are_read_with_one_request(tmp_path: Path, monk
         with monkeypatch.context() as patch:
             patch.setattr(type(scene.ledger.context.ledger), "get", counted)
             tally = scene.apply()
-        assert (tally.received, tally.deposited, tally.failed, tally.set_aside, tally.left) == (26, 23, 2, 1, 0)
+        assert (tally.received, tally.deposited, tally.failed, tally.set_aside, tally.left) == (
+            26,
+            23,
+            2,
+            1,
+            0,
+        )
         assert reads[0] == 24
         # Only those that are no plain successes are looked at by themselves.
         assert all(count == 1 for count in reads[1:])
@@ -650,7 +717,9 @@ def test_the_rows_of_many_results_are_read_with_one_request(tmp_path: Path, monk
         assert {scene.state(doi)[1] for doi in dois if doi not in dois[3:5]} == {"COMPLETED"}
 
 
-def test_results_are_applied_one_by_one_where_a_portion_fails(quick: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_applied_one_by_one_where_a_portion_fails(
+    quick: SubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dois = ("10.1002/a", "10.1002/b", "10.1002/c")
     quick.take_in(*dois)
     quick.service.run()
@@ -670,18 +739,25 @@ def test_results_are_applied_one_by_one_where_a_portion_fails(quick: SubmitScene
     assert {quick.state(doi)[1] for doi in dois} == {"COMPLETED"}
 
 
-def test_two_results_of_one_doi_in_a_portion_are_applied_in_order_and_the_second_is_noted(quick: SubmitScene) -> None:
+def test_two_results_of_one_doi_in_a_portion_are_applied_in_order_and_the_second_is_noted(
+    quick: SubmitScene,
+) -> None:
     """Two items in DSpace: the history names both, since people have to delete one."""
     quick.take_in(DOI, "10.1002/other")
     quick.service.run()
     queue = quick.model.queue(quick.urls["dss-output"])
-    first = next(message for message in queue.messages.values() if DOI in json.dumps(message.attributes))
+    first = next(
+        message for message in queue.messages.values() if DOI in json.dumps(message.attributes)
+    )
     body = json.loads(first.body)
     handle = body["ItemHandle"]
     quick.sqs.send_message(
         QueueUrl=quick.urls["dss-output"],
         MessageBody=json.dumps({**body, "ItemHandle": f"{handle}9"}),
-        MessageAttributes={name: {"DataType": "String", "StringValue": _text(value)} for name, value in first.attributes.items()},
+        MessageAttributes={
+            name: {"DataType": "String", "StringValue": _text(value)}
+            for name, value in first.attributes.items()
+        },
     )
     assert quick.apply().received == 3
     view = quick.view(DOI)
@@ -694,7 +770,9 @@ def _text(value: Any) -> str:
 
 
 @pytest.mark.parametrize("dss", [DSS, None])
-def test_a_full_disk_uses_no_try_of_a_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dss: Any) -> None:
+def test_a_full_disk_uses_no_try_of_a_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dss: Any
+) -> None:
     """The record of a submission is written before the message, and before the second search."""
     with submit_scene(tmp_path, "sqlite", **({} if dss is None else {"dss": dss})) as scene:
         put = FileStore._put

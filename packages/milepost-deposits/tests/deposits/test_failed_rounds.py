@@ -15,7 +15,12 @@ from milepost_deposits.stuck import find_late_deposits
 from milepost_deposits.twins import find_twins
 
 DOI = "10.1002/words.1"
-PROCESSING, SUCCESS, RETRIES, FAILED = "Processing", "Success", "Failed and will retry", "Failed after too many attempts"
+PROCESSING, SUCCESS, RETRIES, FAILED = (
+    "Processing",
+    "Success",
+    "Failed and will retry",
+    "Failed after too many attempts",
+)
 
 
 def one_round(scene: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> RoundReport:
@@ -63,7 +68,9 @@ def test_each_daily_round_makes_one_try_and_the_threshold_comes_with_the_third(
     assert direct.dspace.count("POST */core/items") == 3
 
 
-def test_a_round_right_after_an_error_leaves_the_doi_as_it_is(direct: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_right_after_an_error_leaves_the_doi_as_it_is(
+    direct: SubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     direct.dspace.fail("status", 500, where="POST */core/items", times=1)
     assert word(one_round(direct, monkeypatch)) == RETRIES
     report = one_round(direct, monkeypatch)
@@ -73,7 +80,9 @@ def test_a_round_right_after_an_error_leaves_the_doi_as_it_is(direct: SubmitScen
     assert (word(report), report.tried_again) == (SUCCESS, 1)
 
 
-def test_an_item_that_dspace_shows_at_once_is_completed_in_the_same_try(direct: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_dspace_shows_at_once_is_completed_in_the_same_try(
+    direct: SubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     direct.dspace.fail("reset", where="POST */core/items", times=1, acted=True)
     assert word(one_round(direct, monkeypatch)) == SUCCESS
     assert direct.view(DOI)["total_attempts"] == 0
@@ -94,7 +103,9 @@ def test_an_error_of_the_service_is_followed_by_the_next_message_in_the_round_th
     assert served.service.received == [DOI] * 3
 
 
-def test_an_error_that_the_service_has_just_reported_is_failed_and_will_retry(served: SubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_the_service_has_just_reported_is_failed_and_will_retry(
+    served: SubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served.plan(DOI, "no-item")
     one_round(served, monkeypatch)
     served.service.run()

@@ -84,7 +84,11 @@ def check_end(scene: SubmitScene, dois: list[str]) -> None:
     by_hand = {row["key"] for row in scene.ledger.items("deposits", statuses=FAILED, limit=1000)}
     for doi in dois:
         items = scene.dspace.having(doi)
-        whole = [item for item in items if item.discoverable and [file.content for file in item.files] == [small_pdf(doi)]]
+        whole = [
+            item
+            for item in items
+            if item.discoverable and [file.content for file in item.files] == [small_pdf(doi)]
+        ]
         if scene.state(doi)[1] == "COMPLETED":
             assert len(items) == len(whole) == 1, doi
         else:
@@ -110,7 +114,9 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("kind", "seed"), RUNS)
-def test_direct_deposits(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int) -> None:
+def test_direct_deposits(
+    tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int
+) -> None:
     dice, (count, steps) = random.Random(seed), SIZES[kind]
     dois = numbered(count)
     with submit_scene(tmp_path, kind, **scene_settings(crossref, publisher)) as scene:
@@ -132,7 +138,9 @@ def test_direct_deposits(tmp_path: Path, crossref: CrossrefStandIn, publisher: P
 
 
 @pytest.mark.parametrize(("kind", "seed"), RUNS)
-def test_deposits_through_the_service(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int) -> None:
+def test_deposits_through_the_service(
+    tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn, kind: str, seed: int
+) -> None:
     dice, (count, steps) = random.Random(seed), SIZES[kind]
     dois = numbered(count)
     with submit_scene(tmp_path, kind, dss=DSS, **scene_settings(crossref, publisher)) as scene:
@@ -142,7 +150,12 @@ def test_deposits_through_the_service(tmp_path: Path, crossref: CrossrefStandIn,
             scene.plan(doi, *dice.choices(BEHAVIOURS, k=4))
         for step in range(1, steps + 1):
             take_in_some(scene, dice, dois, step)
-            misbehave(dice, scene.dspace, [fault for fault in DSPACE_FAULTS if fault["where"].startswith("GET")], 2)
+            misbehave(
+                dice,
+                scene.dspace,
+                [fault for fault in DSPACE_FAULTS if fault["where"].startswith("GET")],
+                2,
+            )
             if dice.random() < 0.7:
                 scene.service.run()
             scene.apply()

@@ -18,7 +18,10 @@ texts = st.text(min_size=1, max_size=300)
 
 
 def test_dois_that_read_alike_have_different_files() -> None:
-    names = {file_name(doi, ".pdf") for doi in ("10.1/a/b", "10.1/a-b", "10.1/a_b", "10.1/a b", "10.1/a//b", "10.1/a/b.")}
+    names = {
+        file_name(doi, ".pdf")
+        for doi in ("10.1/a/b", "10.1/a-b", "10.1/a_b", "10.1/a b", "10.1/a//b", "10.1/a/b.")
+    }
     assert len(names) == 6
     assert readable("10.1/a/b") == readable("10.1/a-b") == "10.1-a-b"
 
@@ -31,7 +34,9 @@ def test_every_name_is_valid_and_belongs_to_one_doi(one: str, other: str) -> Non
     assert file_name(one, ".pdf") != file_name(other, ".pdf")
 
 
-def test_files_in_s3_are_named_by_their_address(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_in_s3_are_named_by_their_address(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import boto3
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -50,7 +55,9 @@ def test_files_in_s3_are_named_by_their_address(endpoint: str, monkeypatch: pyte
         store.read_json(stored)
 
 
-def test_a_store_is_probed_only_after_a_file_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_probed_only_after_a_file_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also while another thread stores a file: each probe is a file more."""
     store = FileStore(str(tmp_path))
     written: list[str] = []
@@ -67,9 +74,15 @@ def test_a_store_is_probed_only_after_a_file_was_refused(tmp_path: Path, monkeyp
     assert [name for name in written if name.startswith("probe-")] == []
 
 
-@pytest.mark.parametrize(("clean", "left"), [("never", {".json", ".pdf"}), ("content", {".json"}), ("all", set())])
+@pytest.mark.parametrize(
+    ("clean", "left"), [("never", {".json", ".pdf"}), ("content", {".json"}), ("all", set())]
+)
 def test_files_are_removed_after_success_by_policy(
-    make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn, clean: str, left: set[str]
+    make_scene: MakeScene,
+    crossref: CrossrefStandIn,
+    publisher: PublisherStandIn,
+    clean: str,
+    left: set[str],
 ) -> None:
     crossref.everything = True
     publisher.put("10.1/x")

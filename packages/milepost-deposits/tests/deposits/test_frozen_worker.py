@@ -16,14 +16,27 @@ from milepost_testing import audit
 
 DOI = "10.1002/frozen"
 LEDGERS = ["sqlite", pytest.param("aws", marks=pytest.mark.slow)]
-STEPS = ["GET */discover/*", "POST */core/items[?]*", "POST */bundles", "POST */bitstreams", "PATCH */core/items/*"]
+STEPS = [
+    "GET */discover/*",
+    "POST */core/items[?]*",
+    "POST */bundles",
+    "POST */bitstreams",
+    "PATCH */core/items/*",
+]
 MOMENTS = ["before the check", "after the check", "after the answer"]
 
 
 class FrozenWorker:
     """Stops the scene's own worker once, at a request; `meanwhile` happens then."""
 
-    def __init__(self, scene: SubmitScene, step: str, moment: str, meanwhile: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        scene: SubmitScene,
+        step: str,
+        moment: str,
+        meanwhile: Callable[[], None],
+        patch: pytest.MonkeyPatch,
+    ) -> None:
         self.step, self.meanwhile, self.frozen = step, meanwhile, False
         session: Any = scene.submission.dspace.session
         send, request = session._send, session._client.request
@@ -109,14 +122,18 @@ def test_the_clean_up_of_a_worker_that_was_stopped_deletes_nothing_of_the_other(
     """The first worker is about to delete its half-made item; the second one has completed and published it."""
     with submit_scene(tmp_path, kind) as scene:
         scene.dspace.fail("status", 500, where="POST */bitstreams", times=1)
-        worker = FrozenWorker(scene, "DELETE *", "before the check", lambda: second_worker(scene), monkeypatch)
+        worker = FrozenWorker(
+            scene, "DELETE *", "before the check", lambda: second_worker(scene), monkeypatch
+        )
         scene.take_in(DOI)
         assert worker.frozen
         assert scene.dspace.count("DELETE *") == 0
         check_one_item(scene)
 
 
-def test_a_twin_of_a_lost_worker_is_removed_by_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_of_a_lost_worker_is_removed_by_the_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first worker's request arrives while the second one uploads the file, and the first one never wakes up."""
     with submit_scene(tmp_path, "sqlite") as scene:
         twins: list[str] = []
@@ -126,7 +143,11 @@ def test_a_twin_of_a_lost_worker_is_removed_by_the_winner(tmp_path: Path, monkey
 
             def slow_upload(*args: Any) -> Any:
                 [made] = scene.dspace.having(DOI)
-                metadata = {field: values for field, values in made.metadata.items() if field in ("dc.title", "dc.relation.isversionof")}
+                metadata = {
+                    field: values
+                    for field, values in made.metadata.items()
+                    if field in ("dc.title", "dc.relation.isversionof")
+                }
                 twins.append(scene.dspace.put(metadata, discoverable=False).uuid)
                 return upload(*args)
 
@@ -144,9 +165,13 @@ def test_a_twin_of_a_lost_worker_is_removed_by_the_winner(tmp_path: Path, monkey
         check_one_item(scene)
 
 
-def test_a_message_is_not_sent_after_the_claim_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_not_sent_after_the_claim_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with submit_scene(tmp_path, "sqlite", dss=DSS) as scene:
-        worker = FrozenWorker(scene, STEPS[0], "after the answer", lambda: second_worker(scene, hours=8), monkeypatch)
+        worker = FrozenWorker(
+            scene, STEPS[0], "after the answer", lambda: second_worker(scene, hours=8), monkeypatch
+        )
         scene.take_in(DOI)
         assert worker.frozen
         # The second worker has searched for as long as a message could have been read, and has then sent one.
@@ -155,7 +180,9 @@ def test_a_message_is_not_sent_after_the_claim_was_lost(tmp_path: Path, monkeypa
         assert "late" in scene.reasons(DOI)
 
 
-def freeze_with_record(scene: SubmitScene, meanwhile: Callable[[], None], patch: pytest.MonkeyPatch) -> list[SubmissionRecord]:
+def freeze_with_record(
+    scene: SubmitScene, meanwhile: Callable[[], None], patch: pytest.MonkeyPatch
+) -> list[SubmissionRecord]:
     """Stop the scene's own worker once, when `verify` has read the record of the submission. The answer gets that record."""
     records: Any = scene.submission._records
     get, read = records.get, []
@@ -182,7 +209,9 @@ def test_a_record_of_a_later_message_is_not_replaced_after_the_claim_was_lost(
         read = freeze_with_record(scene, lambda: second_worker(scene, hours=4), monkeypatch)
         scene.work("3h")
         assert read == [first]
-        assert scene.messages() == 1, "the queue has dropped the first message; the second worker has sent another"
+        assert scene.messages() == 1, (
+            "the queue has dropped the first message; the second worker has sent another"
+        )
         last = scene.submission._records.get(DOI)
         assert first.sent_at is not None
         assert last.sent_at is not None
@@ -193,7 +222,9 @@ def test_a_record_of_a_later_message_is_not_replaced_after_the_claim_was_lost(
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
-def test_no_record_is_left_after_the_claim_was_lost(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_record_is_left_after_the_claim_was_lost(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with submit_scene(tmp_path, kind) as scene:
         scene.dspace.fail("reset", where="POST */core/items", times=1)
         monkeypatch.setattr(scene.submission, "_first_search", lambda deposit, item: None)

@@ -38,22 +38,48 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DepositsSc
         yield made
 
 
-def run_import(scene: DepositsScene, content: str | bytes = TABLE, name: str = "old.csv", *, dry_run: bool = False) -> ImportReport:
+def run_import(
+    scene: DepositsScene,
+    content: str | bytes = TABLE,
+    name: str = "old.csv",
+    *,
+    dry_run: bool = False,
+) -> ImportReport:
     stream = io.BytesIO(content.encode() if isinstance(content, str) else content)
-    return import_dois(scene.app, stream, name, by="ann", reason="from the table of wiley-deposits", dry_run=dry_run)
+    return import_dois(
+        scene.app,
+        stream,
+        name,
+        by="ann",
+        reason="from the table of wiley-deposits",
+        dry_run=dry_run,
+    )
 
 
 def test_finished_dois_are_as_they_ended(scene: DepositsScene) -> None:
     report = run_import(scene)
-    assert (report.deposited, report.failed, report.unfinished, report.known, report.refused) == (2, 1, 2, 0, {})
+    assert (report.deposited, report.failed, report.unfinished, report.known, report.refused) == (
+        2,
+        1,
+        2,
+        0,
+        {},
+    )
     assert [bad.line for bad in report.malformed] == [7, 8, 9]
     assert scene.keys() == ["10.1/bare", "10.1/done", "10.1/failed"]
     done = scene.row("10.1/done")
-    assert (done["status"], done["results"]["submit"]["handle"], done["results"]["submit"]["attempts"]) == ("COMPLETED", "1721.1/7", 2)
+    assert (
+        done["status"],
+        done["results"]["submit"]["handle"],
+        done["results"]["submit"]["attempts"],
+    ) == ("COMPLETED", "1721.1/7", 2)
     assert scene.word("10.1/bare") == "Success"
     assert scene.word("10.1/failed") == "Failed after too many attempts"
     [manual] = worklist_page(scene.app).deposits
-    assert manual.error == "the system before had failed after 20 attempts (from the table of wiley-deposits)"
+    assert (
+        manual.error
+        == "the system before had failed after 20 attempts (from the table of wiley-deposits)"
+    )
 
 
 def test_a_list_with_imported_dois_deposits_only_the_others(scene: DepositsScene) -> None:
@@ -103,7 +129,9 @@ def test_imported_deposits_are_no_news_and_are_not_searched_for_again(scene: Dep
 
 
 def test_a_spreadsheet_is_imported(scene: DepositsScene) -> None:
-    report = run_import(scene, workbook([["DOI", "Status", "Handle"], ["10.1/a", "Success", "1/2"]]), "old.xlsx")
+    report = run_import(
+        scene, workbook([["DOI", "Status", "Handle"], ["10.1/a", "Success", "1/2"]]), "old.xlsx"
+    )
     assert report.deposited == 1
     assert scene.row("10.1/a")["results"]["submit"]["handle"] == "1/2"
 
@@ -115,5 +143,8 @@ def test_a_file_without_the_columns_is_refused(scene: DepositsScene) -> None:
 
 def test_the_report_is_like_that_of_a_list(scene: DepositsScene) -> None:
     said = list(import_lines(run_import(scene)))
-    assert said[0] == "old.csv: 8 lines: 2 deposited, 1 failed, 2 unfinished, and left out, 3 malformed"
+    assert (
+        said[0]
+        == "old.csv: 8 lines: 2 deposited, 1 failed, 2 unfinished, and left out, 3 malformed"
+    )
     assert said[1].startswith("  line 7: 'nonsense' is not a DOI")

@@ -44,7 +44,10 @@ def alarm() -> Iterator[None]:
 
 
 def test_every_form_of_a_doi_is_one_item_and_bad_lines_are_named(scene: DepositsScene) -> None:
-    scene.deliver("list.csv", "\ufeffDOI\r\n\r\n10.1/x  \r\nhttps://doi.org/10.1/X\r\ndoi:10.1/x\r\n10.1/x,foo\r\nnot a doi\r\n")
+    scene.deliver(
+        "list.csv",
+        "\ufeffDOI\r\n\r\n10.1/x  \r\nhttps://doi.org/10.1/X\r\ndoi:10.1/x\r\n10.1/x,foo\r\nnot a doi\r\n",
+    )
     [taken] = scene.take_in().taken
     assert scene.keys() == ["10.1/x"]
     assert taken.report.counts | {"new": 1, "repeated": 3, "malformed": 1} == taken.report.counts
@@ -59,7 +62,9 @@ def test_a_byte_order_mark_and_line_ends_of_windows_leave_no_trace(scene: Deposi
     assert scene.keys() == ["10.1/a", "10.1/b"]
 
 
-@pytest.mark.parametrize("name", ["LIST.CSV", "list.Txt", "deep/down/list.csv", "with space (1).csv"])
+@pytest.mark.parametrize(
+    "name", ["LIST.CSV", "list.Txt", "deep/down/list.csv", "with space (1).csv"]
+)
 def test_lists_of_any_name_are_taken(scene: DepositsScene, name: str) -> None:
     scene.deliver(name, "Title;DOI\nFoam;10.1/a\n")
     report = scene.take_in()
@@ -96,7 +101,11 @@ def test_a_list_of_the_same_name_replaces_no_archive(scene: DepositsScene) -> No
         scene.take_in()
     archived = scene.archived()
     assert len(archived) == 3
-    assert {(scene.inbox / "archived" / name).read_text() for name in archived} == {"10.1/a\n", "10.1/b\n", "10.1/c\n"}
+    assert {(scene.inbox / "archived" / name).read_text() for name in archived} == {
+        "10.1/a\n",
+        "10.1/b\n",
+        "10.1/c\n",
+    }
 
 
 def test_the_report_is_beside_the_archived_list(scene: DepositsScene) -> None:
@@ -109,9 +118,16 @@ def test_the_report_is_beside_the_archived_list(scene: DepositsScene) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"title,year\nFoam,2020\n", "no column"), (b"\x1f\x8b\x08zipped", "compressed"), (b"", "is empty"), (b" \r\n\r\n", "is empty")],
+    [
+        (b"title,year\nFoam,2020\n", "no column"),
+        (b"\x1f\x8b\x08zipped", "compressed"),
+        (b"", "is empty"),
+        (b" \r\n\r\n", "is empty"),
+    ],
 )
-def test_a_bad_file_is_quarantined_with_its_reason_and_stops_no_other(scene: DepositsScene, content: bytes, reason: str) -> None:
+def test_a_bad_file_is_quarantined_with_its_reason_and_stops_no_other(
+    scene: DepositsScene, content: bytes, reason: str
+) -> None:
     scene.deliver("a-bad.csv", content)
     scene.deliver("b-good.csv", "10.1/a\n")
     report = scene.take_in()
@@ -131,7 +147,9 @@ def test_a_file_that_is_still_written_is_left(tmp_path: Path) -> None:
         assert scene.take_in().new == 1
 
 
-def test_a_file_that_is_replaced_while_it_is_read_stays_for_the_next_time(scene: DepositsScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_replaced_while_it_is_read_stays_for_the_next_time(
+    scene: DepositsScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.deliver("list.csv", "10.1/a\n")
     submit = scene.ledger.submit_list
 
@@ -155,11 +173,16 @@ def test_other_files_are_ignored_and_named(scene: DepositsScene) -> None:
 
 
 def test_a_missing_inbox_changes_nothing_and_says_so(tmp_path: Path) -> None:
-    with DepositsScene(tmp_path, inbox=str(tmp_path / "nowhere")) as scene, pytest.raises(mp.MilepostError, match="nowhere"):
+    with (
+        DepositsScene(tmp_path, inbox=str(tmp_path / "nowhere")) as scene,
+        pytest.raises(mp.MilepostError, match="nowhere"),
+    ):
         scene.take_in()
 
 
-def test_a_ledger_that_is_not_available_leaves_the_list(scene: DepositsScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_not_available_leaves_the_list(
+    scene: DepositsScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.deliver("list.csv", "10.1/a\n")
 
     def unavailable(*_: object, **__: object) -> mp.ListReport:
@@ -179,7 +202,9 @@ def test_what_vanished_from_the_master_list_is_reported(scene: DepositsScene) ->
     assert taken.report.vanished == ["10.1/a"]
 
 
-def test_lists_under_an_s3_prefix(tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_under_an_s3_prefix(
+    tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import boto3
 
     for name, value in {
@@ -193,9 +218,13 @@ def test_lists_under_an_s3_prefix(tmp_path: Path, endpoint: str, monkeypatch: py
     with DepositsScene(tmp_path, inbox="s3://lists/wiley") as scene:
         with pytest.raises(mp.MilepostError, match="lists"):
             scene.take_in()
-        s3.create_bucket(Bucket="lists", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        s3.create_bucket(
+            Bucket="lists", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+        )
         assert scene.take_in().taken == []
-        s3.put_object(Bucket="lists", Key="wiley/march.CSV", Body=b"\xef\xbb\xbfDOI\r\n10.1/A\r\n10.1/b\r\n")
+        s3.put_object(
+            Bucket="lists", Key="wiley/march.CSV", Body=b"\xef\xbb\xbfDOI\r\n10.1/A\r\n10.1/b\r\n"
+        )
         s3.put_object(Bucket="lists", Key="wiley/bad.csv", Body=b"title\nFoam\n")
         s3.put_object(Bucket="lists", Key="elsewhere/other.csv", Body=b"10.1/z\n")
         report = scene.take_in()
@@ -214,7 +243,9 @@ def test_lists_under_an_s3_prefix(tmp_path: Path, endpoint: str, monkeypatch: py
         assert scene.take_in().taken == []
 
 
-def test_a_known_master_list_costs_one_pass_and_writes_for_new_dois_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_master_list_costs_one_pass_and_writes_for_new_dois_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known, new, batch = 20_000, 50, 8_000
     with DepositsScene(tmp_path, f"sqlite:///{tmp_path}/milepost.db") as scene:
         scene.deliver("1.csv", _dois(known))
@@ -223,10 +254,20 @@ def test_a_known_master_list_costs_one_pass_and_writes_for_new_dois_alone(tmp_pa
         written: list[int] = []
         inner = scene.ledger.context.ledger
         recognise, add = inner.recognise, inner.add
-        monkeypatch.setattr(inner, "recognise", lambda route, keys, digests: asked.append(len(keys)) or recognise(route, keys, digests))
-        monkeypatch.setattr(inner, "add", lambda plan, items, now: written.append(len(items)) or add(plan, items, now))
+        monkeypatch.setattr(
+            inner,
+            "recognise",
+            lambda route, keys, digests: asked.append(len(keys)) or recognise(route, keys, digests),
+        )
+        monkeypatch.setattr(
+            inner,
+            "add",
+            lambda plan, items, now: written.append(len(items)) or add(plan, items, now),
+        )
         for name in ("peek", "get", "find", "apply"):
-            monkeypatch.setattr(inner, name, lambda *_, name=name: pytest.fail(f"the intake has called {name}"))
+            monkeypatch.setattr(
+                inner, name, lambda *_, name=name: pytest.fail(f"the intake has called {name}")
+            )
         scene.deliver("2.csv", _dois(known) + _dois(new, "new"))
         [taken] = scene.take_in().taken
         monkeypatch.undo()
@@ -235,11 +276,16 @@ def test_a_known_master_list_costs_one_pass_and_writes_for_new_dois_alone(tmp_pa
         assert sum(written) == new
 
 
-def test_on_aws_known_dois_are_looked_up_in_batches_of_100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_aws_known_dois_are_looked_up_in_batches_of_100(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known, new = 2_000, 50
     model, requests = AwsModel(), Counter[str]()
     monkeypatch.setenv("MILEPOST_BLOBS", str(tmp_path / "blobs"))
-    with model.served() as url, DepositsScene(tmp_path, f"dynamodb://{model.region}/test?endpoint={url}") as scene:
+    with (
+        model.served() as url,
+        DepositsScene(tmp_path, f"dynamodb://{model.region}/test?endpoint={url}") as scene,
+    ):
         scene.deliver("1.csv", _dois(known))
         scene.take_in()
         answer = model._answer
@@ -265,7 +311,13 @@ def test_a_long_list_takes_little_memory(tmp_path: Path) -> None:
     with DepositsScene(tmp_path, f"sqlite:///{tmp_path}/milepost.db") as scene:
         scene.deliver("1.csv", _dois(lines))
         scene.take_in()
-        path = scene.deliver("2.csv", "".join(f"Title of article {number},10.1/old.{number},{'x' * 2_000}\n" for number in range(lines)))
+        path = scene.deliver(
+            "2.csv",
+            "".join(
+                f"Title of article {number},10.1/old.{number},{'x' * 2_000}\n"
+                for number in range(lines)
+            ),
+        )
         size = path.stat().st_size
         tracemalloc.start()
         try:
@@ -313,7 +365,9 @@ def test_a_pipe_in_the_inbox_is_not_read(scene: DepositsScene) -> None:
         assert scene.take_in().new == 1
 
 
-@pytest.mark.parametrize("text", ["(" * 1_000_000, "https://doi.org/" * 60_000, "10.1/" + ")" * 1_000_000])
+@pytest.mark.parametrize(
+    "text", ["(" * 1_000_000, "https://doi.org/" * 60_000, "10.1/" + ")" * 1_000_000]
+)
 def test_a_hostile_line_costs_no_time(scene: DepositsScene, text: str) -> None:
     scene.deliver("list.csv", f"10.1/a\n{text}\n10.1/b\n")
     with alarm():

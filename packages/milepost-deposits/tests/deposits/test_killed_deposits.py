@@ -53,11 +53,22 @@ def test_processes_that_are_killed_at_every_write_make_one_item_of_each_doi(tmp_
 
         def run(point: tuple[str, bool] | None, known: int) -> tuple[int, str]:
             dspace.ahead += AHEAD_S
-            arguments = [sys.executable, str(worker), str(tmp_path), dspace.url, str(dspace.ahead), *DOIS[:known]]
+            arguments = [
+                sys.executable,
+                str(worker),
+                str(tmp_path),
+                dspace.url,
+                str(dspace.ahead),
+                *DOIS[:known],
+            ]
             with dspace.lock:
                 dspace.point = point
                 dspace.client = subprocess.Popen(
-                    arguments, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **ENVIRONMENT, "PYTHONPATH": TEST_PATH}
+                    arguments,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=tmp_path,
+                    env={**os.environ, **ENVIRONMENT, "PYTHONPATH": TEST_PATH},
                 )
             said, _ = dspace.client.communicate(timeout=120)
             return dspace.client.returncode, said.strip()

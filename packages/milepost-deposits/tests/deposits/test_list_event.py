@@ -33,14 +33,32 @@ def deployment(endpoint: str, prefix: str, tmp_path: Path) -> Iterator[Deploymen
         yield deploy(SOURCE)
 
 
-def test_a_list_of_dois_is_taken_in_by_event(deployment: Deployment, endpoint: str, prefix: str) -> None:
+def test_a_list_of_dois_is_taken_in_by_event(
+    deployment: Deployment, endpoint: str, prefix: str
+) -> None:
     s3 = boto3.client("s3", endpoint_url=endpoint)
-    s3.create_bucket(Bucket=f"{prefix}-lists", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    s3.create_bucket(
+        Bucket=f"{prefix}-lists", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+    )
     key = "lists/deposits/full/march.CSV"
     s3.put_object(
-        Bucket=f"{prefix}-lists", Key=key, Body=b"\xef\xbb\xbfTitle;Article DOI\r\nA;https://doi.org/10.1/X\r\nB;doi:10.1/x\r\nC;none\r\n"
+        Bucket=f"{prefix}-lists",
+        Key=key,
+        Body=b"\xef\xbb\xbfTitle;Article DOI\r\nA;https://doi.org/10.1/X\r\nB;doi:10.1/x\r\nC;none\r\n",
     )
-    lists.handler({"Records": [{"s3": {"bucket": {"name": f"{prefix}-lists"}, "object": {"key": key, "sequencer": "1"}}}]}, Context())
+    lists.handler(
+        {
+            "Records": [
+                {
+                    "s3": {
+                        "bucket": {"name": f"{prefix}-lists"},
+                        "object": {"key": key, "sequencer": "1"},
+                    }
+                }
+            ]
+        },
+        Context(),
+    )
     (record,) = records(deployment.opened.ctx, "deposits")
     assert record.full
     assert record.counts | {"new": 1, "repeated": 1, "malformed": 1} == record.counts

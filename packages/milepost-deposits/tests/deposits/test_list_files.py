@@ -14,7 +14,12 @@ from milepost_deposits.digest.file_news import pending_news
 from milepost_deposits.digest.mail import Digest, html_of, subject_of, text_of
 from milepost_deposits.settings import MailSettings
 
-ROWS = [["Title", "Article DOI", "Year"], ["Foam; wet", "10.1/a", "2020"], [], ["[Sand]", "https://doi.org/10.1/B", "2021"]]
+ROWS = [
+    ["Title", "Article DOI", "Year"],
+    ["Foam; wet", "10.1/a", "2020"],
+    [],
+    ["[Sand]", "https://doi.org/10.1/B", "2021"],
+]
 MAIL = MailSettings(smtp="smtp://127.0.0.1:9", sender="d@example.org", to=("a@example.org",))
 
 
@@ -43,7 +48,9 @@ def test_a_spreadsheet_is_a_list(scene: DepositsScene, shared: bool) -> None:
     [taken] = scene.take_in().taken
     assert scene.keys() == ["10.1/a", "10.1/b"]
     assert taken.name == "list.xlsx"
-    assert [name.rpartition("-")[2] for name in scene.archived()] == ["list.xlsx"], "as it was delivered"
+    assert [name.rpartition("-")[2] for name in scene.archived()] == ["list.xlsx"], (
+        "as it was delivered"
+    )
 
 
 def test_the_number_of_a_malformed_line_is_that_of_the_row(scene: DepositsScene) -> None:
@@ -53,14 +60,21 @@ def test_the_number_of_a_malformed_line_is_that_of_the_row(scene: DepositsScene)
 
 
 def test_the_first_sheet_with_a_doi_counts(scene: DepositsScene) -> None:
-    scene.deliver("list.xlsx", workbook([["Read me"]], *([[["DOI"], ["10.1/a"]]] * 2), [["DOI"], ["10.1/other"]]))
+    scene.deliver(
+        "list.xlsx",
+        workbook([["Read me"]], *([[["DOI"], ["10.1/a"]]] * 2), [["DOI"], ["10.1/other"]]),
+    )
     scene.take_in()
     assert scene.keys() == ["10.1/a"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16_with_a_byte_order_mark_is_a_list(scene: DepositsScene, encoding: str) -> None:
-    text = "\ufeff" + "Title\tDOI\r\n" + "".join(f"Größe {number} 😀\t10.1/{number}\r\n" for number in range(9_000))
+    text = (
+        "\ufeff"
+        + "Title\tDOI\r\n"
+        + "".join(f"Größe {number} 😀\t10.1/{number}\r\n" for number in range(9_000))
+    )
     scene.deliver("list.txt", text.encode(encoding))
     assert scene.take_in().new == 9_000
 
@@ -90,19 +104,51 @@ DOCTYPE = '<!DOCTYPE x [<!ENTITY a "10.1/x"><!ENTITY b "&a;&a;&a;">]>'
     ("content", "reason"),
     [
         (b"PK\x03\x04 broken", "cannot be read"),
-        (workbook(ROWS, parts={"xl/sharedStrings.xml": f'{HEAD}{DOCTYPE}<sst xmlns="{MAIN}"><si><t>&b;</t></si></sst>'}), "document type"),
-        (workbook(ROWS, parts={"xl/worksheets/sheet1.xml": "<worksheet><sheetData>"}), "cannot be read"),
-        (workbook(ROWS, parts={"xl/worksheets/sheet1.xml": '<worksheet><row r="2000000"/></worksheet>'}), "out of order"),
-        (workbook(ROWS, parts={"xl/worksheets/sheet1.xml": '<worksheet><row r="1"><c r="ZZZZZ1"/></row></worksheet>'}), "last column"),
         (
-            workbook(ROWS, parts={"xl/worksheets/sheet1.xml": '<worksheet><row r="1"><c r="A1" t="s"><v>99</v></c></row></worksheet>'}),
+            workbook(
+                ROWS,
+                parts={
+                    "xl/sharedStrings.xml": f'{HEAD}{DOCTYPE}<sst xmlns="{MAIN}"><si><t>&b;</t></si></sst>'
+                },
+            ),
+            "document type",
+        ),
+        (
+            workbook(ROWS, parts={"xl/worksheets/sheet1.xml": "<worksheet><sheetData>"}),
+            "cannot be read",
+        ),
+        (
+            workbook(
+                ROWS,
+                parts={"xl/worksheets/sheet1.xml": '<worksheet><row r="2000000"/></worksheet>'},
+            ),
+            "out of order",
+        ),
+        (
+            workbook(
+                ROWS,
+                parts={
+                    "xl/worksheets/sheet1.xml": '<worksheet><row r="1"><c r="ZZZZZ1"/></row></worksheet>'
+                },
+            ),
+            "last column",
+        ),
+        (
+            workbook(
+                ROWS,
+                parts={
+                    "xl/worksheets/sheet1.xml": '<worksheet><row r="1"><c r="A1" t="s"><v>99</v></c></row></worksheet>'
+                },
+            ),
             "cannot be",
         ),
         (workbook([["Title"], ["Foam"]]), "no column holds 'doi'"),
         (b"10.1/a\n", ""),
     ],
 )
-def test_a_spreadsheet_that_cannot_be_read_is_in_quarantine(scene: DepositsScene, content: bytes, reason: str) -> None:
+def test_a_spreadsheet_that_cannot_be_read_is_in_quarantine(
+    scene: DepositsScene, content: bytes, reason: str
+) -> None:
     scene.deliver("list.xlsx", content)
     report = scene.take_in()
     if not reason:
@@ -112,7 +158,9 @@ def test_a_spreadsheet_that_cannot_be_read_is_in_quarantine(scene: DepositsScene
     assert scene.keys() == []
 
 
-def test_a_spreadsheet_that_unpacks_to_more_than_the_limit_is_refused(scene: DepositsScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spreadsheet_that_unpacks_to_more_than_the_limit_is_refused(
+    scene: DepositsScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("milepost_deposits.list_files.LARGEST_CONTENT", 1 << 20)
     scene.deliver("list.xlsx", workbook([["DOI"], ["10.1/a"], ["x" * (2 << 20)]]))
     assert "unpacked it has more than 1 MB" in scene.take_in().refused[0].reason
@@ -121,7 +169,13 @@ def test_a_spreadsheet_that_unpacks_to_more_than_the_limit_is_refused(scene: Dep
 # No DOI at all --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "content",
-    ['[{"doi":"x"}]\n', 'DOI\n"=HYPERLINK(""https://doi.org/10.1/x"",""10.1/x"")"\n', "DOI\nnonsense\n", "DOI\n", '{"doi": "x"}\n'],
+    [
+        '[{"doi":"x"}]\n',
+        'DOI\n"=HYPERLINK(""https://doi.org/10.1/x"",""10.1/x"")"\n',
+        "DOI\nnonsense\n",
+        "DOI\n",
+        '{"doi": "x"}\n',
+    ],
 )
 def test_a_file_without_a_valid_doi_is_no_list(scene: DepositsScene, content: str) -> None:
     scene.deliver("master.csv", "10.1/a\n")
@@ -134,19 +188,31 @@ def test_a_file_without_a_valid_doi_is_no_list(scene: DepositsScene, content: st
 
 
 # Several columns ------------------------------------------------------------------------------------------------------
-def test_a_column_with_the_same_doi_on_all_lines_is_not_that_of_the_articles(scene: DepositsScene) -> None:
-    scene.deliver("list.csv", "Journal DOI,Article DOI,Title\n" + "".join(f"10.1/journal,10.1/{number},T\n" for number in range(5)))
+def test_a_column_with_the_same_doi_on_all_lines_is_not_that_of_the_articles(
+    scene: DepositsScene,
+) -> None:
+    scene.deliver(
+        "list.csv",
+        "Journal DOI,Article DOI,Title\n"
+        + "".join(f"10.1/journal,10.1/{number},T\n" for number in range(5)),
+    )
     assert scene.take_in().new == 5
     assert scene.keys() == [f"10.1/{number}" for number in range(5)]
 
 
 def test_the_column_with_most_different_dois_is_taken(scene: DepositsScene) -> None:
-    scene.deliver("list.csv", "Book DOI,Chapter DOI\n" + "".join(f"10.1/book{number // 3},10.1/c{number}\n" for number in range(9)))
+    scene.deliver(
+        "list.csv",
+        "Book DOI,Chapter DOI\n"
+        + "".join(f"10.1/book{number // 3},10.1/c{number}\n" for number in range(9)),
+    )
     scene.take_in()
     assert scene.keys() == [f"10.1/c{number}" for number in range(9)]
 
 
-def test_two_columns_that_may_be_meant_are_for_people_and_the_setting_decides(tmp_path: Path) -> None:
+def test_two_columns_that_may_be_meant_are_for_people_and_the_setting_decides(
+    tmp_path: Path,
+) -> None:
     content = "Book DOI,Chapter DOI\n10.1/b1,10.1/c1\n10.1/b2,10.1/c2\n"
     (tmp_path / "first").mkdir()
     with DepositsScene(tmp_path / "first") as scene:
@@ -163,7 +229,9 @@ def test_two_columns_that_may_be_meant_are_for_people_and_the_setting_decides(tm
 
 
 # News for people ------------------------------------------------------------------------------------------------------
-def test_refused_and_ignored_files_are_mailed_and_the_round_needs_people(mailed: DepositsScene) -> None:
+def test_refused_and_ignored_files_are_mailed_and_the_round_needs_people(
+    mailed: DepositsScene,
+) -> None:
     mailed.deliver("bad.csv", "title\nFoam\n")
     mailed.deliver("old.ods", b"PK")
     report = mailed.round()
@@ -184,7 +252,9 @@ def test_malformed_lines_are_in_the_digest_of_the_round(mailed: DepositsScene) -
     report = mailed.round()
     assert report.needs_people
     files = [sentence for digest in digests(mailed) for sentence in digest.files]
-    assert files == ["list.csv has 1 malformed line: line 3: no DOI: 'nonsense' is not a DOI, such as 10.1002/abcd.20417"]
+    assert files == [
+        "list.csv has 1 malformed line: line 3: no DOI: 'nonsense' is not a DOI, such as 10.1002/abcd.20417"
+    ]
     assert pending_news(mailed.app) == ()
     assert not mailed.round().intake.malformed
 

@@ -39,7 +39,9 @@ def hold(scene: SubmitScene) -> mp.PauseView:
 
 @pytest.mark.parametrize("kind", LEDGERS)
 @pytest.mark.parametrize("dss", [None, DSS], ids=["direct", "service"])
-def test_one_login_is_refused_and_all_dois_wait_until_a_person_resumes(tmp_path: Path, kind: str, dss: object) -> None:
+def test_one_login_is_refused_and_all_dois_wait_until_a_person_resumes(
+    tmp_path: Path, kind: str, dss: object
+) -> None:
     with submit_scene(tmp_path, kind, dss=dss) as scene:
         scene.dspace.password = "new"
         scene.take_in(*DOIS[:5])
@@ -47,7 +49,9 @@ def test_one_login_is_refused_and_all_dois_wait_until_a_person_resumes(tmp_path:
             scene.work("12h")
         scene.take_in(*DOIS[5:])
         assert logins(scene) == 1, "the first one is refused, and no DOI makes another"
-        assert {scene.state(doi)[::2] for doi in DOIS} == {("submit", 0)}, "the other stages are not held"
+        assert {scene.state(doi)[::2] for doi in DOIS} == {("submit", 0)}, (
+            "the other stages are not held"
+        )
         assert hold(scene).reason == (
             f"DSpace refused the login of {USER} (401): put the right password into DSPACE_PASSWORD for every process of Milepost, then run"
             " 'milepost resume deposits submit --by YOU --reason corrected'"
@@ -64,7 +68,9 @@ def test_one_login_is_refused_and_all_dois_wait_until_a_person_resumes(tmp_path:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_stage_that_is_resumed_too_soon_is_held_again_after_one_login(tmp_path: Path, status: int) -> None:
+def test_a_stage_that_is_resumed_too_soon_is_held_again_after_one_login(
+    tmp_path: Path, status: int
+) -> None:
     with submit_scene(tmp_path, "sqlite") as scene:
         scene.dspace.fail("status", status, where=LOGIN, body={"message": "Authentication failed"})
         scene.take_in(*DOIS)
@@ -108,8 +114,12 @@ def test_threads_that_log_in_at_the_same_time_make_one_request(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
-@pytest.mark.parametrize("step", ["POST */core/items", "POST */bundles", "POST */bitstreams", "PATCH */core/items/*"])
-def test_a_password_that_expires_in_the_middle_of_a_deposit_leaves_one_item(tmp_path: Path, kind: str, step: str) -> None:
+@pytest.mark.parametrize(
+    "step", ["POST */core/items", "POST */bundles", "POST */bitstreams", "PATCH */core/items/*"]
+)
+def test_a_password_that_expires_in_the_middle_of_a_deposit_leaves_one_item(
+    tmp_path: Path, kind: str, step: str
+) -> None:
     with submit_scene(tmp_path, kind) as scene:
         scene.take_in(DOIS[0])
         scene.dspace.fail("status", 401, where=step)
@@ -149,14 +159,19 @@ def test_a_search_that_is_refused_the_login_leaves_the_result_unknown(tmp_path: 
 @pytest.mark.parametrize(
     ("fault", "category"),
     [
-        ({"kind": "status", "status": 403, "body": {"message": "Invalid CSRF token"}}, "DSPACE_UNAVAILABLE"),
+        (
+            {"kind": "status", "status": 403, "body": {"message": "Invalid CSRF token"}},
+            "DSPACE_UNAVAILABLE",
+        ),
         ({"kind": "status", "status": 500}, "DSPACE_UNAVAILABLE"),
         ({"kind": "status", "status": 404}, "DSPACE_LOGIN"),
         ({"kind": "html"}, "DSPACE_LOGIN"),
         ({"kind": "reset"}, "DSPACE_UNAVAILABLE"),
     ],
 )
-def test_a_login_without_an_answer_about_the_password_holds_nothing(tmp_path: Path, fault: dict[str, object], category: str) -> None:
+def test_a_login_without_an_answer_about_the_password_holds_nothing(
+    tmp_path: Path, fault: dict[str, object], category: str
+) -> None:
     with submit_scene(tmp_path, "memory") as scene:
         scene.dspace.fail(**fault, where=LOGIN)  # type: ignore[arg-type]
         scene.take_in(DOIS[0])
@@ -165,7 +180,9 @@ def test_a_login_without_an_answer_about_the_password_holds_nothing(tmp_path: Pa
         assert scene.app.pauses("deposits") == []
 
 
-def test_a_pause_by_a_person_stays_and_a_pause_for_a_rate_limit_becomes_a_hold(tmp_path: Path) -> None:
+def test_a_pause_by_a_person_stays_and_a_pause_for_a_rate_limit_becomes_a_hold(
+    tmp_path: Path,
+) -> None:
     with submit_scene(tmp_path, "sqlite") as scene:
         scene.ledger.pause("deposits", "submit", by="ann", reason="DSpace moves house")
         with pytest.raises(DSpaceLoginRefused):
@@ -241,7 +258,11 @@ def test_two_processes_make_one_probe(tmp_path: Path, monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(documents, "get", get_then_other)
         monkeypatch.setattr(
-            type(app), "documents", property(lambda one: documents if one is app else type(documents)(one.context, one.name))
+            type(app),
+            "documents",
+            property(
+                lambda one: documents if one is app else type(documents)(one.context, one.name)
+            ),
         )
         assert (probe_login(app, ENVIRONMENT), inner, logins(scene)) == (False, [False], 2)
 
@@ -269,10 +290,14 @@ def test_the_delay_doubles_up_to_a_limit() -> None:
 
 
 def one_round(scene: SubmitScene) -> RoundReport:
-    return run_round(scene.app, lambda: scene.work("1m"), lambda seconds: scene.clock.advance(seconds))
+    return run_round(
+        scene.app, lambda: scene.work("1m"), lambda seconds: scene.clock.advance(seconds)
+    )
 
 
-def test_a_week_of_rounds_makes_one_login_each_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_week_of_rounds_makes_one_login_each_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "inbox").mkdir()
@@ -290,7 +315,11 @@ def test_a_week_of_rounds_makes_one_login_each_and_says_what_to_do(tmp_path: Pat
             scene.clock.advance(86_400 - 60)
         scene.dspace.password = PASSWORD
         report = one_round(scene)
-        assert (report.needs_people, report.waits, report.counts["Success"]) == (False, [], len(DOIS))
+        assert (report.needs_people, report.waits, report.counts["Success"]) == (
+            False,
+            [],
+            len(DOIS),
+        )
         scene.check_deposited_once(DOIS)
 
 
@@ -321,7 +350,9 @@ def test_the_search_for_late_deposits_shares_the_hold(tmp_path: Path) -> None:
         hold(scene)
 
 
-def test_doctor_the_overview_the_page_and_the_digest_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_the_overview_the_page_and_the_digest_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with deposits_service(tmp_path, monkeypatch) as service:
         service.dspace.password = "new"
         service.deliver(*DOIS)
@@ -334,4 +365,6 @@ def test_doctor_the_overview_the_page_and_the_digest_show_it(tmp_path: Path, mon
         [mail] = service.mailbox.files
         assert "refused the login" in " ".join(mail.read_text().replace("=\n", "").split())
         assert resume_command(service.app.settings) in wait.reason
-        assert (service.round().digests, len(service.mailbox.files)) == (0, 1), "people have heard of it"
+        assert (service.round().digests, len(service.mailbox.files)) == (0, 1), (
+            "people have heard of it"
+        )

@@ -30,7 +30,9 @@ def test_todays_service_reads_the_default_form(tmp_path: Path) -> None:
         assert {scene.state(doi)[1] for doi in DOIS} == {"COMPLETED"}
 
 
-def test_a_service_of_an_older_version_reads_the_old_form_that_its_settings_name(tmp_path: Path) -> None:
+def test_a_service_of_an_older_version_reads_the_old_form_that_its_settings_name(
+    tmp_path: Path,
+) -> None:
     with submit_scene(tmp_path, "memory", dss=replace(DSS, metadata="old")) as scene:
         scene.take_in(*DOIS)
         service_run(scene)
@@ -38,14 +40,18 @@ def test_a_service_of_an_older_version_reads_the_old_form_that_its_settings_name
 
 
 @pytest.mark.parametrize(("written", "read"), [("old", "dspace8"), ("dspace8", "old")])
-def test_a_round_in_which_every_doi_fails_for_the_form_says_so(tmp_path: Path, written: Any, read: Any) -> None:
+def test_a_round_in_which_every_doi_fails_for_the_form_says_so(
+    tmp_path: Path, written: Any, read: Any
+) -> None:
     with submit_scene(tmp_path, "memory", dss=replace(DSS, metadata=written)) as scene:
         scene.service.form = read
         scene.take_in(*DOIS)
         service_run(scene)
         cause = common_cause(scene.app, 0)
         assert cause is not None
-        assert cause.text.startswith("4 of 4 DOIs failed at submit with the same cause: Error occurred while creating item from file")
+        assert cause.text.startswith(
+            "4 of 4 DOIs failed at submit with the same cause: Error occurred while creating item from file"
+        )
         assert cause.text.endswith(
             f'; probably metadata = "{written}" is not the form that this version of the submission service reads: try "{read}"'
         )
@@ -81,7 +87,13 @@ def test_a_corrected_form_is_that_of_the_next_message(tmp_path: Path) -> None:
 
 
 def test_a_file_of_one_form_becomes_one_of_the_other() -> None:
-    old = {"metadata": [{"key": "dc.title", "value": "T"}, {"key": "a.b", "value": "1"}, {"key": "a.b", "value": "2"}]}
+    old = {
+        "metadata": [
+            {"key": "dc.title", "value": "T"},
+            {"key": "a.b", "value": "1"},
+            {"key": "a.b", "value": "2"},
+        ]
+    }
     new = {"dc.title": [{"value": "T"}], "a.b": [{"value": "1"}, {"value": "2"}]}
     assert (in_form(old, "dspace8"), in_form(new, "old")) == (new, old)
     assert (in_form(old, "old"), in_form(new, "dspace8")) == (old, new)
@@ -95,8 +107,12 @@ def test_doctor_says_which_form_a_setting_that_is_left_out_has(tmp_path: Path) -
         assert list(form_check(scene.app)) == []
 
 
-def test_the_report_of_a_round_begins_with_the_common_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with submit_scene(tmp_path, "memory", dss=replace(DSS, metadata="old"), mode="rounds", inbox=str(tmp_path)) as scene:
+def test_the_report_of_a_round_begins_with_the_common_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with submit_scene(
+        tmp_path, "memory", dss=replace(DSS, metadata="old"), mode="rounds", inbox=str(tmp_path)
+    ) as scene:
         scene.service.form = "dspace8"
         monkeypatch.setattr("milepost_deposits.rounds.apply_results", lambda app: scene.apply())
         scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+from botocore.exceptions import (
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
 from tests.deposits.conftest import MakeScene
 from tests.deposits.submit_scene import DSS, ENVIRONMENT, SubmitScene, submit_scene
 
@@ -30,8 +35,16 @@ ANN = {"by": "ann", "reason": "the policy is right now"}
 MANY = 5_000
 
 
-def refusal(code: str, status: int = 403, message: str = "a fault, put in by a test") -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}, "SendMessage")
+def refusal(
+    code: str, status: int = 403, message: str = "a fault, put in by a test"
+) -> ClientError:
+    return ClientError(
+        {
+            "Error": {"Code": code, "Message": message},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        },
+        "SendMessage",
+    )
 
 
 # The table ------------------------------------------------------------------------------------------------------------------
@@ -43,17 +56,25 @@ def test_the_codes_of_the_ledger_on_aws_are_in_the_table() -> None:
 
 
 def test_an_error_that_people_put_right_says_what_to_do() -> None:
-    said = operators_fault(refusal("SignatureDoesNotMatch", message="it does not match\nx-amz-security-token: secret"))
+    said = operators_fault(
+        refusal("SignatureDoesNotMatch", message="it does not match\nx-amz-security-token: secret")
+    )
     assert said is not None
-    assert said.endswith("it does not match; put valid AWS credentials into the environment of every process of Milepost")
+    assert said.endswith(
+        "it does not match; put valid AWS credentials into the environment of every process of Milepost"
+    )
     assert "secret" not in said
     assert "policy" in str(operators_fault(refusal("AccessDenied")))
-    assert "milepost.toml" in str(operators_fault(refusal("AWS.SimpleQueueService.NonExistentQueue", 400)))
+    assert "milepost.toml" in str(
+        operators_fault(refusal("AWS.SimpleQueueService.NonExistentQueue", 400))
+    )
     assert "credentials" in str(operators_fault(NoCredentialsError()))
     wrapped = OSError("the blob 'x' in the bucket b cannot be read")
     wrapped.__cause__ = refusal("NoSuchBucket", 404)
     assert "NoSuchBucket" in str(operators_fault(wrapped))
-    assert "right to read" in str(operators_fault(PermissionError(errno.EACCES, "Permission denied")))
+    assert "right to read" in str(
+        operators_fault(PermissionError(errno.EACCES, "Permission denied"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,12 +126,17 @@ BREAKS = {
 }
 
 
-CASES = [*(("sqlite", wrong) for wrong in BREAKS), pytest.param("aws", "missing", marks=pytest.mark.slow)]
+CASES = [
+    *(("sqlite", wrong) for wrong in BREAKS),
+    pytest.param("aws", "missing", marks=pytest.mark.slow),
+]
 """The other faults would be those of the ledger's queues too."""
 
 
 @pytest.mark.parametrize(("kind", "wrong"), CASES)
-def test_a_queue_that_refuses_milepost_for_a_week_uses_no_try(tmp_path: Path, faults: Faults, kind: str, wrong: str) -> None:
+def test_a_queue_that_refuses_milepost_for_a_week_uses_no_try(
+    tmp_path: Path, faults: Faults, kind: str, wrong: str
+) -> None:
     with submit_scene(tmp_path, kind, faults, dss=DSS) as scene:
         BREAKS[wrong](scene, faults)
         scene.take_in(*DOIS)
@@ -133,7 +159,9 @@ def test_a_queue_that_refuses_milepost_for_a_week_uses_no_try(tmp_path: Path, fa
         assert scene.app.pauses("deposits") == []
 
 
-def test_the_pause_for_a_queue_stops_all_dois_and_a_probe_of_the_login_does_not_end_it(tmp_path: Path, faults: Faults) -> None:
+def test_the_pause_for_a_queue_stops_all_dois_and_a_probe_of_the_login_does_not_end_it(
+    tmp_path: Path, faults: Faults
+) -> None:
     with submit_scene(tmp_path, "memory", faults, dss=DSS) as scene:
         deny("SendMessage")(scene, faults)
         scene.take_in(*DOIS)
@@ -156,12 +184,16 @@ def test_a_person_who_has_put_it_right_ends_the_wait(tmp_path: Path, faults: Fau
         mend(scene, faults)
         assert scene.ledger.resume("deposits", "submit", **ANN)
         scene.work("1m")
-        assert scene.messages() == len(DOIS) - 1, "the one that was refused follows when its wait is over"
+        assert scene.messages() == len(DOIS) - 1, (
+            "the one that was refused follows when its wait is over"
+        )
         scene.work("15m")
         assert scene.messages() == len(DOIS)
 
 
-def test_a_search_after_a_silence_counts_no_try_where_the_queue_refuses(tmp_path: Path, faults: Faults) -> None:
+def test_a_search_after_a_silence_counts_no_try_where_the_queue_refuses(
+    tmp_path: Path, faults: Faults
+) -> None:
     """`verify` asks for the queue's retention."""
     with submit_scene(tmp_path, "sqlite", faults, dss=DSS) as scene:
         scene.plan(DOIS[0], "silent")
@@ -187,7 +219,9 @@ def test_a_search_after_a_silence_counts_no_try_where_the_queue_refuses(tmp_path
 
 def test_a_round_and_doctor_name_the_queue_and_what_to_do(tmp_path: Path, faults: Faults) -> None:
     (tmp_path / "inbox").mkdir()
-    with submit_scene(tmp_path, "sqlite", faults, dss=DSS, mode="rounds", inbox=str(tmp_path / "inbox")) as scene:
+    with submit_scene(
+        tmp_path, "sqlite", faults, dss=DSS, mode="rounds", inbox=str(tmp_path / "inbox")
+    ) as scene:
         scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))
         for _ in range(7):
             deny("SendMessage")(scene, faults)
@@ -203,10 +237,16 @@ def test_a_round_and_doctor_name_the_queue_and_what_to_do(tmp_path: Path, faults
             scene.clock.advance(86_400)
         mend(scene, faults)
         report = run_round(scene.app, lambda: scene.work("1m"), scene.clock.advance)
-        assert (report.needs_people, partner_waits(scene.app), scene.messages()) == (False, [], len(DOIS))
+        assert (report.needs_people, partner_waits(scene.app), scene.messages()) == (
+            False,
+            [],
+            len(DOIS),
+        )
 
 
-def test_a_queue_that_does_not_answer_is_a_failed_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_does_not_answer_is_a_failed_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An outage ends by itself; it is no fault of the configuration."""
     with submit_scene(tmp_path, "memory", dss=DSS) as scene:
 
@@ -229,7 +269,9 @@ def bucket(faults: Faults) -> S3Blobs:
     model = AwsModel()
     faults.attach(model)
     s3 = model.client("s3")
-    s3.create_bucket(Bucket="store", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    s3.create_bucket(
+        Bucket="store", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+    )
     return S3Blobs("store", "wiley", s3)
 
 
@@ -239,13 +281,18 @@ def in_bucket(files: FileStore, bucket: S3Blobs) -> FileStore:
     return files
 
 
-def test_a_bucket_that_refuses_milepost_is_a_fault_of_the_store(bucket: S3Blobs, faults: Faults) -> None:
+def test_a_bucket_that_refuses_milepost_is_a_fault_of_the_store(
+    bucket: S3Blobs, faults: Faults
+) -> None:
     store = in_bucket(FileStore("s3://store/wiley"), bucket)
     stored = store.write("10.1/x", ".json", [b"{}"])
     faults.clear()
     for operation in ("GetObject", "DeleteObject", "PutObject"):
         faults.plan(operation, "denied", times=MANY)
-    with pytest.raises(StoreFault, match=r"^s3://store/wiley gives no file: .*AccessDenied.*; allow it in the policy"):
+    with pytest.raises(
+        StoreFault,
+        match=r"^s3://store/wiley gives no file: .*AccessDenied.*; allow it in the policy",
+    ):
         store.read_json(stored)
     with pytest.raises(StoreFault, match="gives no file"):
         store.find("10.1/x", ".json")
@@ -261,7 +308,9 @@ def test_a_bucket_that_refuses_milepost_is_a_fault_of_the_store(bucket: S3Blobs,
         lost.read_json(stored)
 
 
-def test_a_folder_that_is_not_there_or_forbidden_is_a_fault_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_there_or_forbidden_is_a_fault_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = FileStore(str(tmp_path / "files"))
     stored = store.write("10.1/x", ".json", [b"{}"])
     (tmp_path / "files").rename(tmp_path / "elsewhere")
@@ -275,16 +324,22 @@ def test_a_folder_that_is_not_there_or_forbidden_is_a_fault_of_the_store(tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(store._blobs, "read", forbidden)
-        with pytest.raises(StoreFault, match="Permission denied; give the user of Milepost's processes the right"):
+        with pytest.raises(
+            StoreFault, match="Permission denied; give the user of Milepost's processes the right"
+        ):
             store.read_json(stored)
     store.remove(stored.name)
     with pytest.raises(FileNotFoundError) as caught:
         store.read_json(stored)
-    assert not isinstance(caught.value, StoreFault), "a file that was removed is the fault of this DOI alone"
+    assert not isinstance(caught.value, StoreFault), (
+        "a file that was removed is the fault of this DOI alone"
+    )
 
 
 @pytest.mark.parametrize("mode", ["continuous", "rounds"])
-def test_a_store_that_gives_no_file_uses_no_try_and_makes_no_item(tmp_path: Path, bucket: S3Blobs, faults: Faults, mode: str) -> None:
+def test_a_store_that_gives_no_file_uses_no_try_and_makes_no_item(
+    tmp_path: Path, bucket: S3Blobs, faults: Faults, mode: str
+) -> None:
     (tmp_path / "inbox").mkdir()
     with submit_scene(tmp_path, "sqlite", mode=mode, inbox=str(tmp_path / "inbox")) as scene:
         in_bucket(scene.files, bucket)
@@ -294,10 +349,16 @@ def test_a_store_that_gives_no_file_uses_no_try_and_makes_no_item(tmp_path: Path
             report = run_round(scene.app, lambda: scene.work("1m"), scene.clock.advance)
             assert report.needs_people
             assert report.store_fault.startswith("s3://store/wiley gives no file: ")
-            assert any(line.startswith(report.store_fault) for line in round_lines(scene.app, report))
-            assert [(one.level, one.what) for one in store_check(scene.app)] == [("bad", f"{report.store_fault}; its DOIs wait")]
+            assert any(
+                line.startswith(report.store_fault) for line in round_lines(scene.app, report)
+            )
+            assert [(one.level, one.what) for one in store_check(scene.app)] == [
+                ("bad", f"{report.store_fault}; its DOIs wait")
+            ]
             scene.work("4h")
-        assert {(scene.state(doi)[:2], scene.view(doi)["total_attempts"]) for doi in DOIS[:3]} == {(("submit", "WAITING"), 0)}
+        assert {(scene.state(doi)[:2], scene.view(doi)["total_attempts"]) for doi in DOIS[:3]} == {
+            (("submit", "WAITING"), 0)
+        }
         assert scene.dspace.count("POST */core/items") == 0
         faults.clear()
         scene.work("10m")
@@ -319,7 +380,10 @@ def test_a_pdf_that_cannot_be_read_makes_no_item(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_removed_wait_and_the_round_says_so(
-    make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn, monkeypatch: pytest.MonkeyPatch
+    make_scene: MakeScene,
+    crossref: CrossrefStandIn,
+    publisher: PublisherStandIn,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     crossref.everything = publisher.everything = True
     scene = make_scene(clean="all")
@@ -332,9 +396,18 @@ def test_files_that_cannot_be_removed_wait_and_the_round_says_so(
         scene.deliver("list.csv", "".join(f"{doi}\n" for doi in DOIS))
         report = scene.round()
         assert report.counts["Success"] == len(DOIS)
-        assert (report.needs_people, report.store_fault) == (True, f"{scene.files} removes no file: Permission denied")
+        assert (report.needs_people, report.store_fault) == (
+            True,
+            f"{scene.files} removes no file: Permission denied",
+        )
         rows = scene.ledger.items("deposits-clean", limit=100)
         assert {(row["status"], row["attempts"]) for row in rows} == {("WAITING", 0)}
-    scene.ledger.act("resend", "deposits-clean", statuses=[mp.Status.WAITING], by="ann", reason="the rights are right now")
+    scene.ledger.act(
+        "resend",
+        "deposits-clean",
+        statuses=[mp.Status.WAITING],
+        by="ann",
+        reason="the rights are right now",
+    )
     assert not scene.round().store_fault
     assert list(scene.files.iterdir()) == []

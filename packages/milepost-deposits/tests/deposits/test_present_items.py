@@ -9,7 +9,14 @@ import pytest
 from tests.deposits.conftest import MakeScene
 from tests.deposits.submit_scene import pdf_of, submit_scene
 
-from milepost_deposits.digest.mail import digests_of, entry_of, latest_lines, present_text, subject_of, text_of
+from milepost_deposits.digest.mail import (
+    digests_of,
+    entry_of,
+    latest_lines,
+    present_text,
+    subject_of,
+    text_of,
+)
 from milepost_deposits.dspace.errors import DSpaceUnavailable
 from milepost_deposits.dspace.submission import Present
 from milepost_deposits.people.doi_view import moments_of
@@ -33,7 +40,10 @@ def test_nothing_is_fetched_for_a_doi_that_dspace_has(
     view = scene.row(DOI)
     assert view["results"]["submit"]["handle"] == "1/2"
     assert _doi_page(scene.app, DOI).status == 200
-    assert [moment.what for moment in moments_of(view)][1:3] == ["Found in DSpace before anything was fetched", "No PDF was fetched"]
+    assert [moment.what for moment in moments_of(view)][1:3] == [
+        "Found in DSpace before anything was fetched",
+        "No PDF was fetched",
+    ]
 
 
 def test_it_is_reported_apart_with_its_file_and_further_items(make_scene: MakeScene) -> None:
@@ -41,7 +51,9 @@ def test_it_is_reported_apart_with_its_file_and_further_items(make_scene: MakeSc
     scene.submission.had[DOI] = Present(OUTPUT, "On foam")
     scene.deliver("list.csv", f"{DOI}\n")
     scene.round()
-    [line] = latest_lines((entry.public() for entry in scene.ledger.feed(0, 100)), "deposits").values()
+    [line] = latest_lines(
+        (entry.public() for entry in scene.ledger.feed(0, 100)), "deposits"
+    ).values()
     entry = entry_of(line, scene.row(DOI), rounds=True)
     assert entry is not None
     [digest] = digests_of([entry], "d", ("a@example.org",), {}, {"Success": 1})
@@ -59,7 +71,11 @@ def test_it_is_reported_apart_with_its_file_and_further_items(make_scene: MakeSc
     [
         ({"handle": "1/2"}, 0, ""),
         ({"found": True, "same_file": True, "others": [], "files": []}, 1, ""),
-        ({"found": True, "same_file": True, "others": [], "files": []}, 0, "It has the publisher's PDF"),
+        (
+            {"found": True, "same_file": True, "others": [], "files": []},
+            0,
+            "It has the publisher's PDF",
+        ),
         (
             {"found": True, "same_file": False, "others": [], "files": [{"name": "a.pdf"}]},
             0,
@@ -78,18 +94,29 @@ def test_what_is_said_of_a_found_item(result: dict[str, Any], attempts: int, sai
 
 def test_dspace_itself_is_asked_first(tmp_path: Path) -> None:
     with submit_scene(tmp_path, "memory") as scene:
-        item = scene.dspace.put({"dc.title": [{"value": "On foam"}], "dc.identifier.doi": [{"value": DOI}]})
-        assert scene.submission.present(DOI) is None, "an item without a file is for the submit stage to judge"
+        item = scene.dspace.put(
+            {"dc.title": [{"value": "On foam"}], "dc.identifier.doi": [{"value": DOI}]}
+        )
+        assert scene.submission.present(DOI) is None, (
+            "an item without a file is for the submit stage to judge"
+        )
         item.add_file("other.pdf", pdf_of("other"))
         present = scene.submission.present(DOI)
         assert present is not None
-        assert (present.title, present.output["handle"], present.output["same_file"]) == ("On foam", item.handle, None)
+        assert (present.title, present.output["handle"], present.output["same_file"]) == (
+            "On foam",
+            item.handle,
+            None,
+        )
         item.discoverable = False
         assert scene.submission.present(DOI) is None
 
 
 def test_a_dspace_that_does_not_answer_stops_no_fetch(
-    make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn, monkeypatch: pytest.MonkeyPatch
+    make_scene: MakeScene,
+    crossref: CrossrefStandIn,
+    publisher: PublisherStandIn,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     crossref.everything = publisher.everything = True
     scene = make_scene()
@@ -102,4 +129,6 @@ def test_a_dspace_that_does_not_answer_stops_no_fetch(
     monkeypatch.setattr(scene.submission, "present", silent)
     scene.deliver("list.csv", "".join(f"10.1/{number}\n" for number in range(20)))
     assert scene.round().counts["Success"] == 20
-    assert len(asked) <= 3, "those that were asked at the same time; then DSpace is left alone for a while"
+    assert len(asked) <= 3, (
+        "those that were asked at the same time; then DSpace is left alone for a while"
+    )

@@ -12,7 +12,15 @@ from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
 from milepost_deposits.commands import round_lines
-from milepost_deposits.controls import FIRST_S, LONGEST_S, PAUSED_BY, asks_to_slow_down, end_waits, partner_waits, pause_s
+from milepost_deposits.controls import (
+    FIRST_S,
+    LONGEST_S,
+    PAUSED_BY,
+    asks_to_slow_down,
+    end_waits,
+    partner_waits,
+    pause_s,
+)
 from milepost_deposits.rounds import RoundReport, run_round
 from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost_testing.http_standin import HttpStandIn
@@ -36,18 +44,27 @@ MakeSubmitScene = Callable[..., AbstractContextManager[SubmitScene]]
 
 
 @pytest.fixture
-def make_scene(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> MakeSubmitScene:
+def make_scene(
+    tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> MakeSubmitScene:
     crossref.everything = publisher.everything = True
     (tmp_path / "inbox").mkdir()
 
     def make(kind: str, **settings: object) -> AbstractContextManager[SubmitScene]:
-        given = {"crossref": crossref.url, "content": publisher.template, "inbox": str(tmp_path / "inbox"), "whole_route": True}
+        given = {
+            "crossref": crossref.url,
+            "content": publisher.template,
+            "inbox": str(tmp_path / "inbox"),
+            "whole_route": True,
+        }
         return submit_scene(tmp_path, kind, **(given | settings))
 
     return make
 
 
-def partner(scene: SubmitScene, name: str, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> HttpStandIn:
+def partner(
+    scene: SubmitScene, name: str, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> HttpStandIn:
     return {"crossref": crossref, "publisher": publisher, "dspace": scene.dspace}[name]
 
 
@@ -82,7 +99,9 @@ def test_a_week_of_refusals_uses_no_try_in_continuous_mode(
 
 
 def one_round(scene: SubmitScene) -> RoundReport:
-    return run_round(scene.app, lambda: scene.work("1m"), lambda seconds: scene.clock.advance(seconds))
+    return run_round(
+        scene.app, lambda: scene.work("1m"), lambda seconds: scene.clock.advance(seconds)
+    )
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
@@ -105,7 +124,10 @@ def test_a_week_of_refusals_uses_no_try_in_rounds(
             report = one_round(scene)
             # After a refused creation with 503 DSpace may have the item: a round then only searches for it.
             assert len(report.waits) == 1 or where == "POST */core/items"
-            assert all(wait.text.startswith(f"{NAMES[busy]} asks us to slow down; 5 DOIs wait until 20") for wait in report.waits)
+            assert all(
+                wait.text.startswith(f"{NAMES[busy]} asks us to slow down; 5 DOIs wait until 20")
+                for wait in report.waits
+            )
             assert not report.needs_people
             assert report.counts["Processing"] == len(DOIS)
             scene.clock.advance(86_400 - 120)
@@ -119,7 +141,9 @@ def test_a_week_of_refusals_uses_no_try_in_rounds(
         scene.check_deposited_once(DOIS)
 
 
-def test_a_short_pause_is_waited_for_within_the_round(make_scene: MakeSubmitScene, publisher: PublisherStandIn) -> None:
+def test_a_short_pause_is_waited_for_within_the_round(
+    make_scene: MakeSubmitScene, publisher: PublisherStandIn
+) -> None:
     with make_scene("sqlite", mode="rounds") as scene:
         publisher.fail("status", 429, times=1, headers={"Retry-After": "20"})
         scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))
@@ -147,7 +171,9 @@ def test_a_round_waits_for_the_dois_whose_waits_end_after_the_pause(
         scene.check_deposited_once(DOIS)
 
 
-def test_a_partner_that_refuses_again_and_again_ends_the_round(make_scene: MakeSubmitScene, publisher: PublisherStandIn) -> None:
+def test_a_partner_that_refuses_again_and_again_ends_the_round(
+    make_scene: MakeSubmitScene, publisher: PublisherStandIn
+) -> None:
     """It says no time: the pauses grow, and the round does not wait for long ones."""
     with make_scene("sqlite", mode="rounds") as scene:
         publisher.fail("status", 429)
@@ -161,7 +187,9 @@ def test_a_partner_that_refuses_again_and_again_ends_the_round(make_scene: MakeS
         assert scene.view(DOIS[0])["total_attempts"] == 0
 
 
-def test_a_search_that_is_refused_before_a_repeat_counts_no_try_and_stays_unknown(make_scene: MakeSubmitScene) -> None:
+def test_a_search_that_is_refused_before_a_repeat_counts_no_try_and_stays_unknown(
+    make_scene: MakeSubmitScene,
+) -> None:
     """`verify` meets the rate limit: the result of the try before stays unknown, and no second item is made."""
     with make_scene("sqlite") as scene:
         # With an item in the index, DSpace's own list, which is never behind, is not read.
@@ -170,7 +198,9 @@ def test_a_search_that_is_refused_before_a_repeat_counts_no_try_and_stays_unknow
         scene.dspace.fail("reset", where="POST */core/items", times=1, acted=True)
         scene.take_in(DOIS[0])
         assert scene.state(DOIS[0]) == ("submit", "RETRY_SCHEDULED", 1)
-        scene.dspace.fail("status", 429, where="GET */discover/*", times=3, headers={"Retry-After": "600"})
+        scene.dspace.fail(
+            "status", 429, where="GET */discover/*", times=3, headers={"Retry-After": "600"}
+        )
         for _ in range(6):
             scene.work("1h")
         assert scene.state(DOIS[0])[1] == "COMPLETED"
@@ -178,7 +208,9 @@ def test_a_search_that_is_refused_before_a_repeat_counts_no_try_and_stays_unknow
         assert len(scene.dspace.having(DOIS[0])) == 1
 
 
-def test_through_the_service_a_busy_dspace_holds_back_messages_and_counts_no_try(make_scene: MakeSubmitScene) -> None:
+def test_through_the_service_a_busy_dspace_holds_back_messages_and_counts_no_try(
+    make_scene: MakeSubmitScene,
+) -> None:
     with make_scene("sqlite", dss=DSS) as scene:
         scene.dspace.fail("status", 429, where="GET */discover/*", headers={"Retry-After": "7200"})
         scene.take_in(*DOIS)
@@ -195,7 +227,9 @@ def test_through_the_service_a_busy_dspace_holds_back_messages_and_counts_no_try
         scene.check_deposited_once(DOIS)
 
 
-def test_a_pause_by_a_person_is_neither_replaced_nor_ended(make_scene: MakeSubmitScene, publisher: PublisherStandIn) -> None:
+def test_a_pause_by_a_person_is_neither_replaced_nor_ended(
+    make_scene: MakeSubmitScene, publisher: PublisherStandIn
+) -> None:
     with make_scene("sqlite", mode="rounds") as scene:
         scene.ledger.submit("deposits", {"doi": DOIS[0]})
         scene.ledger.pause("deposits", "content", by="ann", reason="the publisher moves house")
@@ -208,7 +242,9 @@ def test_a_pause_by_a_person_is_neither_replaced_nor_ended(make_scene: MakeSubmi
         assert (held.by, held.until) == ("ann", None)
 
 
-def test_a_pause_by_a_person_at_the_same_moment_stays(make_scene: MakeSubmitScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_by_a_person_at_the_same_moment_stays(
+    make_scene: MakeSubmitScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The person pauses the stage between the look at its pauses and the write."""
     with make_scene("sqlite", mode="rounds") as scene:
         pauses = scene.app.pauses

@@ -21,24 +21,35 @@ DOI = "10.1/x"
 
 
 @pytest.fixture
-def scene(make_scene: MakeScene, ledger_url: str, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> DepositsScene:
+def scene(
+    make_scene: MakeScene, ledger_url: str, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> DepositsScene:
     crossref.everything = True
     return make_scene(ledger_url)
 
 
-def test_a_new_doi_goes_through_all_stages_in_one_round(scene: DepositsScene, publisher: PublisherStandIn) -> None:
+def test_a_new_doi_goes_through_all_stages_in_one_round(
+    scene: DepositsScene, publisher: PublisherStandIn
+) -> None:
     publisher.put(DOI)
     scene.deliver("list.csv", f"{DOI}\n")
     report = scene.round()
     assert report.intake.new == 1
-    assert report.counts == {"Processing": 0, "Success": 1, "Failed and will retry": 0, "Failed after too many attempts": 0}
+    assert report.counts == {
+        "Processing": 0,
+        "Success": 1,
+        "Failed and will retry": 0,
+        "Failed after too many attempts": 0,
+    }
     assert not report.needs_people
     assert len(scene.archived()) == 1
     [deposit] = scene.submission.seen
     assert deposit.doi == DOI
 
 
-def test_a_finished_doi_is_not_deposited_again(scene: DepositsScene, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> None:
+def test_a_finished_doi_is_not_deposited_again(
+    scene: DepositsScene, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> None:
     publisher.put(DOI)
     for name in ("first.csv", "second.csv"):
         scene.deliver(name, f"{DOI.upper()}\n")
@@ -48,10 +59,16 @@ def test_a_finished_doi_is_not_deposited_again(scene: DepositsScene, crossref: C
     assert len(scene.archived()) == 2
 
 
-def test_a_failure_waits_for_the_next_round_and_keeps_its_attempts(scene: DepositsScene, publisher: PublisherStandIn) -> None:
+def test_a_failure_waits_for_the_next_round_and_keeps_its_attempts(
+    scene: DepositsScene, publisher: PublisherStandIn
+) -> None:
     scene.deliver("list.csv", f"{DOI}\n")
     scene.round()
-    assert (scene.word(DOI), scene.row(DOI)["attempts"], publisher.count("GET *")) == ("Failed and will retry", 1, 1)
+    assert (scene.word(DOI), scene.row(DOI)["attempts"], publisher.count("GET *")) == (
+        "Failed and will retry",
+        1,
+        1,
+    )
     # Between rounds nothing falls due.
     scene.ledger.run(until_idle=0)
     assert publisher.count("GET *") == 1
@@ -63,7 +80,9 @@ def test_a_failure_waits_for_the_next_round_and_keeps_its_attempts(scene: Deposi
     assert scene.row(DOI)["total_attempts"] == 1
 
 
-def test_a_pdf_that_never_comes_ends_at_the_threshold(scene: DepositsScene, publisher: PublisherStandIn, crossref: CrossrefStandIn) -> None:
+def test_a_pdf_that_never_comes_ends_at_the_threshold(
+    scene: DepositsScene, publisher: PublisherStandIn, crossref: CrossrefStandIn
+) -> None:
     scene.deliver("list.csv", f"{DOI}\n")
     reports = [scene.round() for _ in range(4)]
     assert [report.needs_people for report in reports] == [False, False, True, True]
@@ -95,7 +114,9 @@ def test_a_doi_that_was_handed_over_is_not_sent_again(
     assert scene.word(DOI) == "Processing"
 
 
-def test_each_stage_has_its_own_threshold(make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> None:
+def test_each_stage_has_its_own_threshold(
+    make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> None:
     scene = make_scene(attempts=AttemptSettings(metadata=1, content=2))
     crossref.put("10.1/with-record")
     scene.ledger.submit("deposits", {"doi": "10.1/with-record"}, {"doi": "10.1/without"})
@@ -106,7 +127,9 @@ def test_each_stage_has_its_own_threshold(make_scene: MakeScene, crossref: Cross
     assert scene.word("10.1/with-record") == "Failed after too many attempts"
 
 
-def test_in_continuous_mode_a_failure_is_tried_again_by_itself(make_scene: MakeScene, crossref: CrossrefStandIn) -> None:
+def test_in_continuous_mode_a_failure_is_tried_again_by_itself(
+    make_scene: MakeScene, crossref: CrossrefStandIn
+) -> None:
     scene = make_scene(mode="continuous")
     scene.ledger.submit("deposits", {"doi": DOI})
     scene.ledger.run(until_idle=0)
@@ -135,7 +158,13 @@ def test_a_file_that_was_just_written_is_waited_for_once(
 
 @pytest.mark.parametrize("status", list(mp.Status))
 def test_every_status_has_a_word_of_the_document(status: mp.Status) -> None:
-    words = {"Processing", "Success", "Failed and will retry", "Failed after too many attempts", "Abandoned"}
+    words = {
+        "Processing",
+        "Success",
+        "Failed and will retry",
+        "Failed after too many attempts",
+        "Abandoned",
+    }
     assert word_of(status) in words
     assert counts_by_word({status: 3})[word_of(status)] == 3
 
@@ -151,13 +180,19 @@ def test_a_store_that_takes_no_file_uses_no_try_and_asks_no_partner_for_more(
     assert report.needs_people
     assert report.store_fault.startswith(f"{scene.files} takes no file: ")
     assert report.counts["Processing"] == len(dois)
-    assert crossref.count("GET *") <= 3, "those that were asked at the same time; after them the store is looked at first"
+    assert crossref.count("GET *") <= 3, (
+        "those that were asked at the same time; after them the store is looked at first"
+    )
     assert {scene.row(doi)["total_attempts"] for doi in dois} == {0}
     assert moments_of(scene.row(dois[0]))[-1].what.startswith(f"Waits: {scene.files} takes no file")
     assert scene.round().store_fault, "still"
     scene.files.unlink()
     report = scene.round()
-    assert (report.counts["Success"], report.store_fault, report.needs_people) == (len(dois), "", False)
+    assert (report.counts["Success"], report.store_fault, report.needs_people) == (
+        len(dois),
+        "",
+        False,
+    )
     assert {scene.row(doi)["total_attempts"] for doi in dois} == {0}
     assert not list(scene.files.glob("probe-*"))
 

@@ -47,7 +47,10 @@ SCENARIOS: dict[int, tuple[str, ...]] = {
     # Byte order mark and CRLF.
     7: ("test_intake.py::test_a_byte_order_mark_and_line_ends_of_windows_leave_no_trace",),
     # Header, blanks, spaces, URL and doi: forms, further columns.
-    8: ("test_intake.py::test_every_form_of_a_doi_is_one_item_and_bad_lines_are_named", "test_doi.py::test_all_forms_of_a_doi_are_one"),
+    8: (
+        "test_intake.py::test_every_form_of_a_doi_is_one_item_and_bad_lines_are_named",
+        "test_doi.py::test_all_forms_of_a_doi_are_one",
+    ),
     # Title and URL alone; the full record; joined titles and dates.
     9: ("fetch/test_metadata_map.py::test_title_and_url_alone_make_two_fields",),
     10: ("fetch/test_metadata_map.py::test_a_full_record_is_mapped_in_its_own_order",),
@@ -97,7 +100,10 @@ SCENARIOS: dict[int, tuple[str, ...]] = {
         "test_intake.py::test_on_aws_known_dois_are_looked_up_in_batches_of_100",
     ),
     # Files of DOIs that read alike; lists of the same name.
-    33: ("test_files.py::test_dois_that_read_alike_have_different_files", "test_files.py::test_every_name_is_valid_and_belongs_to_one_doi"),
+    33: (
+        "test_files.py::test_dois_that_read_alike_have_different_files",
+        "test_files.py::test_every_name_is_valid_and_belongs_to_one_doi",
+    ),
     34: ("test_intake.py::test_a_list_of_the_same_name_replaces_no_archive",),
     # A success result: deposited, its facts kept, the message gone.
     17: (

@@ -29,7 +29,12 @@ def scene(tmp_path: Path) -> Iterator[SubmitScene]:
 
 def article(scene: SubmitScene, doi: str) -> Any:
     """An item of a DOI that another program made, with a file."""
-    item = scene.dspace.put({"dc.title": [{"value": "t"}], "dc.relation.isversionof": [{"value": f"https://doi.org/{doi}"}]})
+    item = scene.dspace.put(
+        {
+            "dc.title": [{"value": "t"}],
+            "dc.relation.isversionof": [{"value": f"https://doi.org/{doi}"}],
+        }
+    )
     item.add_file("a.pdf", b"%PDF-1.4 old")
     return item
 
@@ -66,13 +71,22 @@ def check_waits(scene: SubmitScene, doi: str, *words: str) -> None:
         assert word in wait.text
 
 
-def test_an_article_that_a_rebuilt_index_does_not_show_gets_no_second_item(scene: SubmitScene) -> None:
+def test_an_article_that_a_rebuilt_index_does_not_show_gets_no_second_item(
+    scene: SubmitScene,
+) -> None:
     scene.take_in("10.1002/ours")
     scene.work("2d")
     article(scene, OLD)
     empty_index(scene)
     scene.take_in(OLD)
-    check_waits(scene, OLD, "does not find 10.1002/ours", "being rebuilt", "1 DOI waits", "no try is counted")
+    check_waits(
+        scene,
+        OLD,
+        "does not find 10.1002/ours",
+        "being rebuilt",
+        "1 DOI waits",
+        "no try is counted",
+    )
     assert len(scene.dspace.having(OLD)) == 1
     rebuilt_index(scene)
     resume(scene)
@@ -80,7 +94,9 @@ def test_an_article_that_a_rebuilt_index_does_not_show_gets_no_second_item(scene
     assert len(scene.dspace.having(OLD)) == 1
 
 
-def test_in_a_small_repository_the_list_of_items_stands_in_for_the_index(scene: SubmitScene) -> None:
+def test_in_a_small_repository_the_list_of_items_stands_in_for_the_index(
+    scene: SubmitScene,
+) -> None:
     article(scene, OLD)
     empty_index(scene)
     scene.take_in(OLD)
@@ -122,12 +138,20 @@ def test_the_setting_names_a_canary(tmp_path: Path) -> None:
 
 
 def test_a_canary_that_is_no_doi_is_a_mistake() -> None:
-    submit = SubmitSettings(dspace="https://dspace.example.org/server", collection="1/2", canary="none")
+    submit = SubmitSettings(
+        dspace="https://dspace.example.org/server", collection="1/2", canary="none"
+    )
     with pytest.raises(mp.ConfigMistake, match="canary is 'none'"):
-        check_settings(DepositsSettings(content="https://example.org/{doi}", mailto="a@example.org", submit=submit))
+        check_settings(
+            DepositsSettings(
+                content="https://example.org/{doi}", mailto="a@example.org", submit=submit
+            )
+        )
 
 
-def test_a_deposit_that_was_removed_from_dspace_is_no_fault_of_the_index(scene: SubmitScene) -> None:
+def test_a_deposit_that_was_removed_from_dspace_is_no_fault_of_the_index(
+    scene: SubmitScene,
+) -> None:
     scene.take_in("10.1002/ours")
     scene.work("2d")
     scene.dspace.items.clear()
@@ -135,7 +159,9 @@ def test_a_deposit_that_was_removed_from_dspace_is_no_fault_of_the_index(scene: 
     assert scene.state(DOI)[1] == "COMPLETED"
 
 
-def test_without_a_login_and_a_deposit_the_canary_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_login_and_a_deposit_the_canary_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ENVIRONMENT:
         monkeypatch.setitem(ENVIRONMENT, name, "")
     with submit_scene(tmp_path, "memory", dss=DSS) as scene:
@@ -144,7 +170,9 @@ def test_without_a_login_and_a_deposit_the_canary_is_asked_for(tmp_path: Path, m
         assert scene.messages() == 0
 
 
-def test_a_second_search_of_an_unknown_try_does_not_count_while_the_index_is_rebuilt(scene: SubmitScene) -> None:
+def test_a_second_search_of_an_unknown_try_does_not_count_while_the_index_is_rebuilt(
+    scene: SubmitScene,
+) -> None:
     scene.take_in("10.1002/ours")
     scene.work("2d")
     scene.dspace.fail("reset", where="POST */core/items", times=1, acted=True)
@@ -173,7 +201,9 @@ def lagging(scene: SubmitScene) -> None:
     assert scene.state(DOI)[1] == "COMPLETED"
 
 
-def test_a_second_item_that_an_index_behind_has_caused_is_on_the_worklist_hours_later(scene: SubmitScene) -> None:
+def test_a_second_item_that_an_index_behind_has_caused_is_on_the_worklist_hours_later(
+    scene: SubmitScene,
+) -> None:
     lagging(scene)
     handles = sorted(item.handle for item in scene.dspace.having(DOI))
     assert len(handles) == 2, "the limit that the guide states"
@@ -183,7 +213,11 @@ def test_a_second_item_that_an_index_behind_has_caused_is_on_the_worklist_hours_
     assert find_twins(scene.app, scene.submission.dspace) == [], "once"
     page = worklist_page(scene.app)
     [entry] = page.deposits
-    assert (page.waiting, entry.doi, entry.error) == (1, DOI, f"DSpace has two items of this DOI: {', '.join(handles)}")
+    assert (page.waiting, entry.doi, entry.error) == (
+        1,
+        DOI,
+        f"DSpace has two items of this DOI: {', '.join(handles)}",
+    )
     assert "Delete the wrong item" in entry.advice
     assert claim(scene.app, DOI, name="ann").name == "ann"
 
@@ -193,7 +227,9 @@ def test_twins_are_mailed_once(scene: SubmitScene) -> None:
     scene.clock.advance("6h")
     before = scene.ledger.feed(0, 1000)[-1].seq
     find_twins(scene.app, scene.submission.dspace)
-    [line] = latest_lines((entry.public() for entry in scene.ledger.feed(before, 1000)), "deposits").values()
+    [line] = latest_lines(
+        (entry.public() for entry in scene.ledger.feed(before, 1000)), "deposits"
+    ).values()
     entry = twins_entry(line, scene.view(DOI), twins(scene.app)[DOI])
     assert entry is not None
     [digest] = digests_of([entry], "d", ("a@example.org",), {}, {"Success": 1})
@@ -239,7 +275,9 @@ def test_a_deposit_without_a_failed_try_is_not_searched_for_again(scene: SubmitS
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "aws"])
-def test_a_second_item_that_the_submission_service_makes_is_on_the_worklist(tmp_path: Path, kind: str) -> None:
+def test_a_second_item_that_the_submission_service_makes_is_on_the_worklist(
+    tmp_path: Path, kind: str
+) -> None:
     """The service dies after it has made the item, reads the message again, and reports the second one."""
     with submit_scene(tmp_path, kind, dss=DSS) as scene:
         scene.plan(DOI, "dies-made", "success")
@@ -253,7 +291,10 @@ def test_a_second_item_that_the_submission_service_makes_is_on_the_worklist(tmp_
         scene.work("1m")
         scene.clock.advance("7h")
         assert find_twins(scene.app, scene.submission.dspace) == [DOI]
-        assert worklist_page(scene.app).deposits[0].error == f"DSpace has two items of this DOI: {first}, {second}"
+        assert (
+            worklist_page(scene.app).deposits[0].error
+            == f"DSpace has two items of this DOI: {first}, {second}"
+        )
 
 
 def test_a_second_search_that_fails_is_made_again(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ def client() -> net.Client:
     return net.Client(allow_cidrs=LOOPBACK)
 
 
-def test_crossref_answers_a_missing_record_in_plain_text(crossref: CrossrefStandIn, client: net.Client) -> None:
+def test_crossref_answers_a_missing_record_in_plain_text(
+    crossref: CrossrefStandIn, client: net.Client
+) -> None:
     with client:
         answer = client.request("GET", f"{crossref.url}/works/10.1%2Fx")
         assert (answer.status, answer.body) == (404, b"Resource not found.")
@@ -37,14 +39,19 @@ def test_crossref_answers_a_missing_record_in_plain_text(crossref: CrossrefStand
 
 def test_crossref_keeps_its_limit(client: net.Client) -> None:
     now = [0.0]
-    with CrossrefStandIn(everything=True, limit=2, enforced=True, clock=lambda: now[0]) as crossref, client:
+    with (
+        CrossrefStandIn(everything=True, limit=2, enforced=True, clock=lambda: now[0]) as crossref,
+        client,
+    ):
         url = f"{crossref.url}/works/10.1%2Fx"
         assert [client.request("GET", url).status for _ in range(3)] == [200, 200, 429]
         now[0] = 1.0
         assert client.request("GET", url).status == 200
 
 
-def test_the_publisher_refuses_clients_that_are_no_browser(publisher: PublisherStandIn, client: net.Client) -> None:
+def test_the_publisher_refuses_clients_that_are_no_browser(
+    publisher: PublisherStandIn, client: net.Client
+) -> None:
     publisher.put("10.1/x")
     url = publisher.template.replace("{doi}", "10.1/x")
     with client:
@@ -53,18 +60,29 @@ def test_the_publisher_refuses_clients_that_are_no_browser(publisher: PublisherS
 
 
 def test_all_partners_start_as_one_process(client: net.Client, tmp_path: Path) -> None:
-    free = [word for name in ("crossref", "publisher", "dspace", "smtp") for word in (f"--{name}", "0")]
+    free = [
+        word for name in ("crossref", "publisher", "dspace", "smtp") for word in (f"--{name}", "0")
+    ]
     command = [sys.executable, "-m", "milepost_deposits.standins", *free, "--mails", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             said = tomllib.loads("".join(process.stdout.readline() for _ in range(3)))
             with client:
                 assert client.request("GET", f"{said['crossref']}/works/10.1%2Fx").status == 200
-                assert client.request("GET", f"{said['crossref']}/works/10.1%2Fno-record").status == 404
-                pdf = client.request("GET", said["content"].replace("{doi}", "10.1/x"), headers=BROWSER)
+                assert (
+                    client.request("GET", f"{said['crossref']}/works/10.1%2Fno-record").status
+                    == 404
+                )
+                pdf = client.request(
+                    "GET", said["content"].replace("{doi}", "10.1/x"), headers=BROWSER
+                )
                 assert pdf.headers.get("Content-Type") == "application/pdf"
-                page = client.request("GET", said["content"].replace("{doi}", "10.1/no-pdf"), headers=BROWSER)
+                page = client.request(
+                    "GET", said["content"].replace("{doi}", "10.1/no-pdf"), headers=BROWSER
+                )
                 assert page.headers.get("Content-Type") == "text/html"
         finally:
             process.terminate()
@@ -73,7 +91,9 @@ def test_all_partners_start_as_one_process(client: net.Client, tmp_path: Path) -
 
 def test_the_mailbox_keeps_each_mail_as_a_file(tmp_path: Path) -> None:
     seen: list[str] = []
-    with MailboxStandIn(tmp_path / "mails", seen=lambda file, subject: seen.append(f"{file.name}: {subject}")) as mailbox:
+    with MailboxStandIn(
+        tmp_path / "mails", seen=lambda file, subject: seen.append(f"{file.name}: {subject}")
+    ) as mailbox:
         transport = mail_transport(mailbox.url)
         for number in (1, 2):
             mail = Mail(

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from milepost_deposits.dspace.record import ANSWER, SUFFIX, SubmissionRecord, SubmissionRecords, next_step
+from milepost_deposits.dspace.record import (
+    ANSWER,
+    SUFFIX,
+    SubmissionRecord,
+    SubmissionRecords,
+    next_step,
+)
 from milepost_deposits.files import FileStore
 
 APART, READABLE = 900.0, 4 * 86_400.0
@@ -30,13 +36,22 @@ def test_a_message_that_can_still_be_read_is_waited_for() -> None:
     waits = next_step(record, 100.0 + READABLE, apart_s=APART, readable_s=READABLE)
     assert (waits.step, waits.after_s) == ("wait", APART)
     assert "can still read" in waits.why
-    assert next_step(record, 100.0 + READABLE + APART, apart_s=APART, readable_s=READABLE).step == "again"
+    assert (
+        next_step(record, 100.0 + READABLE + APART, apart_s=APART, readable_s=READABLE).step
+        == "again"
+    )
 
 
 def test_without_a_time_of_sending_the_first_search_counts() -> None:
     record = SubmissionRecord(None, 200.0)
-    assert next_step(record, 199.0 + READABLE + APART, apart_s=APART, readable_s=READABLE).step == "wait"
-    assert next_step(record, 200.0 + READABLE + APART, apart_s=APART, readable_s=READABLE).step == "again"
+    assert (
+        next_step(record, 199.0 + READABLE + APART, apart_s=APART, readable_s=READABLE).step
+        == "wait"
+    )
+    assert (
+        next_step(record, 200.0 + READABLE + APART, apart_s=APART, readable_s=READABLE).step
+        == "again"
+    )
 
 
 def test_an_answered_message_is_not_waited_for() -> None:
@@ -47,7 +62,9 @@ def test_an_answered_message_is_not_waited_for() -> None:
 
 
 def test_a_clock_that_was_set_back_begins_anew() -> None:
-    assert next_step(SubmissionRecord(100.0, 900.0), 500.0, apart_s=APART).record.absent_since == 500.0
+    assert (
+        next_step(SubmissionRecord(100.0, 900.0), 500.0, apart_s=APART).record.absent_since == 500.0
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -86,11 +103,15 @@ def test_an_answer_is_of_one_submission(tmp_path: Path) -> None:
     records = SubmissionRecords(FileStore(str(tmp_path)))
     records.put("10.1/a", SubmissionRecord(100.0, 200.0))
     records.put_answer("10.1/a", 100.0, 150.0)
-    assert records.get("10.1/a") == SubmissionRecord(100.0, answered=True, answered_at=150.0), "searches before the answer do not count"
+    assert records.get("10.1/a") == SubmissionRecord(100.0, answered=True, answered_at=150.0), (
+        "searches before the answer do not count"
+    )
     records.put("10.1/a", SubmissionRecord(100.0, 300.0, answered=True))
     assert records.get("10.1/a") == SubmissionRecord(100.0, 300.0, answered=True)
     records.put("10.1/a", SubmissionRecord(400.0))
-    assert records.get("10.1/a") == SubmissionRecord(400.0), "it says nothing about a later submission"
+    assert records.get("10.1/a") == SubmissionRecord(400.0), (
+        "it says nothing about a later submission"
+    )
     records.remove("10.1/a")
     assert (records.get("10.1/a"), list(tmp_path.iterdir())) == (SubmissionRecord(), [])
 

@@ -79,7 +79,10 @@ class MultipartForm:
     @property
     def length(self) -> int:
         """How many bytes the form has, its files included."""
-        inside = sum(len(head) + (len(content) if isinstance(content, bytes) else content.length) + 2 for head, content in self._parts)
+        inside = sum(
+            len(head) + (len(content) if isinstance(content, bytes) else content.length) + 2
+            for head, content in self._parts
+        )
         return inside + len(self._end)
 
     @property
@@ -101,7 +104,9 @@ class MultipartForm:
         said = f'form-data; name="{_quoted(part.name)}"'
         if part.filename is not None:
             said += f'; filename="{_quoted(part.filename)}"'
-        kind = part.content_type or ("application/octet-stream" if part.filename is not None else None)
+        kind = part.content_type or (
+            "application/octet-stream" if part.filename is not None else None
+        )
         if kind is not None and not (kind.isascii() and kind.isprintable()):
             raise NetUsageError("FormPart(content_type=…) is not one line of ASCII text")
         line = f"Content-Type: {kind}\r\n" if kind is not None else ""

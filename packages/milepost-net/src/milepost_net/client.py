@@ -14,7 +14,14 @@ from typing import Any
 from milepost_net import background
 from milepost_net.body import RequestBody
 from milepost_net.connection import Exchange, HttpConnection, Sink, Timeouts
-from milepost_net.errors import CallStopped, InvalidRequest, NetError, NetUsageError, NoAnswer, SendState
+from milepost_net.errors import (
+    CallStopped,
+    InvalidRequest,
+    NetError,
+    NetUsageError,
+    NoAnswer,
+    SendState,
+)
 from milepost_net.guard import AddressGuard
 from milepost_net.headers import PASSED_ON, header_lines
 from milepost_net.pool import ConnectionPool, HostConnections, PoolLimits
@@ -53,7 +60,9 @@ class _Call:
     def head(self) -> bytes:
         """The request line and the headers."""
         given, names = header_lines(self.headers)
-        lines = [f"{self.method} {self.url.target} HTTP/1.1\r\nHost: {self.url.host_header}\r\n{given}"]
+        lines = [
+            f"{self.method} {self.url.target} HTTP/1.1\r\nHost: {self.url.host_header}\r\n{given}"
+        ]
         if "accept" not in names:
             lines.append("Accept: */*\r\n")
         if "user-agent" not in names:
@@ -63,7 +72,9 @@ class _Call:
             if self.method in WITH_BODY:
                 lines.append("Content-Length: 0\r\n")
         else:
-            lines.append(f"Content-Length: {len(body) if isinstance(body, bytes) else body.length}\r\n")
+            lines.append(
+                f"Content-Length: {len(body) if isinstance(body, bytes) else body.length}\r\n"
+            )
         lines.append("\r\n")
         return "".join(lines).encode("ascii")
 
@@ -98,7 +109,9 @@ class Client:
         resolver: Resolver | None = None,
     ) -> None:
         if connections < 1 or idle < 0 or largest < 0:
-            raise NetUsageError("Client(connections=…) must be at least 1, idle=… and largest=… not less than 0")
+            raise NetUsageError(
+                "Client(connections=…) must be at least 1, idle=… and largest=… not less than 0"
+            )
         self._guard = AddressGuard.allowing(allow_cidrs)
         self._timeouts = timeouts or Timeouts()
         self._largest = largest
@@ -134,7 +147,9 @@ class Client:
         running = background.hold()
         try:
             if threading.current_thread() is running.thread:
-                raise NetUsageError("Client.request was called on the thread that serves such calls; use request_async there")
+                raise NetUsageError(
+                    "Client.request was called on the thread that serves such calls; use request_async there"
+                )
             self._hold_pool(running)
             call = self.request_async(
                 method, url, headers=headers, body=body, timeouts=timeouts, largest=largest, sink=sink, redirects=redirects, tls=tls,
@@ -168,8 +183,15 @@ class Client:
         """`request`, awaited, on the running event loop. A call that is cancelled closes its connection."""
         loop = asyncio.get_running_loop()
         timeouts = timeouts or self._timeouts
-        if not isinstance(method, str) or not _METHOD.match(method) or method in ("CONNECT", "TRACE"):
-            raise InvalidRequest(f"the method {str(method)[:40]!r} cannot be sent; write it in capitals, as in POST", kind="invalid-method")
+        if (
+            not isinstance(method, str)
+            or not _METHOD.match(method)
+            or method in ("CONNECT", "TRACE")
+        ):
+            raise InvalidRequest(
+                f"the method {str(method)[:40]!r} cannot be sent; write it in capitals, as in POST",
+                kind="invalid-method",
+            )
         call = _Call(
             method, parse_url(url), _with_content_type(headers or {}, body), body, timeouts, loop.time() + timeouts.total,
             self._largest if largest is None else largest, sink, tls or self._tls,
@@ -183,7 +205,11 @@ class Client:
         try:
             response = await self._send(pool, call, sent)
             hops = 0
-            while redirects is not None and method in ("GET", "HEAD") and (found := next_url(call.url, response, redirects, hops)):
+            while (
+                redirects is not None
+                and method in ("GET", "HEAD")
+                and (found := next_url(call.url, response, redirects, hops))
+            ):
                 hops += 1
                 call = call.redirected(found)
                 response = await self._send(pool, call, sent)
@@ -192,7 +218,11 @@ class Client:
             if task not in pool.stopped:
                 raise
             task.uncancel()
-            raise CallStopped(f"{call.url.host_header}: the client was closed during the call", kind="stopped", sent=sent.state) from None
+            raise CallStopped(
+                f"{call.url.host_header}: the client was closed during the call",
+                kind="stopped",
+                sent=sent.state,
+            ) from None
         finally:
             pool.calls.discard(task)
             pool.stopped.discard(task)
@@ -221,12 +251,25 @@ class Client:
         finally:
             pool.leave(call.url, call.tls, destination)
 
-    async def _send_anew(self, pool: ConnectionPool, destination: HostConnections, call: _Call, head: bytes, sent: _Sent) -> Response:
+    async def _send_anew(
+        self,
+        pool: ConnectionPool,
+        destination: HostConnections,
+        call: _Call,
+        head: bytes,
+        sent: _Sent,
+    ) -> Response:
         connection = await pool.connect(call.url, call.tls, call.timeouts, call.ends_at, call.share)
         return await self._exchange(pool, destination, connection, call, head, sent)
 
     async def _exchange(
-        self, pool: ConnectionPool, destination: HostConnections, connection: HttpConnection, call: _Call, head: bytes, sent: _Sent
+        self,
+        pool: ConnectionPool,
+        destination: HostConnections,
+        connection: HttpConnection,
+        call: _Call,
+        head: bytes,
+        sent: _Sent,
     ) -> Response:
         exchange = Exchange(
             connection, call.url, call.method, call.timeouts, call.ends_at, call.largest, call.sink, pool.loop
@@ -248,7 +291,9 @@ class Client:
             with self._lock:
                 for other in [other for other in self._pools if other.is_closed()]:
                     del self._pools[other]
-                pool = self._pools[loop] = ConnectionPool(loop, self._guard, self._resolver or SystemResolver(), self._limits)
+                pool = self._pools[loop] = ConnectionPool(
+                    loop, self._guard, self._resolver or SystemResolver(), self._limits
+                )
         return pool
 
     def _hold_pool(self, running: background.BackgroundLoop) -> None:
@@ -283,13 +328,23 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.close_async()
 
     def __repr__(self) -> str:
@@ -299,13 +354,20 @@ class Client:
         raise TypeError("a Client cannot be pickled: it holds connections")
 
 
-def _with_content_type(headers: Mapping[str, str], body: bytes | RequestBody | None) -> Mapping[str, str]:
+def _with_content_type(
+    headers: Mapping[str, str], body: bytes | RequestBody | None
+) -> Mapping[str, str]:
     """The headers, with the body's own Content-Type unless they have one; raises InvalidRequest if the body is none."""
     if body is None or isinstance(body, bytes):
         return headers
     if not hasattr(body, "pieces"):
-        raise InvalidRequest(f"the body is {type(body).__name__}; give bytes, a FileBody or a MultipartForm", kind="invalid-body")
-    if body.content_type is None or any(isinstance(name, str) and name.lower() == "content-type" for name in headers):
+        raise InvalidRequest(
+            f"the body is {type(body).__name__}; give bytes, a FileBody or a MultipartForm",
+            kind="invalid-body",
+        )
+    if body.content_type is None or any(
+        isinstance(name, str) and name.lower() == "content-type" for name in headers
+    ):
         return headers
     return {**headers, "Content-Type": body.content_type}
 

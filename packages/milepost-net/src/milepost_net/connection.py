@@ -13,7 +13,15 @@ from math import isfinite
 from typing import cast
 
 from milepost_net.body import RequestBody
-from milepost_net.errors import AnswerTooLarge, InvalidAnswer, InvalidRequest, NetError, NetUsageError, NoAnswer, SendState
+from milepost_net.errors import (
+    AnswerTooLarge,
+    InvalidAnswer,
+    InvalidRequest,
+    NetError,
+    NetUsageError,
+    NoAnswer,
+    SendState,
+)
 from milepost_net.response import MalformedResponse, Response, ResponseParser
 from milepost_net.url import HttpUrl
 
@@ -45,7 +53,12 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("connect", "read", "total"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or value <= 0:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not isfinite(value)
+                or value <= 0
+            ):
                 raise NetUsageError(f"Timeouts({name}={value!r}): give seconds, more than 0")
 
 
@@ -56,7 +69,10 @@ def _is_quiet(sock: socket.socket) -> bool:
         return False
     try:
         state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        return state == TCP_ESTABLISHED and sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, len(NOTHING)) == NOTHING
+        return (
+            state == TCP_ESTABLISHED
+            and sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, len(NOTHING)) == NOTHING
+        )
     except OSError:
         return False
 
@@ -216,7 +232,9 @@ class Exchange:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            said = f"{self._host}: the request's body cannot be read ({type(error).__name__}: {error})"
+            said = (
+                f"{self._host}: the request's body cannot be read ({type(error).__name__}: {error})"
+            )
             self._fail(InvalidRequest(said, kind="invalid-body", sent=self.sent))
 
     async def _pass_on(self, sink: Sink) -> None:
@@ -291,12 +309,26 @@ class Exchange:
         if self.parser.feed_eof():
             self._finish(None)
         elif self.parser.begun:
-            self._fail(self._invalid(f"its answer was cut off after {self.parser.what_came}", "cut"))
+            self._fail(
+                self._invalid(f"its answer was cut off after {self.parser.what_came}", "cut")
+            )
         elif isinstance(error, ssl.SSLError):
             said = (error.reason or "TLS failed").replace("_", " ").lower()
-            self._fail(NoAnswer(f"{self._host}: the partner ended the TLS connection ({said})", kind="tls-failed", sent=self.sent))
+            self._fail(
+                NoAnswer(
+                    f"{self._host}: the partner ended the TLS connection ({said})",
+                    kind="tls-failed",
+                    sent=self.sent,
+                )
+            )
         else:
-            self._fail(NoAnswer(f"{self._host}: the connection was closed before an answer", kind="closed", sent=self.sent))
+            self._fail(
+                NoAnswer(
+                    f"{self._host}: the connection was closed before an answer",
+                    kind="closed",
+                    sent=self.sent,
+                )
+            )
 
     def _check(self) -> None:
         """The timer: a deadline has come, or was put off by bytes that came meanwhile."""
@@ -317,18 +349,31 @@ class Exchange:
         elif now >= self._last + self._timeouts.read:
             self._late(f"silent for {self._timeouts.read:g} s", "silent")
         else:
-            self._timer = self._loop.call_at(min(self._last + self._timeouts.read, self._ends_at), self._check)
+            self._timer = self._loop.call_at(
+                min(self._last + self._timeouts.read, self._ends_at), self._check
+            )
 
     def _late(self, said: str, kind: str) -> None:
-        self._fail(NoAnswer(f"{self._host}: {said}", kind=kind, sent=self.sent, response=self._response() if self.parser.status else None))
+        self._fail(
+            NoAnswer(
+                f"{self._host}: {said}",
+                kind=kind,
+                sent=self.sent,
+                response=self._response() if self.parser.status else None,
+            )
+        )
 
     def _invalid(self, said: str, kind: str) -> InvalidAnswer:
         response = self._response() if self.parser.status else None
-        return InvalidAnswer(f"{self._host}: {said}", kind=kind, sent=SendState.ANSWERED, response=response)
+        return InvalidAnswer(
+            f"{self._host}: {said}", kind=kind, sent=SendState.ANSWERED, response=response
+        )
 
     def _too_large(self) -> AnswerTooLarge:
         said = f"{self._host}: its answer is larger than {self._largest:,} bytes"
-        return AnswerTooLarge(said, kind="too-large", sent=SendState.ANSWERED, response=self._response())
+        return AnswerTooLarge(
+            said, kind="too-large", sent=SendState.ANSWERED, response=self._response()
+        )
 
     def _response(self) -> Response:
         body = b"" if self._streams else b"".join(self._pieces)

@@ -53,7 +53,12 @@ class NetError(Exception):
     permanent = False
 
     def __init__(
-        self, message: str, *, kind: str = "failed", sent: SendState = SendState.NOT_SENT, response: Response | None = None
+        self,
+        message: str,
+        *,
+        kind: str = "failed",
+        sent: SendState = SendState.NOT_SENT,
+        response: Response | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind

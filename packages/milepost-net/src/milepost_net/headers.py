@@ -10,7 +10,18 @@ from milepost_net.errors import InvalidRequest
 
 LARGEST_HEAD = 65_536
 OURS = frozenset(
-    {"connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
 )
 """Headers that the client sets by itself: they describe the connection and the body's framing, not the request."""
 PASSED_ON = frozenset({"accept", "accept-language", "range", "user-agent"})
@@ -65,15 +76,22 @@ def header_lines(headers: Mapping[str, str]) -> tuple[str, set[str]]:
     for name, value in headers.items():
         lower = checked_name(name)
         # The first two tests are those of the pattern, without tabs, in a quarter of its time.
-        if not isinstance(value, str) or not ((value.isascii() and value.isprintable()) or _VALUE.match(value)):
-            raise InvalidRequest(f"the value of the header {name} is not one line of ASCII text", kind="invalid-header")
+        if not isinstance(value, str) or not (
+            (value.isascii() and value.isprintable()) or _VALUE.match(value)
+        ):
+            raise InvalidRequest(
+                f"the value of the header {name} is not one line of ASCII text",
+                kind="invalid-header",
+            )
         if lower in names:
             raise InvalidRequest(f"the header {name} is given twice", kind="invalid-header")
         names.add(lower)
         lines.append(f"{name}: {value}\r\n")
     text = "".join(lines)
     if len(text) > LARGEST_HEAD:
-        raise InvalidRequest(f"the headers are larger than {LARGEST_HEAD:,} bytes", kind="invalid-header")
+        raise InvalidRequest(
+            f"the headers are larger than {LARGEST_HEAD:,} bytes", kind="invalid-header"
+        )
     return text, names
 
 
@@ -81,10 +99,16 @@ def header_lines(headers: Mapping[str, str]) -> tuple[str, set[str]]:
 def checked_name(name: str) -> str:
     """A header's name in lower case; raises InvalidRequest if a request cannot have it. Most requests have the names of those before."""
     if not isinstance(name, str) or not TOKEN.match(name):
-        raise InvalidRequest(f"the header name {str(name)[:80]!r} is not made of letters, digits and '-'", kind="invalid-header")
+        raise InvalidRequest(
+            f"the header name {str(name)[:80]!r} is not made of letters, digits and '-'",
+            kind="invalid-header",
+        )
     lower = name.lower()
     if lower in OURS:
-        raise InvalidRequest(f"the header {name} is set by the client that sends the request; leave it out", kind="invalid-header")
+        raise InvalidRequest(
+            f"the header {name} is set by the client that sends the request; leave it out",
+            kind="invalid-header",
+        )
     return lower
 
 

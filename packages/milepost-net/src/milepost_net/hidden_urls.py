@@ -35,7 +35,11 @@ def url_in_key(url: str) -> str:
     """The URL as a part of an item's key: the URL itself; or, if something in it is hidden, its hidden form with a digest of the whole URL,
     so that two URLs are two parts. A URL in this form stays as it is."""
     hidden = hidden_url(url)
-    return url if hidden == url else f"{hidden}~{sha256(url.encode(errors='replace')).hexdigest()[:URL_DIGEST]}"
+    return (
+        url
+        if hidden == url
+        else f"{hidden}~{sha256(url.encode(errors='replace')).hexdigest()[:URL_DIGEST]}"
+    )
 
 
 def _is_url_in_key(url: str) -> bool:

@@ -50,7 +50,13 @@ class HostConnections:
 class ConnectionPool:
     """The connections that calls on one event loop use."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, guard: AddressGuard, resolver: Resolver, limits: PoolLimits) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        guard: AddressGuard,
+        resolver: Resolver,
+        limits: PoolLimits,
+    ) -> None:
         self.calls: set[asyncio.Task[object]] = set()
         self.stopped: set[asyncio.Task[object]] = set()
         """Calls that `close` has cancelled."""
@@ -91,9 +97,15 @@ class ConnectionPool:
         destination.slots.release()
         self._departed((url.origin, tls), destination)
 
-    def _departed(self, key: tuple[tuple[str, str, int], Tls], destination: HostConnections) -> None:
+    def _departed(
+        self, key: tuple[tuple[str, str, int], Tls], destination: HostConnections
+    ) -> None:
         destination.users -= 1
-        if not destination.users and not destination.idle and self._destinations.get(key) is destination:
+        if (
+            not destination.users
+            and not destination.idle
+            and self._destinations.get(key) is destination
+        ):
             del self._destinations[key]
 
     # Idle connections -----------------------------------------------------------------------------------------------------
@@ -104,12 +116,18 @@ class ConnectionPool:
         while destination.idle:
             connection = destination.idle.pop()
             self._idle.pop(connection, None)
-            if not connection.lost and now < connection.idle_until and (not look or connection.is_silent()):
+            if (
+                not connection.lost
+                and now < connection.idle_until
+                and (not look or connection.is_silent())
+            ):
                 return connection
             connection.abort()
         return None
 
-    def keep(self, destination: HostConnections, connection: HttpConnection, said: float | None) -> None:
+    def keep(
+        self, destination: HostConnections, connection: HttpConnection, said: float | None
+    ) -> None:
         """Keep a connection for the next call; `said`: for how long the partner keeps it."""
         now = self.loop.time()
         seconds = self._limits.idle_s if said is None else min(self._limits.idle_s, said - MARGIN)
@@ -156,7 +174,9 @@ class ConnectionPool:
             self._forget(connection, destination)
 
     # New connections ------------------------------------------------------------------------------------------------------
-    async def connect(self, url: HttpUrl, tls: Tls, timeouts: Timeouts, ends_at: float, share: str = "") -> HttpConnection:
+    async def connect(
+        self, url: HttpUrl, tls: Tls, timeouts: Timeouts, ends_at: float, share: str = ""
+    ) -> HttpConnection:
         """Resolve, vet, and connect to exactly what was vetted; raises AddressRefused or ConnectFailed. `share`: whose lookup it is."""
         host = url.host_header
         limit = min(self.loop.time() + timeouts.connect, ends_at)
@@ -168,9 +188,14 @@ class ConnectionPool:
         except TimeoutError:
             if limit >= ends_at:
                 raise _out_of_time(url, timeouts) from None
-            raise ConnectFailed(f"{host}: no connection within {timeouts.connect:g} s", kind="connect-timeout") from None
+            raise ConnectFailed(
+                f"{host}: no connection within {timeouts.connect:g} s", kind="connect-timeout"
+            ) from None
         except ssl.SSLCertVerificationError as error:
-            raise ConnectFailed(f"{host}: its certificate is not trusted ({error.verify_message})", kind="certificate-refused") from None
+            raise ConnectFailed(
+                f"{host}: its certificate is not trusted ({error.verify_message})",
+                kind="certificate-refused",
+            ) from None
         except ssl.SSLError as error:
             said = (error.reason or "TLS failed").replace("_", " ").lower()
             raise ConnectFailed(f"{host}: no TLS connection ({said})", kind="tls-failed") from None
@@ -182,41 +207,66 @@ class ConnectionPool:
         except OSError as error:
             said = f"{host}: no connection ({error.strerror or type(error).__name__})"
             # A shortage of this process is not the host's failure: its cause tells (see `core.errors.is_shortage`).
-            raise ConnectFailed(said, kind="unreachable") from (error if error.errno in NO_DESCRIPTOR else None)
+            raise ConnectFailed(said, kind="unreachable") from (
+                error if error.errno in NO_DESCRIPTOR else None
+            )
 
-    async def _addresses(self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str) -> Sequence[IpAddress]:
+    async def _addresses(
+        self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str
+    ) -> Sequence[IpAddress]:
         """The addresses that the guard lets through."""
-        found = [str(url.address)] if url.address is not None else await self._resolved(url, timeouts, limit, ends_at, share)
+        found = (
+            [str(url.address)]
+            if url.address is not None
+            else await self._resolved(url, timeouts, limit, ends_at, share)
+        )
         allowed, reasons = vetted(self._guard, found)
         if not allowed:
             said = f"{url.host_header}: requests to its address are refused ({', '.join(reasons)}); to allow them, add its network to allow_cidrs"
             raise AddressRefused(said, kind="address-refused")
         return allowed
 
-    async def _resolved(self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str) -> Sequence[str]:
+    async def _resolved(
+        self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str
+    ) -> Sequence[str]:
         """The addresses of a name. A name that takes too long is the partner's own fault; a wait for a slot is not."""
         host, resolver, found = url.host_header, self._resolver, list[str]()
         try:
             async with asyncio.timeout_at(limit):
-                found += await (resolver(url.host, share) if isinstance(resolver, SystemResolver) else resolver(url.host))
+                found += await (
+                    resolver(url.host, share)
+                    if isinstance(resolver, SystemResolver)
+                    else resolver(url.host)
+                )
         except TimeoutError:
             if isinstance(resolver, SystemResolver):
                 resolver.too_slow(url.host)
             if limit >= ends_at:
                 raise _out_of_time(url, timeouts) from None
-            raise ConnectFailed(f"{host}: its name was not resolved within {timeouts.connect:g} s", kind="name-not-resolved") from None
+            raise ConnectFailed(
+                f"{host}: its name was not resolved within {timeouts.connect:g} s",
+                kind="name-not-resolved",
+            ) from None
         except LookupsBusy:
             said = f"{host}: its name was not looked up, since too many other names are being looked up"
             raise ConnectFailed(said, kind=LOOKUP_WAITS) from None
         except SlowName:
-            raise ConnectFailed(f"{host}: its name was not resolved in time a moment ago", kind="name-not-resolved") from None
+            raise ConnectFailed(
+                f"{host}: its name was not resolved in time a moment ago", kind="name-not-resolved"
+            ) from None
         except OSError:
             pass
         if not found:
             raise ConnectFailed(f"{host}: its name cannot be resolved", kind="name-not-resolved")
         return found
 
-    async def _first(self, url: HttpUrl, addresses: Sequence[IpAddress], context: ssl.SSLContext | None, limit: float) -> HttpConnection:
+    async def _first(
+        self,
+        url: HttpUrl,
+        addresses: Sequence[IpAddress],
+        context: ssl.SSLContext | None,
+        limit: float,
+    ) -> HttpConnection:
         """Try the addresses one after the other, each with its share of the time; the first that takes the connection."""
         failure: OSError = OSError("no address")
         for number, address in enumerate(addresses):
@@ -228,8 +278,13 @@ class ConnectionPool:
                 failure = error
         raise failure
 
-    async def _open(self, url: HttpUrl, address: IpAddress, context: ssl.SSLContext | None) -> HttpConnection:
-        sock = socket.socket(socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET, socket.SOCK_STREAM)
+    async def _open(
+        self, url: HttpUrl, address: IpAddress, context: ssl.SSLContext | None
+    ) -> HttpConnection:
+        sock = socket.socket(
+            socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET,
+            socket.SOCK_STREAM,
+        )
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -243,7 +298,9 @@ class ConnectionPool:
         connection.sock, connection.retire_at = sock, self.loop.time() + LIFE
         return connection
 
-    async def _made(self, sock: socket.socket, context: ssl.SSLContext | None, name: str | None) -> HttpConnection:
+    async def _made(
+        self, sock: socket.socket, context: ssl.SSLContext | None, name: str | None
+    ) -> HttpConnection:
         """The connection over a connected socket, with TLS if there is a context."""
         try:
             _, connection = await self.loop.create_connection(
@@ -278,4 +335,6 @@ class ConnectionPool:
 
 
 def _out_of_time(url: HttpUrl, timeouts: Timeouts) -> ConnectFailed:
-    return ConnectFailed(f"{url.host_header}: no whole answer within {timeouts.total:g} s", kind="timeout")
+    return ConnectFailed(
+        f"{url.host_header}: no whole answer within {timeouts.total:g} s", kind="timeout"
+    )

@@ -22,8 +22,13 @@ class Redirects:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hosts", tuple(self.hosts))
-        if any(not isinstance(host, str) or not host.removeprefix("*.") or "/" in host for host in self.hosts):
-            raise NetUsageError('Redirects(hosts=…): give host names, such as ["files.example.org", "*.example.org"]')
+        if any(
+            not isinstance(host, str) or not host.removeprefix("*.") or "/" in host
+            for host in self.hosts
+        ):
+            raise NetUsageError(
+                'Redirects(hosts=…): give host names, such as ["files.example.org", "*.example.org"]'
+            )
         if self.most < 1:
             raise NetUsageError(f"Redirects(most={self.most!r}): give a whole number from 1 up")
 
@@ -31,7 +36,9 @@ class Redirects:
         """May a redirect lead to this host?"""
         for allowed in self.hosts:
             name = allowed.lower().removesuffix(".")
-            if host == name or (name.startswith("*.") and host.endswith(name[1:]) and len(host) > len(name) - 1):
+            if host == name or (
+                name.startswith("*.") and host.endswith(name[1:]) and len(host) > len(name) - 1
+            ):
                 return True
         return False
 
@@ -46,7 +53,11 @@ def next_url(url: HttpUrl, response: Response, redirects: Redirects, hops: int) 
     except (InvalidRequest, ValueError) as error:
         raise _refused(url, f"its redirect cannot be followed ({error})", response) from None
     if found.host != url.host and not redirects.allows(found.host):
-        raise _refused(url, f"it redirects to {found.host_header}, which is not in the list of allowed hosts", response)
+        raise _refused(
+            url,
+            f"it redirects to {found.host_header}, which is not in the list of allowed hosts",
+            response,
+        )
     if url.scheme == "https" and found.scheme == "http":
         raise _refused(url, f"it redirects from https to http at {found.host_header}", response)
     if hops >= redirects.most:
@@ -55,4 +66,9 @@ def next_url(url: HttpUrl, response: Response, redirects: Redirects, hops: int) 
 
 
 def _refused(url: HttpUrl, said: str, response: Response) -> RedirectRefused:
-    return RedirectRefused(f"{url.host_header}: {said}", kind="redirect-refused", sent=SendState.ANSWERED, response=response)
+    return RedirectRefused(
+        f"{url.host_header}: {said}",
+        kind="redirect-refused",
+        sent=SendState.ANSWERED,
+        response=response,
+    )

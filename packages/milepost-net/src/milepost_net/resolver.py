@@ -45,7 +45,11 @@ def may_look_up(running: int, all_running: int, lookups: int) -> bool:
 
 def next_share(waiting: Mapping[str, int], running: Mapping[str, int]) -> str | None:
     """The share, of those with waiting calls, that is next: the one with the fewest running lookups, the first of these."""
-    return min((share for share, count in waiting.items() if count), key=lambda share: running.get(share, 0), default=None)
+    return min(
+        (share for share, count in waiting.items() if count),
+        key=lambda share: running.get(share, 0),
+        default=None,
+    )
 
 
 def system_lookup(host: str) -> Sequence[str]:
@@ -117,8 +121,12 @@ class SystemResolver:
             self._waiting[name] = still
             if not still:
                 del self._waiting[name]
-        following = next_share({name: len(queue) for name, queue in self._waiting.items()}, self._by_share)
-        if following is not None and may_look_up(self._by_share[following], self._by_share.total(), self._lookups):
+        following = next_share(
+            {name: len(queue) for name, queue in self._waiting.items()}, self._by_share
+        )
+        if following is not None and may_look_up(
+            self._by_share[following], self._by_share.total(), self._lookups
+        ):
             self._by_share[following] += 1
             self._waiting[following].popleft().set_result(None)
 
@@ -128,7 +136,12 @@ class SystemResolver:
         self._running[host] = answer
         answer.add_done_callback(lambda done: self._end(host, share, done))
         # Not the loop's own executor: the process would wait at its end for a lookup that hangs.
-        threading.Thread(target=_ask, args=(self._lookup, host, loop, answer), name="milepost-resolve", daemon=True).start()
+        threading.Thread(
+            target=_ask,
+            args=(self._lookup, host, loop, answer),
+            name="milepost-resolve",
+            daemon=True,
+        ).start()
 
     def _end(self, host: str, share: str, answer: asyncio.Future[Sequence[str]]) -> None:
         self._running.pop(host, None)
@@ -137,13 +150,20 @@ class SystemResolver:
         self._leave(share)
 
 
-def _ask(lookup: Lookup, host: str, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Sequence[str]]) -> None:
+def _ask(
+    lookup: Lookup,
+    host: str,
+    loop: asyncio.AbstractEventLoop,
+    answer: asyncio.Future[Sequence[str]],
+) -> None:
     addresses: Sequence[str] = []
     failure: Exception | None = None
     try:
         addresses = lookup(host)
     except (OSError, UnicodeError) as error:
-        failure = error if isinstance(error, OSError) else OSError("not a name that can be resolved")
+        failure = (
+            error if isinstance(error, OSError) else OSError("not a name that can be resolved")
+        )
 
     def tell() -> None:
         if answer.done():

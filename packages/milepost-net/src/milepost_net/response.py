@@ -22,7 +22,9 @@ NOT_NOW = frozenset({408, 425, 429})
 """Statuses below 500 that say nothing about the request: the same one may succeed later."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?\Z")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*\Z")
+_FIELD = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*\Z"
+)
 _HEAD_END = re.compile(rb"\n\r?\n")
 """The empty line after a head whose lines may end with LF alone."""
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\Z")
@@ -66,7 +68,9 @@ class Response:
         if said.isascii() and said.isdigit():
             return min(float(said[:9]), LONGEST_RETRY_AFTER_S)
         try:
-            seconds = (parsedate_to_datetime(said) - parsedate_to_datetime(self.headers.get("Date") or "")).total_seconds()
+            seconds = (
+                parsedate_to_datetime(said) - parsedate_to_datetime(self.headers.get("Date") or "")
+            ).total_seconds()
             return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S)
         except (TypeError, ValueError, OverflowError):
             return None
@@ -203,7 +207,11 @@ class ResponseParser:
         """Where the lines of the head end, and how many bytes separate them from the body; -1: more bytes are needed."""
         end = self._buffer.find(b"\r\n\r\n")
         first = self._buffer.find(b"\n")
-        if end >= 0 and self._buffer.find(b"\n\n", first, end) < 0 and self._buffer.find(b"\n\r\n", first, end) < 0:
+        if (
+            end >= 0
+            and self._buffer.find(b"\n\n", first, end) < 0
+            and self._buffer.find(b"\n\r\n", first, end) < 0
+        ):
             return end, 4
         found = _HEAD_END.search(self._buffer)
         if found is None:
@@ -242,9 +250,13 @@ class ResponseParser:
         for name, value in fields:
             lower = name.lower()
             if lower in _FRAMING:
-                found.setdefault(lower, []).extend(word.strip().lower() for word in value.split(","))
+                found.setdefault(lower, []).extend(
+                    word.strip().lower() for word in value.split(",")
+                )
         keep = found.get("connection", ())
-        self.reusable = "close" not in keep and (current or "keep-alive" in keep) and not self._tolerated
+        self.reusable = (
+            "close" not in keep and (current or "keep-alive" in keep) and not self._tolerated
+        )
         if "content-length" in found:
             lengths = set(found["content-length"])
             if len(lengths) > 1 or not _DIGITS.match(length := lengths.pop()):

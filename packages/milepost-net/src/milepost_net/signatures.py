@@ -34,28 +34,51 @@ def secret_keys(secrets: Secrets) -> tuple[bytes, ...]:
     """The bytes of secrets; raises NetUsageError, without the secret."""
     given = [secrets] if not isinstance(secrets, (list, tuple)) else list(secrets)
     if not given:
-        raise NetUsageError("give at least one webhook secret, such as one of milepost_net.new_secret()")
+        raise NetUsageError(
+            "give at least one webhook secret, such as one of milepost_net.new_secret()"
+        )
     return tuple(_key(secret) for secret in given)
 
 
-def webhook_headers(secrets: Secrets, message_id: str, body: bytes, *, at: float | None = None) -> dict[str, str]:
+def webhook_headers(
+    secrets: Secrets, message_id: str, body: bytes, *, at: float | None = None
+) -> dict[str, str]:
     """The three headers for a request: its id (the same for every repeat), the time and the signatures, one for each secret. `at`:
     seconds since 1970, now if not given."""
     return signed_headers(secret_keys(secrets), message_id, body, time.time() if at is None else at)
 
 
-def signed_headers(keys: Sequence[bytes], message_id: str, body: bytes, at: float) -> dict[str, str]:
+def signed_headers(
+    keys: Sequence[bytes], message_id: str, body: bytes, at: float
+) -> dict[str, str]:
     """As `webhook_headers`, with the bytes of the secrets. Without any, the headers say id and time alone."""
-    if not message_id or "." in message_id or not message_id.isascii() or not message_id.isprintable() or " " in message_id:
-        raise NetUsageError(f"the webhook id {message_id[:80]!r} must be printable ASCII without spaces and dots")
+    if (
+        not message_id
+        or "." in message_id
+        or not message_id.isascii()
+        or not message_id.isprintable()
+        or " " in message_id
+    ):
+        raise NetUsageError(
+            f"the webhook id {message_id[:80]!r} must be printable ASCII without spaces and dots"
+        )
     seconds = str(int(at))
     headers = {ID: message_id, TIMESTAMP: seconds}
     if keys:
-        headers[SIGNATURE] = " ".join(f"v1,{_signature(key, message_id, seconds, body)}" for key in keys)
+        headers[SIGNATURE] = " ".join(
+            f"v1,{_signature(key, message_id, seconds, body)}" for key in keys
+        )
     return headers
 
 
-def verify(secrets: Secrets, headers: Mapping[str, str], body: bytes, *, now: float | None = None, tolerance: float = TOLERANCE) -> str:
+def verify(
+    secrets: Secrets,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    now: float | None = None,
+    tolerance: float = TOLERANCE,
+) -> str:
     """Check a request that was received; returns its id, by which a receiver recognises a repeat.
 
     `body` is the bytes as they came, before any parsing. Raises SignatureRefused if a header is missing, no signature matches, or the
@@ -70,16 +93,26 @@ def verify(secrets: Secrets, headers: Mapping[str, str], body: bytes, *, now: fl
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 15):
         raise SignatureRefused(f"the header {TIMESTAMP} is not a number of seconds")
     if abs((time.time() if now is None else now) - int(seconds)) > tolerance:
-        raise SignatureRefused(f"the request was signed more than {tolerance:g} s ago, or in the future; is one of the clocks wrong?")
+        raise SignatureRefused(
+            f"the request was signed more than {tolerance:g} s ago, or in the future; is one of the clocks wrong?"
+        )
     try:
         expected = [_signature(key, message_id, seconds, body).encode() for key in keys]
     except UnicodeEncodeError:
         raise SignatureRefused(f"the header {ID} is not ASCII") from None
-    given = [word.removeprefix("v1,") for word in found[SIGNATURE].split(" ") if word.startswith("v1,")]
+    given = [
+        word.removeprefix("v1,") for word in found[SIGNATURE].split(" ") if word.startswith("v1,")
+    ]
     # Every pair is compared, in constant time: how long it takes tells nothing.
-    matches = [hmac.compare_digest(one, other.encode("utf-8", "replace")) for one in expected for other in given]
+    matches = [
+        hmac.compare_digest(one, other.encode("utf-8", "replace"))
+        for one in expected
+        for other in given
+    ]
     if not any(matches):
-        raise SignatureRefused("no signature matches: the sender used another secret, or the body was changed")
+        raise SignatureRefused(
+            "no signature matches: the sender used another secret, or the body was changed"
+        )
     return message_id
 
 
@@ -94,7 +127,11 @@ def _key(secret: object) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
-        raise NetUsageError("a webhook secret is whsec_ and base64; this one is not base64") from None
+        raise NetUsageError(
+            "a webhook secret is whsec_ and base64; this one is not base64"
+        ) from None
     if not SHORTEST <= len(key) <= LONGEST:
-        raise NetUsageError(f"a webhook secret has {SHORTEST} to {LONGEST} bytes; this one has {len(key)}")
+        raise NetUsageError(
+            f"a webhook secret has {SHORTEST} to {LONGEST} bytes; this one has {len(key)}"
+        )
     return key

@@ -49,7 +49,9 @@ def context_of(tls: Tls, protocol: str | None = HTTP) -> ssl.SSLContext:
 
 
 def _present_context(tls: Tls, protocol: str | None) -> ssl.SSLContext:
-    return _context(tls, protocol, tuple(map(_changed_at, (tls.ca_file, tls.certificate_file, tls.key_file))))
+    return _context(
+        tls, protocol, tuple(map(_changed_at, (tls.ca_file, tls.certificate_file, tls.key_file)))
+    )
 
 
 @lru_cache(256)
@@ -66,7 +68,9 @@ def _context(tls: Tls, protocol: str | None, changed_at: tuple[int, ...]) -> ssl
         try:
             context.load_cert_chain(tls.certificate_file, tls.key_file, _no_password)
         except (OSError, ssl.SSLError) as error:
-            raise NetUsageError(f"Tls(certificate_file={tls.certificate_file!r}, key_file={tls.key_file!r}): {_why(error)}") from None
+            raise NetUsageError(
+                f"Tls(certificate_file={tls.certificate_file!r}, key_file={tls.key_file!r}): {_why(error)}"
+            ) from None
     return context
 
 

@@ -13,8 +13,12 @@ from milepost_net.guard import IpAddress, literal
 LONGEST_URL = 16_384
 PORTS = {"http": 80, "https": 443}
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#.*)?\Z")
-_AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?\Z")
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#.*)?\Z"
+)
+_AUTHORITY = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?\Z"
+)
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 
 
@@ -56,7 +60,9 @@ def parse_url(url: str) -> HttpUrl:
     if not isinstance(url, str) or len(url) > LONGEST_URL:
         raise _invalid(f"a URL is text of at most {LONGEST_URL:,} characters")
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise _invalid("a URL is printable ASCII without spaces and backslashes; write other characters as %XX, a host as xn--…")
+        raise _invalid(
+            "a URL is printable ASCII without spaces and backslashes; write other characters as %XX, a host as xn--…"
+        )
     parts = _URL.match(url)
     if parts is None or parts["scheme"].lower() not in PORTS:
         raise _invalid("a URL begins with https:// or http://, and names a host")
@@ -65,7 +71,9 @@ def parse_url(url: str) -> HttpUrl:
         raise _invalid("a URL has no user and password in it; use the Authorization header")
     found = _AUTHORITY.match(authority)
     if found is None:
-        raise _invalid("a URL must name a host, as in https://office.example/events; an IPv6 address stands in [ ]")
+        raise _invalid(
+            "a URL must name a host, as in https://office.example/events; an IPv6 address stands in [ ]"
+        )
     port = int(found["port"] or PORTS[scheme])
     if not 1 <= port <= 65_535:
         raise _invalid(f"port {port} does not exist")
@@ -80,7 +88,9 @@ def _host(text: str) -> tuple[str, IpAddress | None]:
     try:
         address = literal(text)
     except ValueError as error:
-        raise _invalid(f"the host {text} is {error}; write an address as 192.0.2.1 or [2001:db8::1]") from None
+        raise _invalid(
+            f"the host {text} is {error}; write an address as 192.0.2.1 or [2001:db8::1]"
+        ) from None
     if address is not None:
         return str(address), address
     host = text.lower().removesuffix(".")

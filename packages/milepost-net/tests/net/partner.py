@@ -77,7 +77,10 @@ class Line:
                 return None
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         line, *fields = bytes(head).decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (field.partition(":") for field in fields)
+        }
         length = int(headers.get("content-length", 0))
         while len(self._buffer) < length:
             if not self._more():
@@ -137,14 +140,18 @@ def hang(line: Line) -> None:
 class Partner:
     """Listens on loopback. `requests` are all that came; `connections` counts."""
 
-    def __init__(self, script: Script, *, context: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, script: Script, *, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self.script = script
         self.requests: list[Received] = []
         self.came = threading.Event()
         self.closing = threading.Event()
         self.connections = 0
         self._context = context
-        self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._listener = socket.create_server(
+            (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
         self.port = int(self._listener.getsockname()[1])
         self._host = f"[{host}]" if ":" in host else host
         self._threads: list[threading.Thread] = []
@@ -185,7 +192,12 @@ class Partner:
     def __enter__(self) -> Partner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.closing.set()
         # `accept` is not ended by closing the socket that it waits on.
         socket.create_connection(self._listener.getsockname()[:2]).close()

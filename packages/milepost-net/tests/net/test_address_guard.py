@@ -9,14 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost_net import AddressGuard, InvalidRequest, NetUsageError, parse_url
-from milepost_net.guard import CARRIERS, METADATA, REFUSED_V4, REFUSED_V6, carried_v4, special, vetted
+from milepost_net.guard import (
+    CARRIERS,
+    METADATA,
+    REFUSED_V4,
+    REFUSED_V6,
+    carried_v4,
+    special,
+    vetted,
+)
 
 CLOSED = AddressGuard()
 
 
 def within(network: IPv4Network | IPv6Network) -> st.SearchStrategy[IPv4Address | IPv6Address]:
     first, last = int(network.network_address), int(network.broadcast_address)
-    return st.one_of(st.just(first), st.just(last), st.integers(first, last)).map(type(network.network_address))
+    return st.one_of(st.just(first), st.just(last), st.integers(first, last)).map(
+        type(network.network_address)
+    )
 
 
 refused_v4 = st.sampled_from([network for network, _ in REFUSED_V4]).flatmap(within)
@@ -28,7 +38,9 @@ any_address = st.one_of(any_v4, refused_v4, any_v6)
 
 def networks(version: int) -> st.SearchStrategy[IPv4Network | IPv6Network]:
     bits, kind = (32, IPv4Network) if version == 4 else (128, IPv6Network)
-    return st.tuples(st.integers(0, 2**bits - 1), st.integers(0, bits)).map(lambda pair: kind(pair, strict=False))
+    return st.tuples(st.integers(0, 2**bits - 1), st.integers(0, bits)).map(
+        lambda pair: kind(pair, strict=False)
+    )
 
 
 any_network = st.one_of(networks(4), networks(6))
@@ -60,7 +72,9 @@ def test_an_address_in_a_special_range_is_refused(address: IPv4Address | IPv6Add
 
 
 @given(any_address)
-def test_what_the_standard_library_does_not_call_global_is_refused(address: IPv4Address | IPv6Address) -> None:
+def test_what_the_standard_library_does_not_call_global_is_refused(
+    address: IPv4Address | IPv6Address,
+) -> None:
     """A second opinion, from code that shares nothing with ours. We refuse more than it does (NAT64, 6to4), never less."""
     if not address.is_global or address.is_multicast or address.is_reserved:
         assert CLOSED.refusal(address)
@@ -78,7 +92,9 @@ def test_metadata_is_named_as_what_it_is(address: str) -> None:
 
 
 @given(st.one_of(refused_v4, any_v4), st.sampled_from(CARRIERS))
-def test_an_ipv4_address_within_an_ipv6_address_is_refused(address: IPv4Address, carrier: tuple[IPv6Network, str, int]) -> None:
+def test_an_ipv4_address_within_an_ipv6_address_is_refused(
+    address: IPv4Address, carrier: tuple[IPv6Network, str, int]
+) -> None:
     network, reason, shift = carrier
     value = int(address) ^ (0xFFFFFFFF if reason == "Teredo" else 0)
     within = IPv6Address(int(network.network_address) | value << shift)
@@ -88,7 +104,15 @@ def test_an_ipv4_address_within_an_ipv6_address_is_refused(address: IPv4Address,
 
 
 @pytest.mark.parametrize(
-    "host", ["[::ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::a00:1]", "[2002:7f00:1::]", "[::ffff:a9fe:a9fe]"]
+    "host",
+    [
+        "[::ffff:127.0.0.1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[64:ff9b:1::a00:1]",
+        "[2002:7f00:1::]",
+        "[::ffff:a9fe:a9fe]",
+    ],
 )
 def test_the_known_disguises_of_loopback_and_metadata_are_refused(host: str) -> None:
     address = parse_url(f"http://{host}/").address
@@ -98,7 +122,9 @@ def test_the_known_disguises_of_loopback_and_metadata_are_refused(host: str) -> 
 
 # What is allowed ------------------------------------------------------------------------------------------------------------
 @given(any_network, any_address)
-def test_an_allowed_network_opens_itself_and_nothing_else(network: IPv4Network | IPv6Network, address: IPv4Address | IPv6Address) -> None:
+def test_an_allowed_network_opens_itself_and_nothing_else(
+    network: IPv4Network | IPv6Network, address: IPv4Address | IPv6Address
+) -> None:
     guard = AddressGuard((network,))
     if special(address) is None:
         assert guard.refusal(address) is None
@@ -109,7 +135,9 @@ def test_an_allowed_network_opens_itself_and_nothing_else(network: IPv4Network |
 
 
 @given(any_network.flatmap(lambda network: st.tuples(st.just(network), within(network))))
-def test_an_address_in_an_allowed_network_passes(pair: tuple[IPv4Network | IPv6Network, IPv4Address | IPv6Address]) -> None:
+def test_an_address_in_an_allowed_network_passes(
+    pair: tuple[IPv4Network | IPv6Network, IPv4Address | IPv6Address],
+) -> None:
     network, address = pair
     if carried_v4(address) is None:
         assert AddressGuard.allowing([str(network)]).refusal(address) is None
@@ -125,7 +153,9 @@ def test_nat64_that_is_allowed_still_judges_the_address_within(address: IPv4Addr
 
 
 def test_of_several_addresses_those_that_may_be_used_are_left() -> None:
-    allowed, reasons = vetted(CLOSED, ["10.0.0.1", "8.8.8.8", "10.0.0.2", "fe80::1%eth0", "nonsense", "2606:4700::1"])
+    allowed, reasons = vetted(
+        CLOSED, ["10.0.0.1", "8.8.8.8", "10.0.0.2", "fe80::1%eth0", "nonsense", "2606:4700::1"]
+    )
     assert [str(address) for address in allowed] == ["8.8.8.8", "2606:4700::1"]
     assert reasons == ["private", "an address with a zone", "not an address"]
 
@@ -134,7 +164,10 @@ def test_of_several_addresses_those_that_may_be_used_are_left() -> None:
     ("cidrs", "said"),
     [
         ("127.0.0.0/8", r"allow_cidrs is '127\.0\.0\.0/8'; it must be a list"),
-        (["10.0.0.0/8", "10.0.0.1/8"], r"allow_cidrs\[1\] is '10\.0\.0\.1/8', which has bits set .* write '10\.0\.0\.0/8'"),
+        (
+            ["10.0.0.0/8", "10.0.0.1/8"],
+            r"allow_cidrs\[1\] is '10\.0\.0\.1/8', which has bits set .* write '10\.0\.0\.0/8'",
+        ),
         (["127.0.0.1"], r"allow_cidrs\[0\] is '127\.0\.0\.1'; give a network"),
         (["localhost/8"], r"allow_cidrs\[0\] is 'localhost/8'"),
         (["10.0.0.0/33"], r"allow_cidrs\[0\]"),
@@ -154,8 +187,12 @@ def test_every_network_can_be_written_in_the_field(network: IPv4Network | IPv6Ne
 
 
 # Notations ------------------------------------------------------------------------------------------------------------------
-@given(any_v4.flatmap(lambda address: st.tuples(st.just(address), st.sampled_from(notations(address)))))
-def test_an_unusual_notation_of_an_address_is_refused_whatever_it_means(pair: tuple[IPv4Address, str]) -> None:
+@given(
+    any_v4.flatmap(lambda address: st.tuples(st.just(address), st.sampled_from(notations(address))))
+)
+def test_an_unusual_notation_of_an_address_is_refused_whatever_it_means(
+    pair: tuple[IPv4Address, str],
+) -> None:
     address, host = pair
     if host != str(address):
         with pytest.raises(InvalidRequest):
@@ -200,7 +237,12 @@ def test_what_is_no_plain_url_is_refused_without_its_path(url: str) -> None:
         ("HTTPS://Office.Example", "office.example", "office.example", "/"),
         ("https://office.example.:443/a#b", "office.example", "office.example", "/a"),
         ("http://office.example:443?q=1", "office.example", "office.example:443", "/?q=1"),
-        ("http://xn--bcher-kva.example/%C3%A9", "xn--bcher-kva.example", "xn--bcher-kva.example", "/%C3%A9"),
+        (
+            "http://xn--bcher-kva.example/%C3%A9",
+            "xn--bcher-kva.example",
+            "xn--bcher-kva.example",
+            "/%C3%A9",
+        ),
         ("http://my_host/", "my_host", "my_host", "/"),
         ("http://[::1]:81/", "::1", "[::1]:81", "/"),
     ],

@@ -19,7 +19,10 @@ ABORT = struct.pack("ii", 1, 0)
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Our end of a connection, and the partner's."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as ours,
+    ):
         theirs, _ = server.accept()
         with theirs:
             yield ours, theirs
@@ -46,11 +49,19 @@ def until(true: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("quick", [True, False], ids=["by options", "by poll"])
 @pytest.mark.parametrize(
     "act",
-    [lambda theirs: theirs.sendall(b"x"), lambda theirs: theirs.shutdown(socket.SHUT_WR), lambda theirs: theirs.close(), reset],
+    [
+        lambda theirs: theirs.sendall(b"x"),
+        lambda theirs: theirs.shutdown(socket.SHUT_WR),
+        lambda theirs: theirs.close(),
+        reset,
+    ],
     ids=["wrote", "ended", "closed", "reset"],
 )
 def test_a_connection_with_something_to_read_is_not_silent(
-    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, act: Callable[[socket.socket], None], quick: bool
+    ends: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[socket.socket], None],
+    quick: bool,
 ) -> None:
     ours, theirs = ends
     if not quick:
@@ -65,7 +76,9 @@ def test_a_connection_with_something_to_read_is_not_silent(
     until(lambda: not connection.is_silent())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such option, and are asked by poll")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems have no such option, and are asked by poll"
+)
 def test_linux_says_that_a_connection_is_quiet_without_poll(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:

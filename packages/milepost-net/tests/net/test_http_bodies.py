@@ -15,7 +15,9 @@ from milepost_net import SendState, Timeouts
 
 # Sizes ----------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["Content-Length: 1001\r\n", "Transfer-Encoding: chunked\r\n", ""])
-def test_an_answer_over_the_limit_is_cut_off_with_its_beginning_kept(client: net.Client, how: str) -> None:
+def test_an_answer_over_the_limit_is_cut_off_with_its_beginning_kept(
+    client: net.Client, how: str
+) -> None:
     def script(line: Line) -> None:
         line.read()
         body = b"x" * 1001 if "chunked" not in how else b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n"
@@ -25,7 +27,11 @@ def test_an_answer_over_the_limit_is_cut_off_with_its_beginning_kept(client: net
         error = failure(client, partner.url, largest=1000)
         assert isinstance(error, net.AnswerTooLarge)
         assert error.response is not None
-        assert (error.sent, error.response.status, error.response.body) == (SendState.ANSWERED, 500, b"x" * 1000)
+        assert (error.sent, error.response.status, error.response.body) == (
+            SendState.ANSWERED,
+            500,
+            b"x" * 1000,
+        )
         assert client.request("GET", partner.url, largest=1001).body == b"x" * 1001
 
 
@@ -42,10 +48,16 @@ def test_an_endless_answer_ends_at_the_limit(client: net.Client) -> None:
 
 # Streams --------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["length", "chunks", "close"])
-def test_a_large_body_goes_to_the_sink_and_not_through_memory(client: net.Client, tmp_path: Path, how: str) -> None:
+def test_a_large_body_goes_to_the_sink_and_not_through_memory(
+    client: net.Client, tmp_path: Path, how: str
+) -> None:
     def script(line: Line) -> None:
         line.read()
-        head = {"length": f"Content-Length: {len(LARGE)}\r\n", "chunks": "Transfer-Encoding: chunked\r\n", "close": ""}[how]
+        head = {
+            "length": f"Content-Length: {len(LARGE)}\r\n",
+            "chunks": "Transfer-Encoding: chunked\r\n",
+            "close": "",
+        }[how]
         line.send(f"HTTP/1.1 200 OK\r\n{head}\r\n".encode())
         if how == "chunks":
             for at in range(0, len(LARGE), 1 << 20):
@@ -78,7 +90,9 @@ def test_what_a_sink_is_not_for_stays_in_the_answer(client: net.Client) -> None:
 def test_a_body_that_says_it_is_too_large_is_not_begun(client: net.Client) -> None:
     taken: list[bytes] = []
     with Partner(always(200, LARGE)) as partner:
-        assert isinstance(failure(client, partner.url, sink=taken.append, largest=1000), net.AnswerTooLarge)
+        assert isinstance(
+            failure(client, partner.url, sink=taken.append, largest=1000), net.AnswerTooLarge
+        )
     assert taken == []
 
 
@@ -102,7 +116,9 @@ def test_a_slow_sink_is_not_the_partners_silence() -> None:
     async def main(partner: Partner) -> None:
         clock = StoppedClock(asyncio.get_running_loop())
         async with net.Client(allow_cidrs=OPEN, timeouts=Timeouts(read=5, total=50)) as client:
-            call = asyncio.ensure_future(client.request_async("GET", partner.url, sink=sink, largest=len(LARGE)))
+            call = asyncio.ensure_future(
+                client.request_async("GET", partner.url, sink=sink, largest=len(LARGE))
+            )
             await asyncio.to_thread(writing.wait, PATIENCE)
             for _ in range(10):
                 await clock.move(4)
@@ -116,7 +132,11 @@ def test_a_slow_sink_is_not_the_partners_silence() -> None:
 def test_a_file_is_sent_as_a_body_and_in_a_form(client: net.Client, tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(LARGE)
     with Partner(always()) as partner:
-        client.request("PUT", partner.url, body=net.FileBody(tmp_path / "a.pdf", content_type="application/pdf"))
+        client.request(
+            "PUT",
+            partner.url,
+            body=net.FileBody(tmp_path / "a.pdf", content_type="application/pdf"),
+        )
         form = net.MultipartForm(
             [
                 net.FormPart("properties", b'{"name": "a"}', content_type="application/json"),
@@ -128,9 +148,14 @@ def test_a_file_is_sent_as_a_body_and_in_a_form(client: net.Client, tmp_path: Pa
     assert (plain.body, plain.headers["content-type"]) == (LARGE, "application/pdf")
     from email import message_from_bytes
 
-    read = message_from_bytes(f"Content-Type: {multipart.headers['content-type']}\r\n\r\n".encode() + multipart.body)
+    read = message_from_bytes(
+        f"Content-Type: {multipart.headers['content-type']}\r\n\r\n".encode() + multipart.body
+    )
     first, second = read.get_payload()
-    assert (first.get_payload(decode=True), first.get_content_type()) == (b'{"name": "a"}', "application/json")
+    assert (first.get_payload(decode=True), first.get_content_type()) == (
+        b'{"name": "a"}',
+        "application/json",
+    )
     assert second.get_payload(decode=True) == LARGE
     assert 'filename="ä%22%0D%0A.pdf"'.encode() in multipart.body
 
@@ -150,7 +175,9 @@ def test_an_answer_before_the_whole_body_is_an_answer(client: net.Client, tmp_pa
         assert partner.connections == 2
 
 
-def test_a_file_that_shrinks_while_it_is_sent_is_no_whole_request(client: net.Client, tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_sent_is_no_whole_request(
+    client: net.Client, tmp_path: Path
+) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * 1000)
     body = net.FileBody(path)

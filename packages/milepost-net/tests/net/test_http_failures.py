@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 from tests.descriptors import no_free_descriptor
-from tests.net.partner import OPEN, PATIENCE, QUICK, Line, Partner, StoppedClock, always, failure, hang
+from tests.net.partner import (
+    OPEN,
+    PATIENCE,
+    QUICK,
+    Line,
+    Partner,
+    StoppedClock,
+    always,
+    failure,
+    hang,
+)
 
 import milepost as mp
 import milepost_net as net
@@ -73,7 +83,9 @@ def arrivals(monkeypatch: pytest.MonkeyPatch) -> Arrivals:
 
 
 @pytest.mark.parametrize("script", [hang, drip_head, drip_body, drip_chunks, endless_1xx])
-def test_the_total_deadline_ends_every_call(arrivals: Arrivals, script: Callable[[Line], None]) -> None:
+def test_the_total_deadline_ends_every_call(
+    arrivals: Arrivals, script: Callable[[Line], None]
+) -> None:
     async def main(partner: Partner) -> net.NetError:
         clock = StoppedClock(asyncio.get_running_loop())
         async with net.Client(allow_cidrs=OPEN, timeouts=Timeouts(read=20, total=50)) as client:
@@ -92,7 +104,10 @@ def test_the_total_deadline_ends_every_call(arrivals: Arrivals, script: Callable
     with Partner(script) as partner:
         error = asyncio.run(main(partner))
     answered = script in (drip_body, drip_chunks)
-    assert (error.kind, error.sent) == ("timeout", SendState.ANSWERED if answered else SendState.MAYBE_SENT)
+    assert (error.kind, error.sent) == (
+        "timeout",
+        SendState.ANSWERED if answered else SendState.MAYBE_SENT,
+    )
     assert str(error) == f"127.0.0.1:{partner.port}: no whole answer within 50 s"
     if answered:
         assert error.response is not None
@@ -127,7 +142,11 @@ def test_no_connection_in_time_was_not_sent(client: net.Client) -> None:
                 sock.setblocking(False)
                 sock.connect_ex(listener.getsockname())
                 waiting.append(sock)
-            error = failure(client, f"http://127.0.0.1:{listener.getsockname()[1]}/", timeouts=Timeouts(connect=0.3, total=60))
+            error = failure(
+                client,
+                f"http://127.0.0.1:{listener.getsockname()[1]}/",
+                timeouts=Timeouts(connect=0.3, total=60),
+            )
         finally:
             for sock in waiting:
                 sock.close()
@@ -145,12 +164,20 @@ def test_a_resolver_that_hangs_is_within_the_deadline_too() -> None:
         assert (type(error), error.sent) == (net.ConnectFailed, SendState.NOT_SENT)
 
 
-def test_a_partner_that_does_not_read_is_within_the_deadline(client: net.Client, tmp_path: Path) -> None:
+def test_a_partner_that_does_not_read_is_within_the_deadline(
+    client: net.Client, tmp_path: Path
+) -> None:
     (tmp_path / "large").write_bytes(b"x" * (30 << 20))
     with Partner(lambda line: line.closing.wait() and None) as partner:
         for body in (b"x" * (30 << 20), net.FileBody(tmp_path / "large")):
-            error = failure(client, partner.url, "POST", body=body, timeouts=Timeouts(read=0.3, total=60))
-            assert (type(error), error.kind, error.sent) == (net.NoAnswer, "silent", SendState.MAYBE_SENT)
+            error = failure(
+                client, partner.url, "POST", body=body, timeouts=Timeouts(read=0.3, total=60)
+            )
+            assert (type(error), error.kind, error.sent) == (
+                net.NoAnswer,
+                "silent",
+                SendState.MAYBE_SENT,
+            )
 
 
 @pytest.mark.parametrize("name", ["connect", "read", "total"])
@@ -165,7 +192,11 @@ def test_nobody_listens(client: net.Client) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         error = failure(client, f"http://127.0.0.1:{taken.getsockname()[1]}/s3cret")
-    assert (type(error), error.kind, error.sent) == (net.ConnectFailed, "connection-refused", SendState.NOT_SENT)
+    assert (type(error), error.kind, error.sent) == (
+        net.ConnectFailed,
+        "connection-refused",
+        SendState.NOT_SENT,
+    )
 
 
 def test_a_name_that_does_not_exist() -> None:
@@ -174,7 +205,11 @@ def test_a_name_that_does_not_exist() -> None:
 
     with net.Client(resolver=resolver) as client:
         error = failure(client, "http://nowhere.example/s3cret")
-    assert (type(error), error.kind, error.sent) == (net.ConnectFailed, "name-not-resolved", SendState.NOT_SENT)
+    assert (type(error), error.kind, error.sent) == (
+        net.ConnectFailed,
+        "name-not-resolved",
+        SendState.NOT_SENT,
+    )
 
 
 def test_the_systems_resolver_is_asked() -> None:
@@ -198,7 +233,9 @@ def test_the_systems_resolver_is_asked() -> None:
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 30_000, "malformed"),
     ],
 )
-def test_an_answer_that_is_none_is_told_and_the_next_one_is_read_from_its_own_beginning(client: net.Client, said: bytes, kind: str) -> None:
+def test_an_answer_that_is_none_is_told_and_the_next_one_is_read_from_its_own_beginning(
+    client: net.Client, said: bytes, kind: str
+) -> None:
     def script(line: Line) -> None:
         line.read()
         if line.number == 1:
@@ -210,7 +247,9 @@ def test_an_answer_that_is_none_is_told_and_the_next_one_is_read_from_its_own_be
         error = failure(client, f"{partner.url}s3cret", "POST")
         assert error.kind == kind
         assert error.sent is (SendState.MAYBE_SENT if kind == "closed" else SendState.ANSWERED)
-        assert (error.response is not None and error.response.status == 200) == (b"\r\n\r\n" in said)
+        assert (error.response is not None and error.response.status == 200) == (
+            b"\r\n\r\n" in said
+        )
         assert client.request("POST", partner.url).body == b"good"
 
 
@@ -221,7 +260,9 @@ def test_a_reset_may_have_been_sent(client: net.Client) -> None:
 
 
 # Errors as outcomes ---------------------------------------------------------------------------------------------------------
-def test_a_handler_may_let_an_error_through_and_it_says_whether_the_work_may_have_been_done(client: net.Client) -> None:
+def test_a_handler_may_let_an_error_through_and_it_says_whether_the_work_may_have_been_done(
+    client: net.Client,
+) -> None:
     asked: list[str] = []
     route = mp.Route("parcels")
 
@@ -234,12 +275,17 @@ def test_a_handler_may_let_an_error_through_and_it_says_whether_the_work_may_hav
         client.request("POST", partner.url)
         return mp.Done()
 
-    with Partner(lambda line: line.read() and line.reset()) as partner, mp.open("memory:", routes=[route]) as system:
+    with (
+        Partner(lambda line: line.read() and line.reset()) as partner,
+        mp.open("memory:", routes=[route]) as system,
+    ):
         system.submit("parcels", {"id": "P-1"})
         system.run(until_idle=1)
         shown = system.show("parcels", "P-1")
     assert shown is not None
-    assert (shown["status"], asked, len(partner.requests)) == ("COMPLETED", ["P-1"], 1), "the probe ran instead of a second request"
+    assert (shown["status"], asked, len(partner.requests)) == ("COMPLETED", ["P-1"], 1), (
+        "the probe ran instead of a second request"
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,14 +296,23 @@ def test_a_handler_may_let_an_error_through_and_it_says_whether_the_work_may_hav
         (net.AddressRefused("no"), (mp.Reject, None, None, None)),
         (net.InvalidRequest("no"), (mp.Reject, None, None, None)),
         (
-            net.AnswerTooLarge("no", sent=SendState.ANSWERED, response=net.Response(429, net.HeaderList([("Retry-After", "7")]))),
+            net.AnswerTooLarge(
+                "no",
+                sent=SendState.ANSWERED,
+                response=net.Response(429, net.HeaderList([("Retry-After", "7")])),
+            ),
             (mp.Retry, True, 429, 7.0),
         ),
     ],
 )
 def test_errors_as_outcomes(error: net.NetError, expected: tuple[Any, ...]) -> None:
     outcome = outcome_of_exception(error)
-    found = (type(outcome), getattr(outcome, "unknown", None), outcome.http_status, getattr(outcome, "after", None))
+    found = (
+        type(outcome),
+        getattr(outcome, "unknown", None),
+        outcome.http_status,
+        getattr(outcome, "after", None),
+    )
     assert found == expected
 
 
@@ -269,24 +324,33 @@ def test_errors_as_outcomes(error: net.NetError, expected: tuple[Any, ...]) -> N
         b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok",
     ],
 )
-def test_an_answer_that_other_readers_accept_is_accepted_and_its_connection_is_not_used_again(client: net.Client, answer: bytes) -> None:
+def test_an_answer_that_other_readers_accept_is_accepted_and_its_connection_is_not_used_again(
+    client: net.Client, answer: bytes
+) -> None:
     def script(line: Line) -> None:
         while line.read() is not None:
             line.send(answer)
 
     with Partner(script) as partner:
-        assert [client.request("POST", partner.url, body=b"x").body for _ in range(2)] == [b"ok", b"ok"]
+        assert [client.request("POST", partner.url, body=b"x").body for _ in range(2)] == [
+            b"ok",
+            b"ok",
+        ]
         assert partner.connections == 2
 
 
-def test_an_answer_that_ends_within_its_head_is_cut_off_and_says_what_came(client: net.Client) -> None:
+def test_an_answer_that_ends_within_its_head_is_cut_off_and_says_what_came(
+    client: net.Client,
+) -> None:
     def script(line: Line) -> None:
         line.read()
         line.send(b"HTTP/1.1 201 Created\r\nContent-Len")
 
     with (
         Partner(script) as partner,
-        pytest.raises(net.InvalidAnswer, match=r"cut off after its first line, 'HTTP/1\.1 201 Created'") as caught,
+        pytest.raises(
+            net.InvalidAnswer, match=r"cut off after its first line, 'HTTP/1\.1 201 Created'"
+        ) as caught,
     ):
         client.request("POST", partner.url, body=b"x")
     assert (caught.value.kind, caught.value.sent) == ("cut", SendState.ANSWERED)

@@ -17,7 +17,11 @@ def test_without_leave_no_request_goes_to_this_machine() -> None:
     with Partner(always()) as partner, net.Client() as client:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
             error = failure(client, f"http://{host}:{partner.port}/s3cret")
-            assert (type(error), error.kind, error.sent) == (net.AddressRefused, "address-refused", SendState.NOT_SENT)
+            assert (type(error), error.kind, error.sent) == (
+                net.AddressRefused,
+                "address-refused",
+                SendState.NOT_SENT,
+            )
             assert "allow_cidrs" in str(error)
         assert partner.connections == 0
 
@@ -30,13 +34,18 @@ def test_a_name_is_resolved_once_and_the_vetted_address_is_used() -> None:
         asked.append(host)
         return ["127.0.0.1"] if len(asked) == 1 else ["127.0.0.66"]
 
-    with Partner(always()) as partner, net.Client(allow_cidrs=["127.0.0.1/32"], resolver=resolver) as client:
+    with (
+        Partner(always()) as partner,
+        net.Client(allow_cidrs=["127.0.0.1/32"], resolver=resolver) as client,
+    ):
         url = f"http://Partner.Example.:{partner.port}/"
         assert client.request("GET", url).status == 200
         assert asked == ["partner.example"]
         assert partner.requests[0].headers["host"] == f"partner.example:{partner.port}"
         client.close()
-        assert isinstance(failure(client, url), net.AddressRefused), "a new connection is vetted anew"
+        assert isinstance(failure(client, url), net.AddressRefused), (
+            "a new connection is vetted anew"
+        )
         assert asked == ["partner.example"] * 2
 
 
@@ -44,7 +53,10 @@ def test_of_a_names_addresses_only_those_that_may_be_used_are() -> None:
     async def resolver(host: str) -> list[str]:
         return ["127.0.0.66", "169.254.169.254", "10.0.0.1", "127.0.0.1"]
 
-    with Partner(always()) as partner, net.Client(allow_cidrs=["127.0.0.1/32"], resolver=resolver) as client:
+    with (
+        Partner(always()) as partner,
+        net.Client(allow_cidrs=["127.0.0.1/32"], resolver=resolver) as client,
+    ):
         assert client.request("GET", f"http://partner.example:{partner.port}/").status == 200
 
 
@@ -61,7 +73,11 @@ def test_an_ipv6_address_is_called_as_well() -> None:
         partner = Partner(always(), host="::1")
     except OSError:
         pytest.skip("there is no IPv6 here")
-    with partner, net.Client(allow_cidrs=["::1/128"]) as client, net.Client(allow_cidrs=["127.0.0.0/8"]) as other:
+    with (
+        partner,
+        net.Client(allow_cidrs=["::1/128"]) as client,
+        net.Client(allow_cidrs=["127.0.0.0/8"]) as other,
+    ):
         assert client.request("GET", partner.url).status == 200
         assert partner.requests[0].headers["host"] == f"[::1]:{partner.port}"
         assert isinstance(failure(other, partner.url), net.AddressRefused)
@@ -75,7 +91,10 @@ def to(location: str, status: int = 302) -> Callable[[Line], None]:
 def test_redirects_are_answers_unless_they_are_asked_for(client: net.Client) -> None:
     with Partner(to("http://127.0.0.66/")) as partner:
         assert client.request("GET", partner.url).status == 302
-        assert client.request("POST", partner.url, redirects=net.Redirects(["*.example"])).status == 302
+        assert (
+            client.request("POST", partner.url, redirects=net.Redirects(["*.example"])).status
+            == 302
+        )
 
 
 def paths(line: Line) -> None:
@@ -89,9 +108,16 @@ def paths(line: Line) -> None:
 
 def test_redirects_on_the_same_host_are_followed_up_to_a_number(client: net.Client) -> None:
     with Partner(paths) as partner:
-        answer = client.request("GET", f"{partner.url}hop/3", headers={"Authorization": "Bearer x"}, redirects=net.Redirects(most=3))
+        answer = client.request(
+            "GET",
+            f"{partner.url}hop/3",
+            headers={"Authorization": "Bearer x"},
+            redirects=net.Redirects(most=3),
+        )
         assert (answer.body, answer.url) == (b"there", f"{partner.url}hop/0")
-        assert [request.headers["authorization"] for request in partner.requests] == ["Bearer x"] * 4
+        assert [request.headers["authorization"] for request in partner.requests] == [
+            "Bearer x"
+        ] * 4
         error = failure(client, f"{partner.url}hop/4", redirects=net.Redirects(most=3))
     assert isinstance(error, net.RedirectRefused)
     assert error.response is not None
@@ -102,15 +128,37 @@ def test_another_host_must_be_in_the_list_and_gets_no_credentials() -> None:
     async def resolver(host: str) -> list[str]:
         return ["127.0.0.1"]
 
-    with Partner(always(200, b"file")) as files, Partner(to(f"http://cdn.files.example:{files.port}/x")) as partner:
+    with (
+        Partner(always(200, b"file")) as files,
+        Partner(to(f"http://cdn.files.example:{files.port}/x")) as partner,
+    ):
         with net.Client(allow_cidrs=OPEN, resolver=resolver) as client:
             url = f"http://publisher.example:{partner.port}/"
-            headers = {"Authorization": "Bearer x", "Cookie": "a", "X-Api-Key": "k", "Accept": "application/pdf"}
-            for hosts in ((), ("files.example",), ("*.cdn.files.example",), ("les.example",), ("*.example.org",)):
-                assert isinstance(failure(client, url, headers=headers, redirects=net.Redirects(hosts)), net.RedirectRefused)
+            headers = {
+                "Authorization": "Bearer x",
+                "Cookie": "a",
+                "X-Api-Key": "k",
+                "Accept": "application/pdf",
+            }
+            for hosts in (
+                (),
+                ("files.example",),
+                ("*.cdn.files.example",),
+                ("les.example",),
+                ("*.example.org",),
+            ):
+                assert isinstance(
+                    failure(client, url, headers=headers, redirects=net.Redirects(hosts)),
+                    net.RedirectRefused,
+                )
             assert files.requests == []
             for allowed in ("cdn.files.example", "*.files.example", "CDN.Files.Example."):
-                assert client.request("GET", url, headers=headers, redirects=net.Redirects([allowed])).body == b"file"
+                assert (
+                    client.request(
+                        "GET", url, headers=headers, redirects=net.Redirects([allowed])
+                    ).body
+                    == b"file"
+                )
             assert files.requests[0].headers["accept"] == "application/pdf"
             assert not {"authorization", "cookie", "x-api-key"} & set(files.requests[0].headers)
 
@@ -134,7 +182,10 @@ def test_each_hop_passes_the_guard(client: net.Client, location: str) -> None:
     assert isinstance(error, (net.AddressRefused, net.RedirectRefused))
 
 
-@pytest.mark.parametrize("options", [{"hosts": [""]}, {"hosts": ["http://a/"]}, {"hosts": [7]}, {"hosts": ["*."]}, {"most": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"hosts": [""]}, {"hosts": ["http://a/"]}, {"hosts": [7]}, {"hosts": ["*."]}, {"most": 0}],
+)
 def test_redirects_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(net.NetUsageError, match="Redirects"):
         net.Redirects(**options)

@@ -11,7 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.net.partner import LARGE, OPEN, PATIENCE, PATIENT, Line, Partner, StoppedClock, always, hang
+from tests.net.partner import (
+    LARGE,
+    OPEN,
+    PATIENCE,
+    PATIENT,
+    Line,
+    Partner,
+    StoppedClock,
+    always,
+    hang,
+)
 
 import milepost_net as net
 from milepost_net import SendState
@@ -29,7 +39,9 @@ def test_calls_on_an_event_loop_run_beside_each_other() -> None:
 
     async def main(url: str) -> None:
         async with net.Client(allow_cidrs=OPEN) as client:
-            answers = await asyncio.gather(*(client.request_async("POST", url, body=b"x") for _ in range(8)))
+            answers = await asyncio.gather(
+                *(client.request_async("POST", url, body=b"x") for _ in range(8))
+            )
             assert {answer.body for answer in answers} == {b"ok"}
             await asyncio.gather(*(client.request_async("POST", url, body=b"x") for _ in range(8)))
 
@@ -87,7 +99,9 @@ def test_a_call_that_is_cancelled_while_its_sink_writes_waits_for_that_write() -
 
     async def main(partner: Partner) -> None:
         async with net.Client(allow_cidrs=OPEN, timeouts=PATIENT) as client:
-            call = asyncio.ensure_future(client.request_async("GET", partner.url, sink=sink, largest=len(LARGE)))
+            call = asyncio.ensure_future(
+                client.request_async("GET", partner.url, sink=sink, largest=len(LARGE))
+            )
             await asyncio.to_thread(writing.wait, PATIENCE)
             call.cancel()
             await asyncio.sleep(0.01)
@@ -142,7 +156,10 @@ def test_closing_on_an_event_loop_ends_its_calls_and_leaves_their_tasks_whole() 
         asyncio.run(main(partner))
 
 
-@pytest.mark.parametrize(("answer", "expected"), [(b"HTTP/1.1 204 No\r\n\r\n", "204"), (b"HTTP/1.1 200 OK\r\nContent-Le", "timeout")])
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(b"HTTP/1.1 204 No\r\n\r\n", "204"), (b"HTTP/1.1 200 OK\r\nContent-Le", "timeout")],
+)
 def test_an_answer_that_came_while_the_process_was_stopped_is_read_before_the_call_is_late(
     monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: str
 ) -> None:
@@ -205,7 +222,9 @@ def test_a_process_ends_though_a_call_is_under_way() -> None:
     """The call's thread is a daemon here, as the threads of handlers are: nothing waits for the partner."""
     with Partner(hang) as partner:
         program = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", PROGRAM, partner.url], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-W", "error", "-c", PROGRAM, partner.url],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         assert partner.came.wait(PATIENCE)
         _, said = program.communicate(b"\n", timeout=PATIENCE)
@@ -261,7 +280,9 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def test_a_forked_process_calls_on_a_loop_of_its_own() -> None:
     with Partner(always()) as partner:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, partner.url], capture_output=True, timeout=PATIENCE
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, partner.url],
+            capture_output=True,
+            timeout=PATIENCE,
         )
         assert (done.returncode, done.stderr) == (0, b"")
         assert partner.connections == 2
@@ -273,7 +294,11 @@ def test_the_library_is_not_loaded_by_the_command_line_or_the_engine() -> None:
 
 
 def test_every_public_name_is_where_it_is_said_to_be() -> None:
-    assert sorted(name for names in net._HOMES.values() for name in names) == net.__all__ == sorted(net.__all__)
+    assert (
+        sorted(name for names in net._HOMES.values() for name in names)
+        == net.__all__
+        == sorted(net.__all__)
+    )
     for name in net.__all__:
         assert getattr(net, name) is not None
 
@@ -287,7 +312,10 @@ def _misbehave(line: Line) -> None:
         if kind < 4:
             line.send(plain)
         elif kind == 4:
-            line.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(said), said))
+            line.send(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+                % (len(said), said)
+            )
         elif kind == 5:
             line.send(plain)
             return
@@ -317,7 +345,9 @@ def test_among_many_calls_each_gets_its_own_answer_or_an_error() -> None:
             async def some(first: int) -> None:
                 for number in range(first, 330, 16):
                     try:
-                        answer = await client.request_async("POST", f"{url}{number}", body=b"x", repeatable=number % 2 == 0)
+                        answer = await client.request_async(
+                            "POST", f"{url}{number}", body=b"x", repeatable=number % 2 == 0
+                        )
                     except net.NetError as error:
                         results[number] = error.kind
                     else:

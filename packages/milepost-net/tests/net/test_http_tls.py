@@ -45,12 +45,20 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def _made(
-        self, name: x509.Name, key: ec.EllipticCurvePublicKey, *, ca: bool = False, hosts: tuple[str, ...] = (), days: int = 30
+        self,
+        name: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        ca: bool = False,
+        hosts: tuple[str, ...] = (),
+        days: int = 30,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         names: list[x509.GeneralName] = []
         for host in hosts:
-            names.append(x509.IPAddress(ip_address(host)) if host[0].isdigit() else x509.DNSName(host))
+            names.append(
+                x509.IPAddress(ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
+            )
         builder = (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -62,7 +70,10 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
             # From Python 3.13 on, these are required.
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
         if ca:
             builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
@@ -73,11 +84,22 @@ class Authority:
     def certificate(self, *hosts: str, days: int = 30) -> tuple[str, str]:
         """The files of a certificate for these hosts, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self._made(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])]), key.public_key(), hosts=hosts, days=days)
+        made = self._made(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])]),
+            key.public_key(),
+            hosts=hosts,
+            days=days,
+        )
         base = self._folder / f"{hosts[0]}-{made.serial_number}"
         certificate_file, key_file = base.with_suffix(".crt"), base.with_suffix(".key")
         certificate_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-        key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
         return str(certificate_file), str(key_file)
 
     def context(self, *hosts: str, days: int = 30) -> ssl.SSLContext:
@@ -96,7 +118,9 @@ def client(authority: Authority) -> Iterator[net.Client]:
     async def resolver(host: str) -> list[str]:
         return ["127.0.0.1"]
 
-    with net.Client(allow_cidrs=OPEN, tls=Tls(ca_file=str(authority.file)), resolver=resolver) as client:
+    with net.Client(
+        allow_cidrs=OPEN, tls=Tls(ca_file=str(authority.file)), resolver=resolver
+    ) as client:
         yield client
 
 
@@ -107,7 +131,9 @@ def refused(client: net.Client, url: str, **options: Tls) -> net.NetError:
     return caught.value
 
 
-def test_the_name_of_the_url_is_the_name_in_sni_host_and_certificate(client: net.Client, authority: Authority) -> None:
+def test_the_name_of_the_url_is_the_name_in_sni_host_and_certificate(
+    client: net.Client, authority: Authority
+) -> None:
     names: list[str | None] = []
     context = authority.context("partner.example")
     context.sni_callback = lambda sock, name, context: names.append(name)  # type: ignore[assignment,func-returns-value]
@@ -125,7 +151,11 @@ def test_an_address_may_have_a_certificate_too(client: net.Client, authority: Au
 
 @pytest.mark.parametrize(
     ("hosts", "days", "said"),
-    [(("other.example",), 30, "not valid for 'partner.example'"), (("partner.example",), -1, "expired"), (("127.0.0.1",), 30, "not valid")],
+    [
+        (("other.example",), 30, "not valid for 'partner.example'"),
+        (("partner.example",), -1, "expired"),
+        (("127.0.0.1",), 30, "not valid"),
+    ],
 )
 def test_a_certificate_for_another_name_or_another_time_is_refused(
     client: net.Client, authority: Authority, hosts: tuple[str, ...], days: int, said: str
@@ -137,17 +167,23 @@ def test_a_certificate_for_another_name_or_another_time_is_refused(
         assert partner.requests == []
 
 
-def test_an_authority_that_is_not_trusted_is_refused(client: net.Client, tmp_path: Path, authority: Authority) -> None:
+def test_an_authority_that_is_not_trusted_is_refused(
+    client: net.Client, tmp_path: Path, authority: Authority
+) -> None:
     other = Authority(tmp_path, "theirs")
     with Partner(always(), context=other.context("partner.example")) as partner:
         url = f"https://partner.example:{partner.port}/"
         assert refused(client, url).kind == "certificate-refused"
-        assert refused(client, url, tls=Tls()).kind == "certificate-refused", "the system's authorities do not know it either"
+        assert refused(client, url, tls=Tls()).kind == "certificate-refused", (
+            "the system's authorities do not know it either"
+        )
         assert client.request("GET", url, tls=Tls(ca_file=str(other.file))).status == 200
         assert partner.requests[0].connection == partner.connections
 
 
-def test_connections_with_other_certificates_are_not_shared(client: net.Client, authority: Authority) -> None:
+def test_connections_with_other_certificates_are_not_shared(
+    client: net.Client, authority: Authority
+) -> None:
     certificate, key = authority.certificate("milepost")
     context = authority.context("partner.example")
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -160,7 +196,9 @@ def test_connections_with_other_certificates_are_not_shared(client: net.Client, 
         assert partner.connections == 2
 
 
-def test_a_partner_that_wants_a_certificate_gets_it(client: net.Client, authority: Authority) -> None:
+def test_a_partner_that_wants_a_certificate_gets_it(
+    client: net.Client, authority: Authority
+) -> None:
     certificate, key = authority.certificate("milepost")
     context = authority.context("partner.example")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -169,10 +207,14 @@ def test_a_partner_that_wants_a_certificate_gets_it(client: net.Client, authorit
         url = f"https://partner.example:{partner.port}/"
         with pytest.raises(net.NetError):
             client.request("GET", url)
-        assert client.request("GET", url, tls=Tls(str(authority.file), certificate, key)).status == 200
+        assert (
+            client.request("GET", url, tls=Tls(str(authority.file), certificate, key)).status == 200
+        )
 
 
-def test_a_certificate_that_is_replaced_is_shown_on_the_next_connection(client: net.Client, authority: Authority, tmp_path: Path) -> None:
+def test_a_certificate_that_is_replaced_is_shown_on_the_next_connection(
+    client: net.Client, authority: Authority, tmp_path: Path
+) -> None:
     shown: list[object] = []
     context = authority.context("partner.example")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -186,11 +228,16 @@ def test_a_certificate_that_is_replaced_is_shown_on_the_next_connection(client: 
     tls = Tls(str(authority.file), str(tmp_path / "own.crt"), str(tmp_path / "own.key"))
     with Partner(script, context=context) as partner:
         for number, name in enumerate(("milepost", "milepost", "renewed")):
-            for source, place in zip(authority.certificate(name), ("own.crt", "own.key"), strict=True):
+            for source, place in zip(
+                authority.certificate(name), ("own.crt", "own.key"), strict=True
+            ):
                 if number != 1:
                     (tmp_path / place).write_bytes(Path(source).read_bytes())
                     os.utime(tmp_path / place, (number, number))
-            assert client.request("GET", f"https://partner.example:{partner.port}/", tls=tls).status == 200
+            assert (
+                client.request("GET", f"https://partner.example:{partner.port}/", tls=tls).status
+                == 200
+            )
     assert shown[0] == shown[1] != shown[2]
 
 
@@ -200,7 +247,9 @@ def test_while_certificate_and_key_do_not_match_those_of_before_are_used(
     context = authority.context("partner.example")
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority.file)
-    own, key = (Path(file).rename(tmp_path / Path(file).name) for file in authority.certificate("own"))
+    own, key = (
+        Path(file).rename(tmp_path / Path(file).name) for file in authority.certificate("own")
+    )
     renewed, _ = authority.certificate("renewed")
     tls = Tls(str(authority.file), str(own), str(key))
     with Partner(always(200, b"", "Connection: close"), context=context) as partner:
@@ -217,7 +266,9 @@ def test_while_certificate_and_key_do_not_match_those_of_before_are_used(
 
 
 def test_a_partner_that_does_not_speak_tls_is_named_as_such(client: net.Client) -> None:
-    with Partner(lambda line: line.sock.recv(100) and line.send(b"HTTP/1.1 400 No\r\n\r\n") and None) as partner:
+    with Partner(
+        lambda line: line.sock.recv(100) and line.send(b"HTTP/1.1 400 No\r\n\r\n") and None
+    ) as partner:
         error = refused(client, f"https://partner.example:{partner.port}/")
         assert error.kind == "tls-failed"
 
@@ -227,7 +278,11 @@ def test_a_redirect_from_https_to_http_is_refused(client: net.Client, authority:
         script = always(302, b"", f"Location: http://partner.example:{plain.port}/")
         with Partner(script, context=authority.context("partner.example")) as partner:
             with pytest.raises(net.RedirectRefused, match="from https to http"):
-                client.request("GET", f"https://partner.example:{partner.port}/", redirects=net.Redirects(["partner.example"]))
+                client.request(
+                    "GET",
+                    f"https://partner.example:{partner.port}/",
+                    redirects=net.Redirects(["partner.example"]),
+                )
         assert plain.requests == []
 
 
@@ -239,7 +294,11 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authorit
     encrypted = tmp_path / "encrypted.key"
     private = serialization.load_pem_private_key(Path(key).read_bytes(), None)
     encrypted.write_bytes(
-        private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"pw"))
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"pw"),
+        )
     )
     with net.Client(allow_cidrs=OPEN) as client:
         for tls, said in (
@@ -254,7 +313,9 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authorit
         Tls(key_file=key)
 
 
-def test_a_partner_that_wants_a_client_certificate_and_gets_none_is_a_failure_of_tls(client: net.Client, authority: Authority) -> None:
+def test_a_partner_that_wants_a_client_certificate_and_gets_none_is_a_failure_of_tls(
+    client: net.Client, authority: Authority
+) -> None:
     context = authority.context("partner.example")
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority.file)
@@ -262,7 +323,9 @@ def test_a_partner_that_wants_a_client_certificate_and_gets_none_is_a_failure_of
         context.minimum_version = context.maximum_version = version
         with (
             Partner(always(), context=context) as partner,
-            pytest.raises(net.NetError, match=r"TLS connection \(.*(certificate|handshake)") as caught,
+            pytest.raises(
+                net.NetError, match=r"TLS connection \(.*(certificate|handshake)"
+            ) as caught,
         ):
             client.request("POST", f"https://partner.example:{partner.port}/", body=b"x")
         assert caught.value.kind == "tls-failed"

@@ -23,7 +23,11 @@ framing = ("content-length", "transfer-encoding", "connection")
 def answers(draw: st.DrawFn) -> tuple[bytes, bytes, bool]:
     """The bytes of a valid answer, its body, and whether it ends by itself."""
     status = draw(st.sampled_from([200, 201, 202, 400, 404, 429, 500, 503]))
-    headers = [(name, value) for name, value in draw(st.lists(st.tuples(tokens, values), max_size=5)) if name.lower() not in framing]
+    headers = [
+        (name, value)
+        for name, value in draw(st.lists(st.tuples(tokens, values), max_size=5))
+        if name.lower() not in framing
+    ]
     body = draw(st.binary(max_size=300))
     how = draw(st.sampled_from(["length", "chunks", "close"]))
     sent = body
@@ -34,10 +38,21 @@ def answers(draw: st.DrawFn) -> tuple[bytes, bytes, bool]:
         cuts = sorted({0, len(body), *draw(st.lists(st.integers(0, len(body)), max_size=4))})
         pieces = [body[start:end] for start, end in pairwise(cuts)]
         extension = draw(st.sampled_from([b"", b";a=b", b" ; x"]))
-        sent = b"".join(b"%x%s\r\n%s\r\n" % (len(piece), extension, piece) for piece in pieces) + b"0\r\n"
+        sent = (
+            b"".join(b"%x%s\r\n%s\r\n" % (len(piece), extension, piece) for piece in pieces)
+            + b"0\r\n"
+        )
         sent += draw(st.sampled_from([b"", b"X-Sum: 1\r\n"])) + b"\r\n"
-    early = draw(st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\n"]))
-    head = f"HTTP/1.1 {status} Said\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers) + "\r\n"
+    early = draw(
+        st.sampled_from(
+            [b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\n"]
+        )
+    )
+    head = (
+        f"HTTP/1.1 {status} Said\r\n"
+        + "".join(f"{name}: {value}\r\n" for name, value in headers)
+        + "\r\n"
+    )
     return early + head.encode("latin-1") + sent, body, how != "close"
 
 
@@ -57,7 +72,9 @@ class _Socket:
 
 
 @given(answers(), st.lists(st.integers(0, 2_000), max_size=8))
-def test_any_split_gives_the_same_answer(answer: tuple[bytes, bytes, bool], cuts: list[int]) -> None:
+def test_any_split_gives_the_same_answer(
+    answer: tuple[bytes, bytes, bool], cuts: list[int]
+) -> None:
     data, expected, ends = answer
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     parser, body = read([data[start:end] for start, end in pairwise(places)])
@@ -76,7 +93,9 @@ def test_the_standard_library_reads_the_same(answer: tuple[bytes, bytes, bool]) 
     parser, body = read([data])
     assert (parser.status, body) == (other.status, other.read()) == (other.status, expected)
     for name, _ in parser.headers:
-        assert parser.headers.get_all(name) == [value.strip() for value in other.headers.get_all(name) or []]
+        assert parser.headers.get_all(name) == [
+            value.strip() for value in other.headers.get_all(name) or []
+        ]
     other.close()
 
 
@@ -88,7 +107,11 @@ def test_byte_by_byte_is_the_same_too(answer: tuple[bytes, bytes, bool]) -> None
 
 @given(st.binary(max_size=200))
 def test_no_bytes_at_all_make_it_fail_otherwise_than_as_malformed(data: bytes) -> None:
-    for prefix in (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"):
+    for prefix in (
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ):
         try:
             read([prefix + data])
         except MalformedResponse:
@@ -96,7 +119,9 @@ def test_no_bytes_at_all_make_it_fail_otherwise_than_as_malformed(data: bytes) -
 
 
 @given(answers(), st.binary(min_size=1, max_size=50))
-def test_bytes_after_the_end_make_the_connection_useless_and_never_reach_the_body(answer: tuple[bytes, bytes, bool], more: bytes) -> None:
+def test_bytes_after_the_end_make_the_connection_useless_and_never_reach_the_body(
+    answer: tuple[bytes, bytes, bool], more: bytes
+) -> None:
     data, expected, ends = answer
     if ends:
         parser, body = read([data + more])
@@ -158,11 +183,31 @@ def test_what_is_malformed_is_said_to_be(data: bytes) -> None:
         (b"HTTP/1.1 304 No\r\nContent-Length: 7\r\n\r\n", "GET", True, True),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", "HEAD", True, True),
         (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "GET", True, True),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive, Close\r\n\r\n", "GET", True, False),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive, Close\r\n\r\n",
+            "GET",
+            True,
+            False,
+        ),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "GET", True, False),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n", "GET", True, True),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\nContent-Length: 1\r\n\r\na", "GET", True, True),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "GET", True, False),
+        (
+            b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n",
+            "GET",
+            True,
+            True,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\nContent-Length: 1\r\n\r\na",
+            "GET",
+            True,
+            True,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "GET",
+            True,
+            False,
+        ),
         (b"HTTP/1.1 200 OK\r\n\r\n", "GET", False, False),
     ],
 )
@@ -180,10 +225,28 @@ def test_where_an_answer_ends(head: bytes, method: str, done: bool, reusable: bo
         ([("Retry-After", "soon")], None),
         ([("Retry-After", "-1")], None),
         ([("Retry-After", "9" * 400)], 86_400.0),
-        ([("Retry-After", "Fri, 31 Dec 2100 23:59:59 GMT"), ("Date", "Wed, 31 Dec 2098 23:59:29 GMT")], 86_400.0),
+        (
+            [
+                ("Retry-After", "Fri, 31 Dec 2100 23:59:59 GMT"),
+                ("Date", "Wed, 31 Dec 2098 23:59:29 GMT"),
+            ],
+            86_400.0,
+        ),
         ([("Retry-After", "Fri, 31 Dec 2100 23:59:59 GMT")], None),
-        ([("Retry-After", "Fri, 31 Dec 2100 23:59:59 GMT"), ("Date", "Fri, 31 Dec 2100 23:59:29 GMT")], 30.0),
-        ([("Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"), ("Date", "Fri, 31 Dec 2100 23:59:29 GMT")], 0.0),
+        (
+            [
+                ("Retry-After", "Fri, 31 Dec 2100 23:59:59 GMT"),
+                ("Date", "Fri, 31 Dec 2100 23:59:29 GMT"),
+            ],
+            30.0,
+        ),
+        (
+            [
+                ("Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"),
+                ("Date", "Fri, 31 Dec 2100 23:59:29 GMT"),
+            ],
+            0.0,
+        ),
     ],
 )
 def test_retry_after_in_seconds(headers: list[tuple[str, str]], seconds: float | None) -> None:
@@ -197,20 +260,33 @@ def test_retry_after_in_seconds(headers: list[tuple[str, str]], seconds: float |
     ("answer", "headers"),
     [
         (b"HTTP/1.1 200 OK\nContent-Length: 2\nX-A: b\n\nok", {"content-length": "2", "x-a": "b"}),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\nX-A: b\r\n\r\nok", {"content-length": "2", "x-a": "b"}),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\nX-A: b\r\n\r\nok",
+            {"content-length": "2", "x-a": "b"},
+        ),
         (b"HTTP/1.1 200 OK\nContent-Length: 2\n\r\nok", {"content-length": "2"}),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nok", {"content-length": "2"}),
         (b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", {"content-length": "2"}),
         (b"\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", {"content-length": "2"}),
-        (b"HTTP/1.1 200 OK\r\nX-A: b\r\n  c\r\n\td\r\nContent-Length: 2\r\n\r\nok", {"x-a": "b c d", "content-length": "2"}),
-        (b"HTTP/1.1 200 OK\nX-A:\n b\nContent-Length: 2\n\nok", {"x-a": " b", "content-length": "2"}),
+        (
+            b"HTTP/1.1 200 OK\r\nX-A: b\r\n  c\r\n\td\r\nContent-Length: 2\r\n\r\nok",
+            {"x-a": "b c d", "content-length": "2"},
+        ),
+        (
+            b"HTTP/1.1 200 OK\nX-A:\n b\nContent-Length: 2\n\nok",
+            {"x-a": " b", "content-length": "2"},
+        ),
     ],
 )
-def test_a_head_with_bare_line_feeds_folded_lines_or_empty_lines_before_it_is_read(answer: bytes, headers: dict[str, str]) -> None:
+def test_a_head_with_bare_line_feeds_folded_lines_or_empty_lines_before_it_is_read(
+    answer: bytes, headers: dict[str, str]
+) -> None:
     for size in (1, 3, len(answer)):
         parser, body = read([answer[start : start + size] for start in range(0, len(answer), size)])
         assert (parser.done, parser.status, body, parser.reusable) == (True, 200, b"ok", False)
-        assert {name: parser.headers.get(name) for name in headers} == {name: value.strip() for name, value in headers.items()}
+        assert {name: parser.headers.get(name) for name in headers} == {
+            name: value.strip() for name, value in headers.items()
+        }
 
 
 def test_an_empty_line_in_the_body_of_a_bare_head_does_not_move_its_end() -> None:
@@ -220,7 +296,14 @@ def test_an_empty_line_in_the_body_of_a_bare_head_does_not_move_its_end() -> Non
     assert (parser.done, body, parser.reusable) == (True, b"a\n\nb\n\n", True)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n X-A: b\r\n\r\n", b"HTTP/1.1 200 OK\rX-A: b\r\n\r\n", b"\r\n\r\nSSH-2.0\r\n\r\n"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\n X-A: b\r\n\r\n",
+        b"HTTP/1.1 200 OK\rX-A: b\r\n\r\n",
+        b"\r\n\r\nSSH-2.0\r\n\r\n",
+    ],
+)
 def test_what_no_reader_may_accept_is_malformed_still(answer: bytes) -> None:
     with pytest.raises(MalformedResponse):
         read([answer])

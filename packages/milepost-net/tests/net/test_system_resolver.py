@@ -13,7 +13,15 @@ import pytest
 from tests.net.partner import PATIENCE, StoppedClock
 
 import milepost_net as net
-from milepost_net.resolver import SLOW_S, WAITING, LookupsBusy, SlowName, SystemResolver, may_look_up, next_share
+from milepost_net.resolver import (
+    SLOW_S,
+    WAITING,
+    LookupsBusy,
+    SlowName,
+    SystemResolver,
+    may_look_up,
+    next_share,
+)
 
 
 class Names:
@@ -95,7 +103,9 @@ def test_a_loop_that_ends_before_the_answer_is_no_error(names: Names) -> None:
 
 # Slots ----------------------------------------------------------------------------------------------------------------------
 def many(resolver: SystemResolver, share: str, count: int) -> list[asyncio.Future[Any]]:
-    return [asyncio.ensure_future(resolver(f"slow{number}.{share}", share)) for number in range(count)]
+    return [
+        asyncio.ensure_future(resolver(f"slow{number}.{share}", share)) for number in range(count)
+    ]
 
 
 def refused(calls: list[asyncio.Future[Any]]) -> int:
@@ -120,7 +130,9 @@ def test_a_share_with_many_slow_names_leaves_slots_for_the_others(names: Names) 
         resolver = SystemResolver()
         slow = many(resolver, "bob", 200)
         await clock.move(0)
-        assert refused(slow) == 200 - 50 - WAITING, "beyond those that wait, each is refused at once"
+        assert refused(slow) == 200 - 50 - WAITING, (
+            "beyond those that wait, each is refused at once"
+        )
         assert await resolver("office.example", "alice")
         await clock.move(1.01)
         assert refused(slow) == 150, "no call waits for long"
@@ -190,18 +202,26 @@ def test_the_client_says_that_a_wait_for_a_slot_is_not_the_partners_fault() -> N
 
         async with net.Client(resolver=SystemResolver(lookup, lookups=2)) as client:
             quick = net.Timeouts(connect=0.05, read=1, total=9)
-            slow = asyncio.ensure_future(client.request_async("GET", "http://slow.example/", timeouts=quick, share="bob"))
+            slow = asyncio.ensure_future(
+                client.request_async("GET", "http://slow.example/", timeouts=quick, share="bob")
+            )
             await asyncio.sleep(0)
             calls = [
-                client.request_async("GET", f"http://h{number}.example/", timeouts=net.Timeouts(9, 9, 9), share="bob")
+                client.request_async(
+                    "GET", f"http://h{number}.example/", timeouts=net.Timeouts(9, 9, 9), share="bob"
+                )
                 for number in range(12)
             ]
             errors = await asyncio.gather(*calls, return_exceptions=True)
-            assert {(type(error), getattr(error, "kind", "")) for error in errors} == {(net.ConnectFailed, "lookup-waits")}
+            assert {(type(error), getattr(error, "kind", "")) for error in errors} == {
+                (net.ConnectFailed, "lookup-waits")
+            }
             assert {getattr(error, "sent", None) for error in errors} == {net.SendState.NOT_SENT}
             with pytest.raises(net.ConnectFailed, match=r"was not resolved within 0\.05 s"):
                 await slow
-            with pytest.raises(net.ConnectFailed, match="not resolved in time a moment ago") as caught:
+            with pytest.raises(
+                net.ConnectFailed, match="not resolved in time a moment ago"
+            ) as caught:
                 await client.request_async("GET", "http://slow.example/", share="alice")
             assert caught.value.kind == "name-not-resolved"
             go.set()

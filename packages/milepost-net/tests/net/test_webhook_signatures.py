@@ -21,7 +21,10 @@ def test_the_known_answer() -> None:
     headers = net.webhook_headers(SECRET, ID, BODY, at=AT + 0.9)
     assert headers == {"webhook-id": ID, "webhook-timestamp": str(AT), "webhook-signature": KNOWN}
     assert net.verify(SECRET, headers, BODY, now=AT) == ID
-    assert net.webhook_headers(SECRET.removeprefix("whsec_"), ID, BODY, at=AT)["webhook-signature"] == KNOWN
+    assert (
+        net.webhook_headers(SECRET.removeprefix("whsec_"), ID, BODY, at=AT)["webhook-signature"]
+        == KNOWN
+    )
 
 
 def test_while_a_secret_is_replaced_both_sign_and_either_is_enough() -> None:
@@ -36,7 +39,9 @@ def test_while_a_secret_is_replaced_both_sign_and_either_is_enough() -> None:
 
 
 @given(st.binary(), st.integers(0, 10_000_000_000), st.binary(min_size=24, max_size=64))
-def test_what_is_signed_is_verified_and_a_changed_byte_is_not(body: bytes, at: int, key: bytes) -> None:
+def test_what_is_signed_is_verified_and_a_changed_byte_is_not(
+    body: bytes, at: int, key: bytes
+) -> None:
     secret = "whsec_" + base64.b64encode(key).decode()
     headers = net.webhook_headers(secret, "evt_1", body, at=at)
     upper = {name.title(): value for name, value in headers.items()}
@@ -45,7 +50,10 @@ def test_what_is_signed_is_verified_and_a_changed_byte_is_not(body: bytes, at: i
         (headers, body + b"x"),
         ({**headers, "webhook-id": "evt_2"}, body),
         ({**headers, "webhook-timestamp": str(at + 1)}, body),
-        ({**headers, "webhook-signature": headers["webhook-signature"].replace("v1,", "v1a,")}, body),
+        (
+            {**headers, "webhook-signature": headers["webhook-signature"].replace("v1,", "v1a,")},
+            body,
+        ),
         ({**headers, "webhook-signature": "v1,"}, body),
         ({**headers, "webhook-signature": "v1,é v1,\ud800"}, body),
         ({**headers, "webhook-id": "é"}, body),
@@ -76,10 +84,28 @@ def test_a_missing_header_is_named(name: str, value: str | None) -> None:
 @pytest.mark.parametrize("at", ["soon", "1.5", "-1", "1" * 400, "١٢"])
 def test_a_time_that_is_none_is_refused(at: str) -> None:
     with pytest.raises(net.SignatureRefused, match="not a number of seconds"):
-        net.verify(SECRET, {"webhook-id": ID, "webhook-timestamp": at, "webhook-signature": KNOWN}, BODY, now=AT)
+        net.verify(
+            SECRET,
+            {"webhook-id": ID, "webhook-timestamp": at, "webhook-signature": KNOWN},
+            BODY,
+            now=AT,
+        )
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "sesame!", "whsec_" + "A" * 200, [], [SECRET, "short"], 7, [b"x"]])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "whsec_",
+        "whsec_c2hvcnQ=",
+        "sesame!",
+        "whsec_" + "A" * 200,
+        [],
+        [SECRET, "short"],
+        7,
+        [b"x"],
+    ],
+)
 def test_a_secret_that_cannot_be_is_refused_without_its_text(secret: object) -> None:
     with pytest.raises(net.NetUsageError) as caught:
         net.webhook_headers(secret, ID, BODY)  # type: ignore[arg-type]

@@ -118,15 +118,21 @@ def check_target(app: App, message: Message) -> None:
         text = f"Invalid targetUrl: requests to its address are refused ({reason}); to allow them, its network must be in allow_cidrs"
         raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)
     if app.state.destinations.of(message.content["targetUrl"]) is None:
-        text = "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused"
+        text = (
+            "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused"
+        )
         raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)
 
 
 async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     settings = app.settings
-    receipt = await app.submit_async(settings.route, message.content, by=call.caller.name, not_before=message.deliver_at)
+    receipt = await app.submit_async(
+        settings.route, message.content, by=call.caller.name, not_before=message.deliver_at
+    )
     if receipt.answer == "malformed":
-        raise MessageRefused("VALIDATION_ERROR", f"Invalid {receipt.field or 'message'}: {receipt.error}")
+        raise MessageRefused(
+            "VALIDATION_ERROR", f"Invalid {receipt.field or 'message'}: {receipt.error}"
+        )
     if receipt.answer == "changed" and not is_repeat(receipt):
         text = (
             "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body;"
@@ -137,18 +143,43 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     status = "" if receipt.status is None else receipt.status.value
     if is_repeat(receipt):
         return mp.Answer(
-            MessageDuplicate("Duplicate message detected", request_id, now, True, message.message_id, message.sender_id, status)
+            MessageDuplicate(
+                "Duplicate message detected",
+                request_id,
+                now,
+                True,
+                message.message_id,
+                message.sender_id,
+                status,
+            )
         )
     created = datetime.fromtimestamp((receipt.created_at or 0) / 1000, UTC)
     ttl = int(created.timestamp()) + mp.span_ms(settings.retention, "retention") // 1000
     queued = status != mp.Status.PENDING.value
     stored = StoredMessage(message.message_id, message.sender_id, status, 0, ttl, iso(created))
-    return mp.Answer(MessageAccepted("Message accepted", request_id, now, False, True, queued, queued, message.message_id, stored))
+    return mp.Answer(
+        MessageAccepted(
+            "Message accepted",
+            request_id,
+            now,
+            False,
+            True,
+            queued,
+            queued,
+            message.message_id,
+            stored,
+        )
+    )
 
 
 def _error(code: str, text: str, status: int, retry_after: int | None = None) -> mp.Answer:
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    return mp.Answer(MessageError(code, text, iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers)
+    return mp.Answer(
+        MessageError(code, text, iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers
+    )
 
 
-ANSWERS: dict[int, Any] = {200: MessageAccepted | MessageDuplicate, **dict.fromkeys((400, 403, 409, 413, 429, 503), MessageError)}
+ANSWERS: dict[int, Any] = {
+    200: MessageAccepted | MessageDuplicate,
+    **dict.fromkeys((400, 403, 409, 413, 429, 503), MessageError),
+}

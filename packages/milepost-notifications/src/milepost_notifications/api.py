@@ -11,7 +11,12 @@ from msgspec import Meta, Struct, field, to_builtins
 import milepost as mp
 from milepost_notifications.application import application
 from milepost_notifications.operate.collector import figures_of
-from milepost_notifications.operate.dead_letters import DeadLetters, ReplayReport, dead_letters, replay_all
+from milepost_notifications.operate.dead_letters import (
+    DeadLetters,
+    ReplayReport,
+    dead_letters,
+    replay_all,
+)
 from milepost_notifications.operate.messages import (
     MessageFilter,
     MessagePage,
@@ -158,12 +163,23 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
     """Without their content. A key that speaks for a sender, and may not operate, sees that sender's messages alone."""
     asked: MessagesQuery = call.query
     wanted = _filter(asked, seen_sender(call.caller) or asked.sender, asked.message_id)
-    found = message_page(app, wanted, limit=asked.limit, after=asked.after, oldest_first=asked.oldest_first, scan=asked.scan)
+    found = message_page(
+        app,
+        wanted,
+        limit=asked.limit,
+        after=asked.after,
+        oldest_first=asked.oldest_first,
+        scan=asked.scan,
+    )
     return mp.Answer(found)
 
 
 @application.endpoint(
-    "GET", f"{BASE}/messages/{{key:path}}", scope="read", answers={200: dict[str, Any]}, summary="The record of a message"
+    "GET",
+    f"{BASE}/messages/{{key:path}}",
+    scope="read",
+    answers={200: dict[str, Any]},
+    summary="The record of a message",
 )
 def show_message(app: App, call: mp.Call) -> mp.Answer:
     """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `attempts` counts the failed
@@ -180,7 +196,12 @@ def show_message(app: App, call: mp.Call) -> mp.Answer:
 
 
 @application.endpoint(
-    "POST", f"{BASE}/cancel", scope="submit", body=MessageAct, answers={200: dict[str, Any]}, summary="Cancel before the first try"
+    "POST",
+    f"{BASE}/cancel",
+    scope="submit",
+    body=MessageAct,
+    answers={200: dict[str, Any]},
+    summary="Cancel before the first try",
 )
 def cancel(app: App, call: mp.Call) -> mp.Answer:
     """A message that has had no try is taken back. Once a try has begun, this is refused: the partner may have it. A key cancels the
@@ -191,7 +212,12 @@ def cancel(app: App, call: mp.Call) -> mp.Answer:
 
 
 @application.endpoint(
-    "POST", f"{BASE}/replay", scope="operate", body=ReplayOne, answers={200: dict[str, Any]}, summary="Send a message again"
+    "POST",
+    f"{BASE}/replay",
+    scope="operate",
+    body=ReplayOne,
+    answers={200: dict[str, Any]},
+    summary="Send a message again",
 )
 def replay_one(app: App, call: mp.Call) -> mp.Answer:
     """The message gets a new series of tries; its earlier history is kept. One that was delivered is sent again as the same work. Without
@@ -202,7 +228,12 @@ def replay_one(app: App, call: mp.Call) -> mp.Answer:
 
 
 @application.endpoint(
-    "POST", f"{BASE}/replays", scope="operate", body=ReplayMany, answers={200: ReplayReport}, summary="Send dead letters again"
+    "POST",
+    f"{BASE}/replays",
+    scope="operate",
+    body=ReplayMany,
+    answers={200: ReplayReport},
+    summary="Send dead letters again",
 )
 def replay_many(app: App, call: mp.Call) -> mp.Answer:
     """All dead letters that match are sent again. Look first with `dry_run`. A second replay does not double: what is being sent again is
@@ -211,24 +242,40 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
     if not body.dry_run and not body.reason.strip():
         raise mp.UsageError("reason: a replay needs a reason, or dry_run: true for a preview")
     wanted, reason = _filter(body, body.sender), body.reason or "preview"
-    return mp.Answer(replay_all(app, wanted, by=call.caller.name, reason=reason, dry_run=body.dry_run, pace=body.pace))
+    return mp.Answer(
+        replay_all(
+            app, wanted, by=call.caller.name, reason=reason, dry_run=body.dry_run, pace=body.pace
+        )
+    )
 
 
 @application.endpoint(
-    "GET", f"{BASE}/dead-letters", scope="read", answers={200: DeadLetters}, summary="Dead letters by destination and error"
+    "GET",
+    f"{BASE}/dead-letters",
+    scope="read",
+    answers={200: DeadLetters},
+    summary="Dead letters by destination and error",
 )
 def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
     """Messages that ended without being delivered, by destination and error. Faults of the pipeline are listed apart from partners' refusals."""
     return mp.Answer(dead_letters(app, call.caller))
 
 
-@application.endpoint("GET", f"{BASE}/destinations", scope="read", answers={200: DestinationList}, summary="Destinations and their state")
+@application.endpoint(
+    "GET",
+    f"{BASE}/destinations",
+    scope="read",
+    answers={200: DestinationList},
+    summary="Destinations and their state",
+)
 def list_destinations(app: App, call: mp.Call) -> mp.Answer:
     """Every destination with its state: pause or outage, breaker, backlog, success rate and times of the last hour. No secret is shown."""
     return mp.Answer(DestinationList(shown_destinations(call.caller, destination_views(app))))
 
 
-@application.endpoint("GET", DESTINATION, scope="read", answers={200: dict[str, Any]}, summary="One destination")
+@application.endpoint(
+    "GET", DESTINATION, scope="read", answers={200: dict[str, Any]}, summary="One destination"
+)
 def show_destination(app: App, call: mp.Call) -> mp.Answer:
     return mp.Answer(_shown_to(call, app))
 
@@ -240,20 +287,40 @@ def show_destination(app: App, call: mp.Call) -> mp.Answer:
 def put(app: App, call: mp.Call) -> mp.Answer:
     """Add a destination, or replace the one of this name, in every process within five seconds. The fields are those of
     [notifications.destinations.NAME]; secrets are named by variable or file, never given."""
-    put_destination(app, call.path["name"], call.body, by=call.caller.name, reason=call.query.reason)
+    put_destination(
+        app, call.path["name"], call.body, by=call.caller.name, reason=call.query.reason
+    )
     return mp.Answer(_shown_to(call, app))
 
 
-@application.endpoint("DELETE", DESTINATION, scope="admin", query=RemovalQuery, answers={204: None}, summary="Remove a destination")
+@application.endpoint(
+    "DELETE",
+    DESTINATION,
+    scope="admin",
+    query=RemovalQuery,
+    answers={204: None},
+    summary="Remove a destination",
+)
 def remove(app: App, call: mp.Call) -> mp.Answer:
     """Remove a destination that was added over the API. One of the configuration holds again. While messages wait for it, this is refused
     (409) with their number; with `force` they go to the destination that their URLs then belong to, or out by the defaults."""
-    remove_destination(app, call.path["name"], force=call.query.force, by=call.caller.name, reason=call.query.reason)
+    remove_destination(
+        app,
+        call.path["name"],
+        force=call.query.force,
+        by=call.caller.name,
+        reason=call.query.reason,
+    )
     return mp.Answer(status=204)
 
 
 @application.endpoint(
-    "POST", f"{DESTINATION}/pause", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Pause a destination"
+    "POST",
+    f"{DESTINATION}/pause",
+    scope="operate",
+    body=DestinationAct,
+    answers={200: dict[str, Any]},
+    summary="Pause a destination",
 )
 def pause(app: App, call: mp.Call) -> mp.Answer:
     """Nothing is sent to it until it is resumed; its messages wait, and no try is counted. It takes over from an outage. A pause that is in
@@ -263,11 +330,18 @@ def pause(app: App, call: mp.Call) -> mp.Answer:
 
 
 @application.endpoint(
-    "POST", f"{DESTINATION}/resume", scope="operate", body=DestinationAct, answers={200: dict[str, Any]}, summary="Resume a destination"
+    "POST",
+    f"{DESTINATION}/resume",
+    scope="operate",
+    body=DestinationAct,
+    answers={200: dict[str, Any]},
+    summary="Resume a destination",
 )
 def resume(app: App, call: mp.Call) -> mp.Answer:
     """End a pause or an outage, and close its breaker; the messages that have waited are sent at the rate `drain`, if it is given."""
-    resume_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain)
+    resume_destination(
+        app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain
+    )
     return mp.Answer(_shown_to(call, app))
 
 
@@ -280,17 +354,33 @@ def outage(app: App, call: mp.Call) -> mp.Answer:
     that have waited are sent at the rate `drain`. It replaces an outage that is in force; a pause without an end stays (409)."""
     body: OutageRequest = call.body
     zone = named_zone(body.zone)
-    begin_outage(app, call.path["name"], until=body.until, drain=body.drain, by=call.caller.name, reason=body.reason, zone=zone)
+    begin_outage(
+        app,
+        call.path["name"],
+        until=body.until,
+        drain=body.drain,
+        by=call.caller.name,
+        reason=body.reason,
+        zone=zone,
+    )
     return mp.Answer(_shown_to(call, app))
 
 
-@application.endpoint("GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders")
+@application.endpoint(
+    "GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders"
+)
 def list_senders(app: App, call: mp.Call) -> mp.Answer:
     """The figures of each sender since the ledger began. A key that speaks for a sender, and may not operate, sees its own alone."""
     return mp.Answer(SenderList(sender_views(figures_of(app), seen_sender(call.caller))))
 
 
-@application.endpoint("GET", "/health", scope=None, answers={200: HealthAnswer, 503: HealthAnswer}, summary="Is the service well?")
+@application.endpoint(
+    "GET",
+    "/health",
+    scope=None,
+    answers={200: HealthAnswer, 503: HealthAnswer},
+    summary="Is the service well?",
+)
 async def health(app: App, call: mp.Call) -> mp.Answer:
     """Is the service well: can the ledger be written to, does a worker run? Within two seconds, and open to all."""
     try:
@@ -299,7 +389,10 @@ async def health(app: App, call: mp.Call) -> mp.Answer:
         missing = [("ledger", f"it has not answered within {HEALTH_S:g} s")]
     parts = [PartHealth(part, why) for part, why in missing]
     now = f"{app.now():%Y-%m-%dT%H:%M:%SZ}"
-    return mp.Answer(HealthAnswer("unhealthy" if parts else "healthy", app.name, now, parts), 503 if parts else 200)
+    return mp.Answer(
+        HealthAnswer("unhealthy" if parts else "healthy", app.name, now, parts),
+        503 if parts else 200,
+    )
 
 
 def _look(app: App) -> asyncio.Future[list[tuple[str, str]]]:
@@ -327,7 +420,9 @@ def _destination(app: App, name: str) -> dict[str, Any]:
     return found
 
 
-def _filter(asked: MessagesQuery | ReplayMany, sender: str | None, message_id: str | None = None) -> MessageFilter:
+def _filter(
+    asked: MessagesQuery | ReplayMany, sender: str | None, message_id: str | None = None
+) -> MessageFilter:
     return MessageFilter(
         sender=sender,
         destination=asked.destination,
@@ -342,7 +437,9 @@ def _filter(asked: MessagesQuery | ReplayMany, sender: str | None, message_id: s
 
 def _shown(settings: DestinationSettings) -> dict[str, Any]:
     """Settings as JSON: headers that look like secrets are redacted, though they should not be there."""
-    found: dict[str, Any] = {name: value for name, value in to_builtins(settings).items() if value is not None}
+    found: dict[str, Any] = {
+        name: value for name, value in to_builtins(settings).items() if value is not None
+    }
     return {**found, "headers": mp.redacted(found.get("headers", {}))}
 
 

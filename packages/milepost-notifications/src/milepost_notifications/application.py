@@ -16,7 +16,13 @@ import milepost as mp
 from milepost_notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
 from milepost_notifications.deliver import Deliverer
 from milepost_notifications.destinations import PAUSED_BY, Destinations, resume_command
-from milepost_notifications.operate.collector import FIGURES, PAGE, PAGES, FigureCollector, figures_of
+from milepost_notifications.operate.collector import (
+    FIGURES,
+    PAGE,
+    PAGES,
+    FigureCollector,
+    figures_of,
+)
 from milepost_notifications.operate.figures import SENDER_COUNTS
 from milepost_notifications.operate.registry import (
     REFRESH,
@@ -82,7 +88,11 @@ def opened(app: App) -> None:
 @application.moved
 def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
     """After a move to another ledger, the figures count on from the same history line."""
-    return {**value, "seq": place(value["seq"]), "holder": "", "held_until": 0} if name == FIGURES else value
+    return (
+        {**value, "seq": place(value["seq"]), "holder": "", "held_until": 0}
+        if name == FIGURES
+        else value
+    )
 
 
 application.endpoint(
@@ -123,12 +133,18 @@ def check_destinations(app: App) -> Iterator[mp.Finding]:
             yield finding
     if not troubled:
         known = sum(one["registered"] is not None for one in views)
-        yield mp.Finding("ok", "notifications", f"{known} {'destination is' if known == 1 else 'destinations are'} configured")
+        yield mp.Finding(
+            "ok",
+            "notifications",
+            f"{known} {'destination is' if known == 1 else 'destinations are'} configured",
+        )
 
 
 def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.Finding]:
     if view["fault"] is not None:
-        yield mp.Finding("bad", "notifications", f"messages to {name} wait: {view['fault']}", FAULT_CURE)
+        yield mp.Finding(
+            "bad", "notifications", f"messages to {name} wait: {view['fault']}", FAULT_CURE
+        )
     if view["orphaned"] and view["waiting"]:
         what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
         cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: {resume_command(name)}"
@@ -137,7 +153,12 @@ def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.
     # Pauses and open breakers are findings of Milepost's own checks, and explain a backlog.
     if late_s > LATE_S and view["paused"] is None and view["breaker"] is None:
         what = f"the oldest message to {name} has been due for {late_s / 60:.0f} min"
-        yield mp.Finding("warn", "notifications", what, "look at its rate, its concurrency and whether workers run")
+        yield mp.Finding(
+            "warn",
+            "notifications",
+            what,
+            "look at its rate, its concurrency and whether workers run",
+        )
 
 
 @application.metrics
@@ -145,29 +166,70 @@ def metrics(app: App) -> Iterator[mp.Metric]:
     """Figures of senders and destinations. The sets of names are bounded; the rest is counted as one."""
     figures = figures_of(app)
     senders = figures.senders
-    messages: Samples = {(name, count): float(getattr(one, count)) for name, one in senders.items() for count in SENDER_COUNTS}
-    yield mp.Metric("messages", "Messages by sender and what became of them.", messages, ("sender", "outcome"), "counter")
+    messages: Samples = {
+        (name, count): float(getattr(one, count))
+        for name, one in senders.items()
+        for count in SENDER_COUNTS
+    }
+    yield mp.Metric(
+        "messages",
+        "Messages by sender and what became of them.",
+        messages,
+        ("sender", "outcome"),
+        "counter",
+    )
     starts: Samples = {(name,): one.histogram for name, one in senders.items()}
-    yield mp.Metric("first_attempt_seconds", "Time from acceptance to the first try.", starts, ("sender",), "histogram")
+    yield mp.Metric(
+        "first_attempt_seconds",
+        "Time from acceptance to the first try.",
+        starts,
+        ("sender",),
+        "histogram",
+    )
     views, now = destination_views(app), app.now()
     tries: Samples = {
         (name, outcome): float(sum(getattr(hour, outcome) for hour in one.hours))
         for name, one in figures.destinations.items()
         for outcome in ("succeeded", "failed")
     }
-    yield mp.Metric("tries_last_day", "Tries of the last 24 hours by destination.", tries, ("destination", "outcome"))
+    yield mp.Metric(
+        "tries_last_day",
+        "Tries of the last 24 hours by destination.",
+        tries,
+        ("destination", "outcome"),
+    )
     gauges: list[tuple[str, str, Callable[[dict[str, Any]], float]]] = [
-        ("waiting_messages", "Messages that wait, counted up to 1,000.", lambda one: one["waiting"]),
-        ("oldest_due_seconds", "How long the oldest waiting message has been due.", lambda one: _age_s(one["oldest_due_at"], now)),
-        ("paused", "1 while the destination is paused or has an outage.", lambda one: one["paused"] is not None),
-        ("breaker_open", "1 while the destination's breaker is open or half-open.", lambda one: one["breaker"] is not None),
+        (
+            "waiting_messages",
+            "Messages that wait, counted up to 1,000.",
+            lambda one: one["waiting"],
+        ),
+        (
+            "oldest_due_seconds",
+            "How long the oldest waiting message has been due.",
+            lambda one: _age_s(one["oldest_due_at"], now),
+        ),
+        (
+            "paused",
+            "1 while the destination is paused or has an outage.",
+            lambda one: one["paused"] is not None,
+        ),
+        (
+            "breaker_open",
+            "1 while the destination's breaker is open or half-open.",
+            lambda one: one["breaker"] is not None,
+        ),
     ]
     for name, about, value in gauges:
-        yield mp.Metric(name, about, {(one["name"],): float(value(one)) for one in views}, ("destination",))
+        yield mp.Metric(
+            name, about, {(one["name"],): float(value(one)) for one in views}, ("destination",)
+        )
 
 
 def _age_s(due: object, now: datetime) -> float:
-    return 0.0 if due is None else max(0.0, (now - datetime.fromisoformat(str(due))).total_seconds())
+    return (
+        0.0 if due is None else max(0.0, (now - datetime.fromisoformat(str(due))).total_seconds())
+    )
 
 
 @application.alerts
@@ -193,7 +255,11 @@ def alert_rules(settings: NotificationsSettings) -> list[mp.AlertRule]:
 def pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
     """The command and the page of notifications that show more of an alert. Pure."""
     if subject.kind == "failures":
-        chosen = {name: value for name, value in (("destination", subject.lane), ("cause", subject.group)) if value}
+        chosen = {
+            name: value
+            for name, value in (("destination", subject.lane), ("cause", subject.group))
+            if value
+        }
         options = "".join(f" --{name} {quote(value)}" for name, value in chosen.items())
         page = f"/notifications/messages?{urlencode({'status': 'failed', **chosen})}"
         return mp.AlertPointer(f"milepost notifications list --status failed{options}", page)

@@ -51,17 +51,34 @@ from milepost_notifications.operate.registry import (
 from milepost_notifications.operate.senders import sender_views
 from milepost_notifications.settings import App
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would happen, without changing anything."
+)
 sender_option = click.option("--sender", metavar="NAME", help="Messages of this sender.")
 destination_option = click.option(
-    "--destination", metavar="NAME", help="Messages to this destination, or SENDER@HOST:PORT if it is unregistered."
+    "--destination",
+    metavar="NAME",
+    help="Messages to this destination, or SENDER@HOST:PORT if it is unregistered.",
 )
 from_option = click.option(
-    "--from", "created_from", metavar="TIME", help="Messages accepted at this time or later: 8:00 (local), a time with a date, or 2h (ago)."
+    "--from",
+    "created_from",
+    metavar="TIME",
+    help="Messages accepted at this time or later: 8:00 (local), a time with a date, or 2h (ago).",
 )
-before_option = click.option("--before", "created_before", metavar="TIME", help="Messages accepted before this time.")
-cause_option = click.option("--cause", metavar="GROUP", help="Messages that failed for this cause, as 'dead-letters' names it.")
-drain_option = click.option("--drain", metavar="RATE", help="Rate for the messages that have waited, such as 10/s [as fast as usual].")
+before_option = click.option(
+    "--before", "created_before", metavar="TIME", help="Messages accepted before this time."
+)
+cause_option = click.option(
+    "--cause",
+    metavar="GROUP",
+    help="Messages that failed for this cause, as 'dead-letters' names it.",
+)
+drain_option = click.option(
+    "--drain",
+    metavar="RATE",
+    help="Rate for the messages that have waited, such as 10/s [as fast as usual].",
+)
 
 HELD = ("outage", "paused", "open", "half-open")
 """States of a destination in which its messages wait."""
@@ -77,14 +94,27 @@ CANCELLED = f"was accepted before, and cancelled. To send it all the same: milep
 
 @application.command(ledger="write")
 @click.argument("url")
-@click.option("--sender", default="command-line", show_default=True, metavar="NAME", help="The sender.")
-@click.option("--id", "message_id", metavar="ID", help="The messageId [a new one].")
-@click.option("--timestamp", metavar="TIME", help="The sender's time; part of the identity, so repeat it with the same --id [now].")
-@click.option("--method", default="POST", show_default=True, help="The HTTP method.")
-@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header; may be repeated.")
-@click.option("--body", metavar="TEXT", help="The body as text; '-' reads standard input, '@FILE' a file.")
 @click.option(
-    "--at", "deliver_at", metavar="TIME", help="Not to be delivered before: 18:00 (local), a time with a date, or a span such as 2h."
+    "--sender", default="command-line", show_default=True, metavar="NAME", help="The sender."
+)
+@click.option("--id", "message_id", metavar="ID", help="The messageId [a new one].")
+@click.option(
+    "--timestamp",
+    metavar="TIME",
+    help="The sender's time; part of the identity, so repeat it with the same --id [now].",
+)
+@click.option("--method", default="POST", show_default=True, help="The HTTP method.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header; may be repeated."
+)
+@click.option(
+    "--body", metavar="TEXT", help="The body as text; '-' reads standard input, '@FILE' a file."
+)
+@click.option(
+    "--at",
+    "deliver_at",
+    metavar="TIME",
+    help="Not to be delivered before: 18:00 (local), a time with a date, or a span such as 2h.",
 )
 @mp.json_option
 def send(
@@ -113,7 +143,9 @@ def send(
         "method": method,
         "headers": dict(_header(text) for text in headers),
         "body": None if body is None else _text(body),
-        "deliverAt": None if deliver_at is None else mp.iso(mp.moment_ms(deliver_at, _ms(now), "--at", mp.local_zone())),
+        "deliverAt": None
+        if deliver_at is None
+        else mp.iso(mp.moment_ms(deliver_at, _ms(now), "--at", mp.local_zone())),
     }
     try:
         message = read_message(msgspec.json.encode(given), app.settings.largest_body)
@@ -122,19 +154,33 @@ def send(
     keep_fresh(app)
     reason = app.state.destinations.refusal(message.content["targetUrl"])
     if reason is not None:
-        raise mp.UsageError(f"{url}: requests to its address are refused ({reason}); to allow them, add its network to allow_cidrs")
+        raise mp.UsageError(
+            f"{url}: requests to its address are refused ({reason}); to allow them, add its network to allow_cidrs"
+        )
     if app.state.destinations.of(message.content["targetUrl"]) is None:
         raise mp.UsageError(
             f"{url} belongs to no destination, and unregistered targets are refused; see 'milepost notifications destinations'"
         )
-    [receipt] = app.submit(app.settings.route, message.content, by=sender, not_before=message.deliver_at)
+    [receipt] = app.submit(
+        app.settings.route, message.content, by=sender, not_before=message.deliver_at
+    )
     answer, error = ("known", "") if is_repeat(receipt) else (receipt.answer, receipt.error)
     cancelled = answer == "known" and receipt.status is mp.Status.CANCELLED
     if as_json:
-        found = {"answer": answer, "key": receipt.key, "messageId": message.message_id, "status": receipt.status, "error": error or None}
+        found = {
+            "answer": answer,
+            "key": receipt.key,
+            "messageId": message.message_id,
+            "status": receipt.status,
+            "error": error or None,
+        }
         mp.print_json(found)
     else:
-        said = CANCELLED.format(key=shlex.quote(receipt.key)) if cancelled else SAID.get(answer, f"is refused: {error}")
+        said = (
+            CANCELLED.format(key=shlex.quote(receipt.key))
+            if cancelled
+            else SAID.get(answer, f"is refused: {error}")
+        )
         click.echo(f"{message.message_id} {said}")
         if answer in ("new", "known") and not cancelled:
             _say_held(app, lanes_of(app, message.sender_id, message.content["targetUrl"]))
@@ -144,19 +190,44 @@ def send(
 @application.command("list")
 @sender_option
 @destination_option
-@click.option("--status", multiple=True, metavar="STATUS", help="A status, 'failed' or 'live'; may be repeated.")
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="STATUS",
+    help="A status, 'failed' or 'live'; may be repeated.",
+)
 @cause_option
 @from_option
 @before_option
-@click.option("--oldest-first", is_flag=True, help="The message that was accepted first comes first [the last one].")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--after", metavar="TOKEN", help="The next page, by the token that the page before has printed.")
+@click.option(
+    "--oldest-first",
+    is_flag=True,
+    help="The message that was accepted first comes first [the last one].",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="How many at most.",
+)
+@click.option(
+    "--after", metavar="TOKEN", help="The next page, by the token that the page before has printed."
+)
 @mp.json_option
 def list_command(
-    app: App, status: tuple[str, ...], oldest_first: bool, limit: int, after: str | None, as_json: bool, **chosen: str | None
+    app: App,
+    status: tuple[str, ...],
+    oldest_first: bool,
+    limit: int,
+    after: str | None,
+    as_json: bool,
+    **chosen: str | None,
 ) -> None:
     """List messages, newest first, by sender, destination, status and time."""
-    found = message_page(app, _filter(chosen, status), limit=limit, after=after, oldest_first=oldest_first)
+    found = message_page(
+        app, _filter(chosen, status), limit=limit, after=after, oldest_first=oldest_first
+    )
     if as_json:
         mp.print_json(found)
         return
@@ -164,7 +235,10 @@ def list_command(
         click.echo(f"No message matches.{_hint(app, chosen)}")
         return
     columns = ("messageId", "senderId", "destination", "status", "createdAt")
-    rows = [(*(one[name] for name in columns), one["blocked"] or next_try(one), _error(one["error"])) for one in found.messages]
+    rows = [
+        (*(one[name] for name in columns), one["blocked"] or next_try(one), _error(one["error"]))
+        for one in found.messages
+    ]
     mp.print_table((*columns, "next try", "error"), rows)
     mp.print_next_page(found.next, found.ordered)
 
@@ -189,8 +263,14 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     if as_json:
         mp.print_json(found)
         return
-    simple = [(name, value) for name, value in found.items() if value is not None and not isinstance(value, (dict, list))]
-    plain = [(name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple]
+    simple = [
+        (name, value)
+        for name, value in found.items()
+        if value is not None and not isinstance(value, (dict, list))
+    ]
+    plain = [
+        (name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple
+    ]
     mp.print_table(("field", "value"), [*plain, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
         names = [found["destination"], *lanes_of(app, found["senderId"], found["targetUrl"])[1:]]
@@ -199,11 +279,15 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
                 click.echo(f"\nIt waits for {found['destination']}: {_why(view)}")
     if not found.get("removed"):
         _show_timeline(timeline_of(shown))
-    if found.get("nextRetryAt") is not None or waits_for_time(found["status"], found.get("deliverAt")):
+    if found.get("nextRetryAt") is not None or waits_for_time(
+        found["status"], found.get("deliverAt")
+    ):
         said = what_next(app, shown)
         click.echo(f"\n{said[0].upper()}{said[1:]}")
     if found["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED"):
-        click.echo("\nIt is a dead letter. When its cause is mended, send it again (--body TEXT: with another body):")
+        click.echo(
+            "\nIt is a dead letter. When its cause is mended, send it again (--body TEXT: with another body):"
+        )
         click.echo(f"  milepost notifications replay {shlex.quote(found['key'])} {SIGNED}")
 
 
@@ -212,7 +296,9 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
 @sender_option
 @mp.signed
 @mp.json_option
-def cancel(app: App, message: str, sender: str | None, by: str | None, reason: str | None, as_json: bool) -> None:
+def cancel(
+    app: App, message: str, sender: str | None, by: str | None, reason: str | None, as_json: bool
+) -> None:
     """Cancel a message that has had no try."""
     name, why = mp.check_signed(by, reason)
     key = find_key(app, message, sender)
@@ -228,8 +314,14 @@ def cancel(app: App, message: str, sender: str | None, by: str | None, reason: s
 @from_option
 @before_option
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--pace", metavar="RATE", help="Rate for each destination, such as 10/s [its own limits alone].")
-@click.option("--body", metavar="TEXT", help="Another body for a single message; '-' reads standard input, '@FILE' a file.")
+@click.option(
+    "--pace", metavar="RATE", help="Rate for each destination, such as 10/s [its own limits alone]."
+)
+@click.option(
+    "--body",
+    metavar="TEXT",
+    help="Another body for a single message; '-' reads standard input, '@FILE' a file.",
+)
 @dry_run_option
 @mp.signed
 @mp.json_option
@@ -256,22 +348,36 @@ def replay(
         keys: list[str] = []
         for one in messages:
             key = find_key(app, one, chosen["sender"])
-            replay_message(app, key, by=name, reason=why, changes=None if body is None else {"body": _text(body)})
+            replay_message(
+                app,
+                key,
+                by=name,
+                reason=why,
+                changes=None if body is None else {"body": _text(body)},
+            )
             keys.append(key)
         _said(f"{len(messages)} sent again.", {"replayed": len(messages)}, as_json)
         if not as_json:
             _say_scheduled(app, keys)
         return
     if not everything and not any(chosen.values()):
-        raise mp.UsageError("name messages, give a filter (--sender, --destination, --cause, --from, --before), or --all")
+        raise mp.UsageError(
+            "name messages, give a filter (--sender, --destination, --cause, --from, --before), or --all"
+        )
     report = replay_all(app, _filter(chosen), by=name, reason=why, dry_run=dry_run, pace=pace)
     if as_json:
         mp.print_json(report)
         return
-    done = f"{report.matched:,} would be sent again" if dry_run else f"{report.replayed:,} of {report.matched:,} sent again"
+    done = (
+        f"{report.matched:,} would be sent again"
+        if dry_run
+        else f"{report.replayed:,} of {report.matched:,} sent again"
+    )
     more = ", and there are more: repeat the command" if report.more else ""
     click.echo(f"{done}{more}.{'' if report.matched else _hint(app, chosen)}")
-    for title, counts in (("sender", report.senders), ("destination", report.destinations)) if report.matched else ():
+    for title, counts in (
+        (("sender", report.senders), ("destination", report.destinations)) if report.matched else ()
+    ):
         mp.print_table((title, "messages"), list(counts.items())[:20], right=("messages",))
     _say_held(app, list(report.destinations))
 
@@ -284,11 +390,30 @@ def dead_letters_command(app: App, as_json: bool) -> None:
     if as_json:
         mp.print_json(found)
         return
-    about = "" if found.exact else " Those of all destinations are counted together, with messages that are tried again."
+    about = (
+        ""
+        if found.exact
+        else " Those of all destinations are counted together, with messages that are tried again."
+    )
     click.echo(f"{found.total:,} dead {'letter' if found.total == 1 else 'letters'}.{about}")
-    rows = [(one.messages, one.destination or "all", one.fault, one.category, one.sample, one.last_at, one.cause) for one in causes(found)]
+    rows = [
+        (
+            one.messages,
+            one.destination or "all",
+            one.fault,
+            one.category,
+            one.sample,
+            one.last_at,
+            one.cause,
+        )
+        for one in causes(found)
+    ]
     if rows:
-        mp.print_table(("messages", "destination", "fault", "category", "error", "last", "cause"), rows, right=("messages",))
+        mp.print_table(
+            ("messages", "destination", "fault", "category", "error", "last", "cause"),
+            rows,
+            right=("messages",),
+        )
         one_alone = "" if found.exact else "; --destination NAME: one destination alone"
         click.echo(
             f"\nWhen a cause is mended, send its messages again (--dry-run instead of --by and --reason: only count them{one_alone}):"
@@ -302,7 +427,9 @@ def dead_letters_command(app: App, as_json: bool) -> None:
 @mp.json_option
 def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
     """Show destinations, all or those named, with their state, backlog, success rate and times of the last hour."""
-    found = destination_views(app, [known_destination(app, one) for one in names] or None, in_shell=True)
+    found = destination_views(
+        app, [known_destination(app, one) for one in names] or None, in_shell=True
+    )
     if as_json:
         mp.print_json({"destinations": found})
         return
@@ -318,16 +445,33 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
         )
         for one in found
     ]
-    mp.print_table(("name", "state", "waiting", "success", "p50", "p95", "why"), rows, right=("waiting", "success", "p50", "p95"))
+    mp.print_table(
+        ("name", "state", "waiting", "success", "p50", "p95", "why"),
+        rows,
+        right=("waiting", "success", "p50", "p95"),
+    )
 
 
 @application.command(ledger="write")
 @click.argument("destination")
-@click.option("--until", required=True, metavar="TIME", help="When it ends: 18:00 (local), a time with a date, or a span such as 2h.")
+@click.option(
+    "--until",
+    required=True,
+    metavar="TIME",
+    help="When it ends: 18:00 (local), a time with a date, or a span such as 2h.",
+)
 @drain_option
 @mp.signed
 @mp.json_option
-def outage(app: App, destination: str, until: str, drain: str | None, by: str | None, reason: str | None, as_json: bool) -> None:
+def outage(
+    app: App,
+    destination: str,
+    until: str,
+    drain: str | None,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> None:
     """Say that a partner is down until a time: its messages wait, uncounted.
 
     The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason. Given again, it
@@ -336,7 +480,11 @@ def outage(app: App, destination: str, until: str, drain: str | None, by: str | 
     name, why = mp.check_signed(by, reason)
     end = begin_outage(app, destination, until=until, drain=drain, by=name, reason=why)
     [found] = destination_views(app, [destination], in_shell=True)
-    _said(f"{destination} is down until {mp.full_time(_ms(end), mp.local_zone())}: {why}", found, as_json)
+    _said(
+        f"{destination} is down until {mp.full_time(_ms(end), mp.local_zone())}: {why}",
+        found,
+        as_json,
+    )
 
 
 @application.command(ledger="write")
@@ -353,7 +501,11 @@ def pause(app: App, destination: str, by: str | None, reason: str | None, as_jso
     held = done.pause
     before = f"{destination} was paused before, by {held.by} since {_local(str(held.since))}: {held.reason}. Nothing was changed."
     view = destination_views(app, [destination], in_shell=True)[0]
-    _said(f"{destination} is paused." if done.changed else before, {**view, "changed": done.changed}, as_json)
+    _said(
+        f"{destination} is paused." if done.changed else before,
+        {**view, "changed": done.changed},
+        as_json,
+    )
 
 
 @application.command(ledger="write")
@@ -361,28 +513,44 @@ def pause(app: App, destination: str, by: str | None, reason: str | None, as_jso
 @drain_option
 @mp.signed
 @mp.json_option
-def resume(app: App, destination: str, drain: str | None, by: str | None, reason: str | None, as_json: bool) -> int:
+def resume(
+    app: App, destination: str, drain: str | None, by: str | None, reason: str | None, as_json: bool
+) -> int:
     """End a pause or an outage of a destination, and close its breaker."""
     name, why = mp.check_signed(by, reason)
     done = resume_destination(app, destination, by=name, reason=why, drain=drain)
-    said = f"{destination} is resumed." if done else f"{destination} was neither paused nor stopped by its breaker."
+    said = (
+        f"{destination} is resumed."
+        if done
+        else f"{destination} was neither paused nor stopped by its breaker."
+    )
     _said(said, {"destination": destination, "resumed": done}, as_json)
     return 0 if done else 1
 
 
 @application.command(ledger="write")
 @click.argument("destination")
-@click.option("--force", is_flag=True, help="Although messages wait for it: they go where their URLs then belong.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Although messages wait for it: they go where their URLs then belong.",
+)
 @mp.signed
 @mp.json_option
-def remove(app: App, destination: str, force: bool, by: str | None, reason: str | None, as_json: bool) -> None:
+def remove(
+    app: App, destination: str, force: bool, by: str | None, reason: str | None, as_json: bool
+) -> None:
     """Remove a destination that was added over the API.
 
     The act is recorded, with --by and --reason if they are given. A pause of the destination stays.
     """
     remove_destination(app, destination, force=force, by=by or "command line", reason=reason or "")
     left = left_pause(app, destination, pause_of(app, destination))
-    _said(f"{destination} is removed.{'' if left is None else f' {left}'}", {"removed": destination, "left_pause": left}, as_json)
+    _said(
+        f"{destination} is removed.{'' if left is None else f' {left}'}",
+        {"removed": destination, "left_pause": left},
+        as_json,
+    )
 
 
 @application.command(ledger="write")
@@ -395,7 +563,14 @@ def senders(app: App, as_json: bool) -> None:
         mp.print_json({"senders": found})
         return
     columns = ("sender", *SENDER_COUNTS)
-    rows = [(*(one[name] for name in columns), _seconds(one["first_try_p50_s"]), _seconds(one["first_try_p95_s"])) for one in found]
+    rows = [
+        (
+            *(one[name] for name in columns),
+            _seconds(one["first_try_p50_s"]),
+            _seconds(one["first_try_p95_s"]),
+        )
+        for one in found
+    ]
     mp.print_table((*columns, "first try p50", "p95"), rows, right=columns[1:])
 
 
@@ -448,7 +623,9 @@ def _text(given: str) -> str:
         try:
             return Path(given[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise mp.UsageError(f"--body {given}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}") from None
+            raise mp.UsageError(
+                f"--body {given}: {getattr(error, 'strerror', None) or 'it is not text in UTF-8'}"
+            ) from None
     return given
 
 
@@ -481,7 +658,12 @@ def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
     result = record.get("deliveryResult")
     if result is None or result["statusCode"] is None:
         return []
-    return [("lastAnswer", f"{result['statusCode']} {result['statusText']} after {result['responseTime']} ms")]
+    return [
+        (
+            "lastAnswer",
+            f"{result['statusCode']} {result['statusText']} after {result['responseTime']} ms",
+        )
+    ]
 
 
 def _why(view: dict[str, Any]) -> str:
@@ -494,7 +676,11 @@ def _why(view: dict[str, Any]) -> str:
 def _breaker(breaker: dict[str, Any] | None) -> str:
     if breaker is None:
         return ""
-    probe = f", no probe before {_local(breaker['retry_at'])}" if breaker["state"] == "open" and breaker["retry_at"] else ""
+    probe = (
+        f", no probe before {_local(breaker['retry_at'])}"
+        if breaker["state"] == "open" and breaker["retry_at"]
+        else ""
+    )
     return f"its breaker is {breaker['state']}{probe}; the last failure: {breaker['error']}"
 
 
@@ -520,7 +706,9 @@ def _show_timeline(timeline: list[MessageMoment]) -> None:
     mp.print_table(("at", "took", "next try", "by", "what happened"), rows, right=("took",))
     answer = next((one.answer for one in reversed(timeline) if one.answer is not None), None)
     if answer is not None and answer.body:
-        click.echo(f"\nThe last answer of the partner:\n{answer.body}{'… (cut off)' if answer.cut else ''}")
+        click.echo(
+            f"\nThe last answer of the partner:\n{answer.body}{'… (cut off)' if answer.cut else ''}"
+        )
 
 
 def _seconds(value: float | None) -> str | None:

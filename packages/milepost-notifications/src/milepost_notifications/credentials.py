@@ -16,7 +16,13 @@ import milepost as mp
 import milepost_net as net
 from milepost_notifications.destinations import Destination
 from milepost_notifications.outcomes import LOOKUP_WAITS
-from milepost_notifications.settings import BasicAuth, BearerAuth, HeadersAuth, OAuth2Auth, read_secret
+from milepost_notifications.settings import (
+    BasicAuth,
+    BearerAuth,
+    HeadersAuth,
+    OAuth2Auth,
+    read_secret,
+)
 
 EARLY_S = 30.0
 """A token is fetched anew so long before it expires, or at half of its life if that is shorter."""
@@ -68,8 +74,14 @@ class Credentials:
     def _read(self, destination: Destination) -> dict[str, str]:
         auth, place = destination.auth, f"destinations.{destination.name}.auth"
         if isinstance(auth, HeadersAuth):
-            found = {name: read_secret(env, None, f"{place}.env.{name}") or "" for name, env in auth.env.items()}
-            return found | {name: read_secret(None, file, f"{place}.file.{name}") or "" for name, file in auth.file.items()}
+            found = {
+                name: read_secret(env, None, f"{place}.env.{name}") or ""
+                for name, env in auth.env.items()
+            }
+            return found | {
+                name: read_secret(None, file, f"{place}.file.{name}") or ""
+                for name, file in auth.file.items()
+            }
         if isinstance(auth, BearerAuth):
             return {"Authorization": f"Bearer {_secret(destination, 'token')}"}
         if isinstance(auth, BasicAuth):
@@ -87,7 +99,10 @@ class Credentials:
         found = [] if token is None else [token.text]
         try:
             found += [secret.removeprefix("whsec_") for secret in _signing_secrets(destination)]
-            found += [value.removeprefix("Bearer ").removeprefix("Basic ") for value in self._static(destination).values()]
+            found += [
+                value.removeprefix("Bearer ").removeprefix("Basic ")
+                for value in self._static(destination).values()
+            ]
             if isinstance(destination.auth, BasicAuth):
                 found.append(_secret(destination, "password"))
             if isinstance(destination.auth, OAuth2Auth):
@@ -106,7 +121,9 @@ class Credentials:
         """Drop the cached token, since the partner refused it. False: the destination uses none."""
         return self._tokens.pop(_token_name(destination), None) is not None
 
-    def signature(self, destination: Destination, message_id: str, body: bytes, at: float) -> dict[str, str]:
+    def signature(
+        self, destination: Destination, message_id: str, body: bytes, at: float
+    ) -> dict[str, str]:
         """The headers that sign a request, with both secrets while one replaces the other; none where the destination has no secret.
         Raises ConfigMistake for a secret that is missing or is none."""
         secrets = _signing_secrets(destination)
@@ -131,7 +148,11 @@ class Credentials:
     async def _fetched(self, destination: Destination, auth: OAuth2Auth) -> Token:
         secret = _secret(destination, "client_secret")
         form = {"grant_type": "client_credentials"}
-        form |= {name: value for name, value in (("scope", auth.scope), ("audience", auth.audience)) if value is not None}
+        form |= {
+            name: value
+            for name, value in (("scope", auth.scope), ("audience", auth.audience))
+            if value is not None
+        }
         pair = f"{quote(auth.client_id, safe='')}:{quote(secret, safe='')}"  # as RFC 6749 encodes both for Basic
         try:
             answer = await self._client.request_async(
@@ -151,7 +172,9 @@ class Credentials:
             if error.kind == LOOKUP_WAITS:
                 raise  # the message waits, as for its own host
             # It says nothing about the message, which was not sent.
-            raise TokenRefused(f"the token endpoint of {destination.name} gave no answer: {error}") from None
+            raise TokenRefused(
+                f"the token endpoint of {destination.name} gave no answer: {error}"
+            ) from None
         if not answer.ok:
             raise TokenRefused(f"the token endpoint of {destination.name} answered {answer.status}")
         try:
@@ -159,11 +182,17 @@ class Credentials:
             text, said = found["access_token"], found.get("expires_in")
             life = USUAL_LIFE_S if said is None else float(said)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            raise TokenRefused(f"the answer of the token endpoint of {destination.name} has no access_token") from None
+            raise TokenRefused(
+                f"the answer of the token endpoint of {destination.name} has no access_token"
+            ) from None
         if not isinstance(text, str) or not _TOKEN.fullmatch(text):
-            raise TokenRefused(f"the token endpoint of {destination.name} gave an access_token that cannot be sent")
+            raise TokenRefused(
+                f"the token endpoint of {destination.name} gave an access_token that cannot be sent"
+            )
         life = min(life, LONGEST_LIFE_S) if math.isfinite(life) else USUAL_LIFE_S
-        token = self._tokens[_token_name(destination)] = Token(text, self._ticks() + max(life - EARLY_S, life / 2))
+        token = self._tokens[_token_name(destination)] = Token(
+            text, self._ticks() + max(life - EARLY_S, life / 2)
+        )
         return token
 
 
@@ -189,9 +218,13 @@ def _noticed(fetch: asyncio.Task[Token]) -> None:
 def _secret(destination: Destination, name: str) -> str:
     """A secret that the destination's credentials must have, by its name in their settings. Raises ConfigMistake if it is not there."""
     place = f"destinations.{destination.name}.auth.{name}"
-    secret = read_secret(getattr(destination.auth, f"{name}_env"), getattr(destination.auth, f"{name}_file"), place)
+    secret = read_secret(
+        getattr(destination.auth, f"{name}_env"), getattr(destination.auth, f"{name}_file"), place
+    )
     if secret is None:
-        raise mp.ConfigMistake(f"{place}: name the variable or the file that holds it ({name}_env or _file)")
+        raise mp.ConfigMistake(
+            f"{place}: name the variable or the file that holds it ({name}_env or _file)"
+        )
     return secret
 
 
@@ -210,5 +243,8 @@ def _wrong_signing_secret(destination: Destination) -> str:
 def _signing_secrets(destination: Destination) -> list[str]:
     """The secret that signs, and the one before it while it is being replaced."""
     places = (f"destinations.{destination.name}.{name}" for name in SIGNING)
-    found = (read_secret(env, file, place) for (env, file), place in zip(destination.signing, places, strict=False))
+    found = (
+        read_secret(env, file, place)
+        for (env, file), place in zip(destination.signing, places, strict=False)
+    )
     return [secret for secret in found if secret is not None]

@@ -29,7 +29,14 @@ from milepost_notifications.destinations import (
     url_pause,
 )
 from milepost_notifications.operate.registry import keep_fresh, read_url_pauses
-from milepost_notifications.outcomes import INVALID_MESSAGE, INVALID_TARGET, of_error, of_response, secret_values, url_secrets
+from milepost_notifications.outcomes import (
+    INVALID_MESSAGE,
+    INVALID_TARGET,
+    of_error,
+    of_response,
+    secret_values,
+    url_secrets,
+)
 from milepost_notifications.settings import App, NotificationsSettings
 
 READ_BYTES = 65_536
@@ -58,7 +65,13 @@ class Deliverer:
         """Lanes of which the log says that messages for an old URL wait."""
         self._paused: dict[str, str | None] = {}
         """Since when lanes are paused of which the log says so."""
-        self.use(net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=settings.concurrency))
+        self.use(
+            net.Client(
+                allow_cidrs=settings.allow_cidrs,
+                largest=READ_BYTES,
+                connections=settings.concurrency,
+            )
+        )
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
         self._app: App | None = None
@@ -88,7 +101,9 @@ class Deliverer:
         for destination in self._destinations.all.values():
             fault = self.fault(destination)
             if fault is not None:
-                log.warning("messages to %s wait, others are delivered: %s", destination.name, fault)
+                log.warning(
+                    "messages to %s wait, others are delivered: %s", destination.name, fault
+                )
 
     async def __call__(self, item: mp.Item) -> mp.Outcome:
         if self._app is not None and (self._destinations.stale or self._destinations.pauses_stale):
@@ -96,7 +111,12 @@ class Deliverer:
                 await asyncio.to_thread(self._read_ledger, self._app)
             except mp.MilepostError as error:
                 # Without them a message could go out with neither its signature nor its credentials.
-                return mp.NotYet(after=UNREAD_S, note=f"the destinations could not be read: {error}", unknown=item.unknown, asked=False)
+                return mp.NotYet(
+                    after=UNREAD_S,
+                    note=f"the destinations could not be read: {error}",
+                    unknown=item.unknown,
+                    asked=False,
+                )
         try:
             message = stored_message(item, self._settings.largest_body)
             destination = self._destinations.of(message["targetUrl"])
@@ -109,42 +129,81 @@ class Deliverer:
                 destination = self._destinations.of(message["targetUrl"])
             if self._destinations.orphaned(item.lane, destination):
                 # Not by the defaults, which have neither the credentials nor the signature that its destination had.
-                return mp.NotYet(after=UNCONFIGURED_S, note=await self._orphaned(item.lane), unknown=item.unknown, asked=False)
+                return mp.NotYet(
+                    after=UNCONFIGURED_S,
+                    note=await self._orphaned(item.lane),
+                    unknown=item.unknown,
+                    asked=False,
+                )
         if destination is not None and self._destinations.paused_urls:
             pause = url_pause(destination.name, message["senderId"], message["targetUrl"])
             since = await self._paused_since(pause)
             if since is not None:
-                note = f"{resume_command(pause)} ends the pause of this URL, which answered 410 Gone"
-                return mp.NotYet(after=paused_look_s(since, self.clock()), note=note, unknown=item.unknown, asked=False)
+                note = (
+                    f"{resume_command(pause)} ends the pause of this URL, which answered 410 Gone"
+                )
+                return mp.NotYet(
+                    after=paused_look_s(since, self.clock()),
+                    note=note,
+                    unknown=item.unknown,
+                    asked=False,
+                )
         if destination is None:
-            return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
+            return mp.Reject(
+                "the target belongs to no destination, and unregistered targets are refused",
+                category=INVALID_TARGET,
+            )
         began = time.monotonic()
         try:
-            secret = await self._credentials.headers(destination) if destination.has_credentials else {}
+            secret = (
+                await self._credentials.headers(destination) if destination.has_credentials else {}
+            )
             response = await self._request(item, message, destination, secret)
             if response.status == 401 and self._credentials.forget(destination):
                 # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
-                response = await self._request(item, message, destination, await self._credentials.headers(destination))
-            verdict = of_response(response, destination, _since(began), self.clock(), self._secrets(destination, message))
+                response = await self._request(
+                    item, message, destination, await self._credentials.headers(destination)
+                )
+            verdict = of_response(
+                response,
+                destination,
+                _since(began),
+                self.clock(),
+                self._secrets(destination, message),
+            )
         except mp.ConfigMistake as mistake:
             # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
-            return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown, asked=False)
+            return mp.NotYet(
+                after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown, asked=False
+            )
         except TokenRefused as error:
             details = {"message": str(error), "responseTime": _since(began)}
-            return mp.Retry(str(error), category="TOKEN_REFUSED", details=details, unknown=item.unknown)
+            return mp.Retry(
+                str(error), category="TOKEN_REFUSED", details=details, unknown=item.unknown
+            )
         except net.NetError as error:
             secrets = self._secrets(destination, message)
-            verdict = of_error(error, destination, _since(began), self.clock(), secrets, doubtful=item.unknown)
+            verdict = of_error(
+                error, destination, _since(began), self.clock(), secrets, doubtful=item.unknown
+            )
         if verdict.gone:
             await self._pause_url(destination.name, message["senderId"], message["targetUrl"])
         return verdict.outcome
 
     def _secrets(self, destination: Destination, message: Mapping[str, Any]) -> list[str]:
         """Texts that are not recorded if the partner repeats them: secrets of the destination, of the sender's headers, and of the URL."""
-        return [*self._credentials.known(destination), *secret_values(message["headers"]), *url_secrets(message["targetUrl"])]
+        return [
+            *self._credentials.known(destination),
+            *secret_values(message["headers"]),
+            *url_secrets(message["targetUrl"]),
+        ]
 
     def _request(
-        self, item: mp.Item, message: Mapping[str, Any], destination: Destination, secret: Mapping[str, str]
+        self,
+        item: mp.Item,
+        message: Mapping[str, Any],
+        destination: Destination,
+        secret: Mapping[str, str],
     ) -> Awaitable[net.Response]:
         """The request of a message, with these headers of its destination's credentials."""
         body = None if message["body"] is None else message["body"].encode("utf-8", "surrogatepass")
@@ -152,7 +211,9 @@ class Deliverer:
         if secret:
             own |= secret
         if destination.signing:
-            own |= self._credentials.signature(destination, own["webhook-id"], body or b"", self.clock())
+            own |= self._credentials.signature(
+                destination, own["webhook-id"], body or b"", self.clock()
+            )
         return self._client.request_async(
             message["method"],
             message["targetUrl"],
@@ -182,14 +243,20 @@ class Deliverer:
             try:
                 await asyncio.to_thread(read_url_pauses, self._app, PAUSES_FRESH_S)
             except mp.MilepostError:
-                log.exception("the pauses of URLs could not be read again; those of the last time are used")
+                log.exception(
+                    "the pauses of URLs could not be read again; those of the last time are used"
+                )
         return self._destinations.paused_urls.get(pause)
 
     async def _pause_url(self, name: str, sender: str, url: str) -> None:
         """Pause this URL of this sender: no other URL, and no other sender."""
         pause = url_pause(name, sender, url)
         if len(self._destinations.paused_urls) >= MOST_PAUSED_URLS:
-            log.error("%s answered 410 Gone; it is not paused, since %d URLs are paused already", mp.url_in_key(url), MOST_PAUSED_URLS)
+            log.error(
+                "%s answered 410 Gone; it is not paused, since %d URLs are paused already",
+                mp.url_in_key(url),
+                MOST_PAUSED_URLS,
+            )
             return
         await self._pause(pause, gone_reason(pause, self._settings.route, sender, url))
         self._destinations.paused_urls.setdefault(pause, round(self.clock() * 1000))
@@ -198,12 +265,22 @@ class Deliverer:
         if self._app is None:
             return
         try:
-            held = await asyncio.to_thread(self._app.pause, self._settings.route, STAGE, lane, by=PAUSED_BY, reason=why, own=True)
+            held = await asyncio.to_thread(
+                self._app.pause,
+                self._settings.route,
+                STAGE,
+                lane,
+                by=PAUSED_BY,
+                reason=why,
+                own=True,
+            )
             if held.reason == why and self._paused.get(lane) != held.since:
                 self._paused[lane] = held.since
                 log.warning("messages to %s wait, since it is paused: %s", lane, why)
         except mp.MilepostError:
-            log.exception("the destination %s could not be paused; the next message to it tries again", lane)
+            log.exception(
+                "the destination %s could not be paused; the next message to it tries again", lane
+            )
 
     def fault(self, destination: Destination) -> str | None:
         """Why messages to this destination cannot be sent from this process: a secret that is missing or wrong; None: they can."""
@@ -239,7 +316,9 @@ def stored_message(item: mp.Item, largest_body: int) -> Mapping[str, Any]:
     if isinstance(given, dict) and _is_normalised(given):
         return given
     named = dict(zip(KEY, item.key_parts, strict=False))
-    return check_message({**named, **given} if isinstance(given, dict) else {**named, "body": given}, largest_body).content
+    return check_message(
+        {**named, **given} if isinstance(given, dict) else {**named, "body": given}, largest_body
+    ).content
 
 
 class StoredForm(Struct):
@@ -260,7 +339,9 @@ def _is_normalised(given: Mapping[str, Any]) -> bool:
         form = msgspec.convert(given, StoredForm)
     except msgspec.ValidationError:
         return False
-    return form.method in METHODS and (not form.headers or RESERVED.isdisjoint(map(str.lower, form.headers)))
+    return form.method in METHODS and (
+        not form.headers or RESERVED.isdisjoint(map(str.lower, form.headers))
+    )
 
 
 def identity_headers(item: mp.Item, message: Mapping[str, Any]) -> dict[str, str]:

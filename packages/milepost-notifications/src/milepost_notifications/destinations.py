@@ -87,16 +87,22 @@ class Destination(Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> mp.Limits:
-        return mp.Limits(rate=self.rate, concurrency=self.concurrency, breaker=self.breaker, retry=self.retry)
+        return mp.Limits(
+            rate=self.rate, concurrency=self.concurrency, breaker=self.breaker, retry=self.retry
+        )
 
 
 class Destinations:
     """All destinations by name, in `all`. The longest prefix of a target URL wins; prefixes match whole components of the path."""
 
-    def __init__(self, settings: NotificationsSettings, place: str = "milepost.toml: [notifications]") -> None:
+    def __init__(
+        self, settings: NotificationsSettings, place: str = "milepost.toml: [notifications]"
+    ) -> None:
         self._settings = settings
         self._place = place
-        self._configured = {name: self.resolve(name, one) for name, one in settings.destinations.items()}
+        self._configured = {
+            name: self.resolve(name, one) for name, one in settings.destinations.items()
+        }
         _check_distinct(self._configured, place)
         self._added: dict[str, Destination] = {}
         self._added_settings: dict[str, DestinationSettings] = {}
@@ -184,7 +190,11 @@ class Destinations:
     def orphaned(self, lane: str, destination: Destination | None) -> bool:
         """Was a message of this lane accepted for a destination, and are only the defaults, or nothing, left for it, since that destination is
         gone or has another URL? `destination` is the one that the message's target belongs to now."""
-        return lane not in self.released and is_registered_name(lane) and (destination is None or not destination.registered)
+        return (
+            lane not in self.released
+            and is_registered_name(lane)
+            and (destination is None or not destination.registered)
+        )
 
     def gone(self, lane: str) -> bool:
         """Is this the lane of a destination that is gone, and whose messages are not released?"""
@@ -196,7 +206,9 @@ class Destinations:
         found = self.of(target)
         if found is not None and found.registered:
             return found.name
-        return sender_lane(sender, origin_lane(net.parse_url(target)) if found is None else found.name)
+        return sender_lane(
+            sender, origin_lane(net.parse_url(target)) if found is None else found.name
+        )
 
     def lane_of_key(self, url: str, sender: str) -> str | None:
         """The lane of a sender's messages to the URL that is in their keys; None: it is hidden in the key where destinations differ."""
@@ -220,16 +232,27 @@ class Destinations:
         the setting; with `strict` also for one that cannot hold."""
         place = f"{self._place} destinations.{name}"
         if not _NAME.match(name):
-            raise mp.ConfigMistake(f"{place}: a destination is named by 1 to 64 letters, digits, '-', '_' or '.', such as 'crm'")
+            raise mp.ConfigMistake(
+                f"{place}: a destination is named by 1 to 64 letters, digits, '-', '_' or '.', such as 'crm'"
+            )
         try:
             prefix = net.parse_url(one.url)
         except net.InvalidRequest as error:
             raise mp.ConfigMistake(f"{place}.url: {error}") from None
         if "?" in prefix.target or "#" in one.url:
-            raise mp.ConfigMistake(f"{place}.url: {one.url} has a query or a fragment; give the beginning of the target URLs alone")
+            raise mp.ConfigMistake(
+                f"{place}.url: {one.url} has a query or a fragment; give the beginning of the target URLs alone"
+            )
         return self._resolved(name, prefix, one, strict=strict)
 
-    def _resolved(self, name: str, prefix: net.HttpUrl | None, one: DestinationSettings | None, *, strict: bool = True) -> Destination:
+    def _resolved(
+        self,
+        name: str,
+        prefix: net.HttpUrl | None,
+        one: DestinationSettings | None,
+        *,
+        strict: bool = True,
+    ) -> Destination:
         usual = self._settings
         given = one or DestinationSettings(url="")
         place = f"{self._place} destinations.{name}" if one else self._place
@@ -241,11 +264,22 @@ class Destinations:
                 prefix=prefix,
                 headers=net.checked_headers(given.headers),
                 auth=given.auth,
-                timeouts=net.Timeouts(*(mp.span_ms(getattr(timeouts, part), part) / 1000 for part in ("connect", "read", "total"))),
+                timeouts=net.Timeouts(
+                    *(
+                        mp.span_ms(getattr(timeouts, part), part) / 1000
+                        for part in ("connect", "read", "total")
+                    )
+                ),
                 retry=(given.retry or usual.retry).backoff(),
-                retry_statuses=statuses(usual.retry_statuses if given.retry_statuses is None else given.retry_statuses, "retry_statuses"),
+                retry_statuses=statuses(
+                    usual.retry_statuses if given.retry_statuses is None else given.retry_statuses,
+                    "retry_statuses",
+                ),
                 success_statuses=statuses(
-                    usual.success_statuses if given.success_statuses is None else given.success_statuses, "success_statuses"
+                    usual.success_statuses
+                    if given.success_statuses is None
+                    else given.success_statuses,
+                    "success_statuses",
                 ),
                 retry_after_cap_ms=mp.span_ms(cap, "retry_after_cap"),
                 gone=given.gone or usual.gone,
@@ -260,9 +294,15 @@ class Destinations:
                     )
                     if pair != (None, None)
                 ),
-                tls=None if given.tls is None else net.Tls(given.tls.ca_file, given.tls.certificate_file, given.tls.key_file),
-                redirects=None if given.redirects is None else net.Redirects(given.redirects.hosts, given.redirects.most),
-                response_bytes=usual.response_bytes if given.response_bytes is None else given.response_bytes,
+                tls=None
+                if given.tls is None
+                else net.Tls(given.tls.ca_file, given.tls.certificate_file, given.tls.key_file),
+                redirects=None
+                if given.redirects is None
+                else net.Redirects(given.redirects.hosts, given.redirects.most),
+                response_bytes=usual.response_bytes
+                if given.response_bytes is None
+                else given.response_bytes,
             )
             _ = found.limits  # checks rate and concurrency
             if strict:
@@ -294,7 +334,9 @@ def _check(given: DestinationSettings, found: Destination) -> None:
     if isinstance(found.auth, OAuth2Auth):
         net.parse_url(found.auth.token_url)
     if found.response_bytes < 0:
-        raise mp.ConfigMistake(f"response_bytes is {found.response_bytes}; give a whole number from 0 up")
+        raise mp.ConfigMistake(
+            f"response_bytes is {found.response_bytes}; give a whole number from 0 up"
+        )
 
 
 def _check_sources(given: DestinationSettings | AuthSettings | None, where: str) -> None:
@@ -302,12 +344,18 @@ def _check_sources(given: DestinationSettings | AuthSettings | None, where: str)
     if isinstance(given, HeadersAuth):
         both = sorted(set(map(str.lower, given.env)) & set(map(str.lower, given.file)))
         if both:
-            raise mp.ConfigMistake(f"{where}env and {where}file both name a secret for the header {both[0]}; give one of them")
+            raise mp.ConfigMistake(
+                f"{where}env and {where}file both name a secret for the header {both[0]}; give one of them"
+            )
         return
-    for name in () if given is None else (one for one in given.__struct_fields__ if one.endswith("_env")):
+    for name in (
+        () if given is None else (one for one in given.__struct_fields__ if one.endswith("_env"))
+    ):
         other = f"{name.removesuffix('_env')}_file"
         if getattr(given, name) is not None and getattr(given, other) is not None:
-            raise mp.ConfigMistake(f"{where}{name} and {where}{other} name the same secret; give one of them")
+            raise mp.ConfigMistake(
+                f"{where}{name} and {where}{other} name the same secret; give one of them"
+            )
 
 
 def _check_distinct(found: Mapping[str, Destination], place: str) -> None:

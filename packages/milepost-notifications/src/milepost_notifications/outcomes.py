@@ -80,12 +80,20 @@ def category_of(status: int) -> str:
     """Category of a status, as stored with a try."""
     if 200 <= status < 300:
         return "SUCCESS"
-    return "CLIENT_ERROR" if 400 <= status < 500 else "SERVER_ERROR" if 500 <= status < 600 else "UNKNOWN_STATUS"
+    return (
+        "CLIENT_ERROR"
+        if 400 <= status < 500
+        else "SERVER_ERROR"
+        if 500 <= status < 600
+        else "UNKNOWN_STATUS"
+    )
 
 
 def status_text(status: object) -> str | None:
     """The usual text of an HTTP status; None: there is none. (An outcome that an operator has confirmed may name anything as its status.)"""
-    return None if status is None else STATUS_TEXTS.get(status, "") if isinstance(status, int) else ""
+    return (
+        None if status is None else STATUS_TEXTS.get(status, "") if isinstance(status, int) else ""
+    )
 
 
 def response_ms(facts: Mapping[str, Any]) -> float | None:
@@ -105,13 +113,19 @@ def failure_line(status: int) -> str:
 
 
 def of_response(
-    response: net.Response, destination: Destination, response_ms: int, received_at: float, secrets: Collection[str] = ()
+    response: net.Response,
+    destination: Destination,
+    response_ms: int,
+    received_at: float,
+    secrets: Collection[str] = (),
 ) -> DeliveryVerdict:
     """The verdict on a whole answer, received at this time (seconds since 1970). `secrets` are not recorded, even if the partner repeats
     them in its answer."""
     status, body = response.status, without(readable(response), secrets)
     succeeded = status in destination.success_statuses
-    facts: dict[str, Any] = {"success": True, "category": "SUCCESS", "retryEligible": False} if succeeded else {}
+    facts: dict[str, Any] = (
+        {"success": True, "category": "SUCCESS", "retryEligible": False} if succeeded else {}
+    )
     facts["statusCode"] = status
     facts["responseTime"] = response_ms
     facts["httpResponseReceivedAt"] = mp.iso(round(received_at * 1000))
@@ -125,9 +139,20 @@ def of_response(
     if status in destination.retry_statuses:
         after = retry_after_s(response, destination.retry_after_cap_ms, received_at)
         counted = status not in ASK_TO_WAIT
-        return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status, breaker=counted))
+        return DeliveryVerdict(
+            mp.Retry(
+                what,
+                after=after,
+                category=category,
+                details=details,
+                http_status=status,
+                breaker=counted,
+            )
+        )
     gone = status == GONE and destination.gone == "pause"
-    return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status), gone)
+    return DeliveryVerdict(
+        mp.Reject(what, category=category, details=details, http_status=status), gone
+    )
 
 
 def of_error(
@@ -144,18 +169,39 @@ def of_error(
     if isinstance(error, net.AnswerTooLarge) and error.response is not None:
         # The partner has answered; what is too much of the body is not recorded.
         return of_response(error.response, destination, response_ms, received_at, secrets)
-    details: dict[str, Any] = {"message": str(error), "kind": error.kind, "responseTime": response_ms}
+    details: dict[str, Any] = {
+        "message": str(error),
+        "kind": error.kind,
+        "responseTime": response_ms,
+    }
     if isinstance(error, (net.AddressRefused, net.InvalidRequest)):
         return DeliveryVerdict(mp.Reject(str(error), category=INVALID_TARGET, details=details))
     if isinstance(error, net.RedirectRefused):
-        return DeliveryVerdict(mp.Reject(str(error), category="UNKNOWN_STATUS", details=details, http_status=error.http_status))
+        return DeliveryVerdict(
+            mp.Reject(
+                str(error),
+                category="UNKNOWN_STATUS",
+                details=details,
+                http_status=error.http_status,
+            )
+        )
     if error.kind == LOOKUP_WAITS:
         # Names of other messages are slow: neither the partner nor this message has to do with it.
-        return DeliveryVerdict(mp.NotYet(after=LOOKUP_WAIT_S, note=str(error), unknown=doubtful, asked=False))
+        return DeliveryVerdict(
+            mp.NotYet(after=LOOKUP_WAIT_S, note=str(error), unknown=doubtful, asked=False)
+        )
     category = _NETWORK.get(error.kind, NETWORK_ERROR)
     details["family"] = NETWORK_ERROR
     unknown = error.unknown or doubtful
-    return DeliveryVerdict(mp.Retry(str(error), category=category, details=details, http_status=error.http_status, unknown=unknown))
+    return DeliveryVerdict(
+        mp.Retry(
+            str(error),
+            category=category,
+            details=details,
+            http_status=error.http_status,
+            unknown=unknown,
+        )
+    )
 
 
 def retry_after_s(response: net.Response, cap_ms: int, now: float) -> float | None:
@@ -164,7 +210,9 @@ def retry_after_s(response: net.Response, cap_ms: int, now: float) -> float | No
     given = response.retry_after
     if given is None and "Date" not in response.headers:
         try:
-            given = parsedate_to_datetime(response.headers.get("Retry-After") or "").timestamp() - now
+            given = (
+                parsedate_to_datetime(response.headers.get("Retry-After") or "").timestamp() - now
+            )
         except (TypeError, ValueError, OverflowError):
             return None
     return None if given is None or given <= 0 else min(given, cap_ms / 1000)
@@ -193,10 +241,18 @@ def error_details(body: bytes) -> dict[str, Any]:
 
 def _named_details(found: dict[str, Any]) -> dict[str, Any]:
     details: dict[str, Any] = {}
-    for name, names in (("message", ("message", "error")), ("code", ("code", "errorCode")), ("details", ("details", "errors"))):
+    for name, names in (
+        ("message", ("message", "error")),
+        ("code", ("code", "errorCode")),
+        ("details", ("details", "errors")),
+    ):
         value = next((found[one] for one in names if found.get(one) is not None), None)
         if value is not None:
-            details[name] = _storable(value) if len(str(value)) <= TEXT_LIMIT else str(_storable(value))[:TEXT_LIMIT]
+            details[name] = (
+                _storable(value)
+                if len(str(value)) <= TEXT_LIMIT
+                else str(_storable(value))[:TEXT_LIMIT]
+            )
     return details
 
 
@@ -215,7 +271,9 @@ def _storable(value: Any, depth: int = 0) -> Any:
     return [_storable(held, depth + 1) for held in value] if isinstance(value, list) else value
 
 
-def recorded(response: net.Response, body: bytes, limit: int, secrets: Collection[str]) -> dict[str, Any]:
+def recorded(
+    response: net.Response, body: bytes, limit: int, secrets: Collection[str]
+) -> dict[str, Any]:
     """The recorded part of an answer: its headers and its body, each up to its limit; cookies and apparent secrets are hidden."""
     headers, shown, cut = _recorded_headers(tuple(response.headers))
     found: dict[str, Any] = {
@@ -250,15 +308,25 @@ def url_secrets(url: str) -> tuple[str, ...]:
     """The texts of a target URL that look like secrets, also as a partner reads them, the longest first: one may be a part of another."""
     texts = mp.secrets_of_url(url)
     forms = dict.fromkeys(
-        [*texts, *(unquote(text, errors="replace") for text in texts), *(unquote_plus(text, errors="replace") for text in texts)]
+        [
+            *texts,
+            *(unquote(text, errors="replace") for text in texts),
+            *(unquote_plus(text, errors="replace") for text in texts),
+        ]
     )
-    return tuple(sorted((text for text in forms if len(text) >= SHORTEST_SECRET), key=len, reverse=True))
+    return tuple(
+        sorted((text for text in forms if len(text) >= SHORTEST_SECRET), key=len, reverse=True)
+    )
 
 
 @lru_cache(256)
 def _secret_values(headers: HeaderPairs) -> tuple[str, ...]:
     shown = mp.redacted(dict(headers))
-    found = [value.removeprefix("Bearer ").removeprefix("Basic ") for name, value in headers if shown[name] != value]
+    found = [
+        value.removeprefix("Bearer ").removeprefix("Basic ")
+        for name, value in headers
+        if shown[name] != value
+    ]
     return tuple(value for value in found if len(value) >= SHORTEST_SECRET)
 
 
@@ -272,7 +340,9 @@ def _within(headers: HeaderPairs, limit: int) -> HeaderPairs:
 
 
 def _without_secrets(headers: HeaderPairs, secrets: Collection[str]) -> dict[str, str]:
-    return {name: without(value.encode(), secrets).decode("utf-8", "replace") for name, value in headers}
+    return {
+        name: without(value.encode(), secrets).decode("utf-8", "replace") for name, value in headers
+    }
 
 
 @lru_cache(256)
@@ -285,4 +355,6 @@ def _recorded_headers(headers: HeaderPairs) -> tuple[HeaderPairs, Mapping[str, s
 
 def _unescaped(data: bytes) -> bytes:
     """JSON without the escapes that an ASCII character can have."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)).encode() if found[1] else found[2], data)
+    return _ESCAPE.sub(
+        lambda found: chr(int(found[1], 16)).encode() if found[1] else found[2], data
+    )

@@ -15,7 +15,11 @@ import milepost as mp
 from milepost_notifications.application import application
 from milepost_notifications.destinations import STAGE
 from milepost_notifications.operate.collector import figures_of
-from milepost_notifications.operate.dead_letters import dead_letter_numbers, dead_letters, replay_all
+from milepost_notifications.operate.dead_letters import (
+    dead_letter_numbers,
+    dead_letters,
+    replay_all,
+)
 from milepost_notifications.operate.messages import (
     CANCELLABLE,
     MessageFilter,
@@ -58,7 +62,13 @@ HELD = 20
 """Destinations whose reasons a list shows."""
 LARGEST_BODY = 20_000
 """Characters of a body that a page shows."""
-COLOURS = {"healthy": "done", "draining": "done", "failing": "fail", "open": "fail", "misconfigured": "fail"}
+COLOURS = {
+    "healthy": "done",
+    "draining": "done",
+    "failing": "fail",
+    "open": "fail",
+    "misconfigured": "fail",
+}
 
 
 class ReasonForm(Struct, frozen=True):
@@ -114,7 +124,12 @@ class Listing(Struct, frozen=True):
     @property
     def fields(self) -> dict[str, str]:
         """The conditions that are given, by their names in an address."""
-        named = {"sender": self.sender, "destination": self.destination, "status": self.status, "cause": self.cause}
+        named = {
+            "sender": self.sender,
+            "destination": self.destination,
+            "status": self.status,
+            "cause": self.cause,
+        }
         times = {"from": self.created_from, "before": self.created_before}
         zone = {"zone": self.zone} if any(times.values()) else {}
         return {name: text for name, text in {**named, **times, **zone}.items() if text}
@@ -138,9 +153,15 @@ def home(app: App, call: mp.Call) -> mp.Page:
     return mp.Page(
         "notifications.html",
         {
-            "destinations": [_destination(one) for one in shown_destinations(call.caller, destination_views(app))],
+            "destinations": [
+                _destination(one) for one in shown_destinations(call.caller, destination_views(app))
+            ],
             "senders": [
-                {**one, "p50": seconds(one["first_try_p50_s"]), "p95": seconds(one["first_try_p95_s"])}
+                {
+                    **one,
+                    "p50": seconds(one["first_try_p50_s"]),
+                    "p95": seconds(one["first_try_p95_s"]),
+                }
                 for one in sender_views(figures_of(app), seen_sender(call.caller))
             ],
             "dead": dead,
@@ -151,7 +172,9 @@ def home(app: App, call: mp.Call) -> mp.Page:
 
 
 @application.page(DESTINATION)
-def destination(app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None) -> mp.Page:
+def destination(
+    app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None
+) -> mp.Page:
     """The page of a destination; with the form of an outage as it was sent, if something in it is wrong."""
     name = call.path["name"]
     if name not in {one["name"] for one in destination_views(app)}:
@@ -193,7 +216,15 @@ def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
     body: OutageForm = call.body
     try:
         by, drain, zone = call.caller.name, body.drain or None, named_zone(body.zone or None)
-        begin_outage(app, call.path["name"], until=body.until, drain=drain, by=by, reason=body.reason, zone=zone)
+        begin_outage(
+            app,
+            call.path["name"],
+            until=body.until,
+            drain=drain,
+            by=by,
+            reason=body.reason,
+            zone=zone,
+        )
     except mp.NotFound:
         raise
     except (mp.UsageError, mp.ActRefused) as error:
@@ -203,7 +234,13 @@ def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
 
 @application.page(f"{DESTINATION}/resume", scope="operate", form=ReasonForm)
 def resume(app: App, call: mp.Call) -> mp.Redirect:
-    resume_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain or None)
+    resume_destination(
+        app,
+        call.path["name"],
+        by=call.caller.name,
+        reason=call.body.reason,
+        drain=call.body.drain or None,
+    )
     return _to_destination(call)
 
 
@@ -214,12 +251,23 @@ def messages(app: App, call: mp.Call) -> mp.Page:
     wrong, found, only = "", None, seen_sender(call.caller)
     try:
         wanted = asked.filter(only)
-        found = message_page(app, wanted, limit=LISTED, after=asked.after or None, oldest_first=asked.oldest_first, scan=False)
+        found = message_page(
+            app,
+            wanted,
+            limit=LISTED,
+            after=asked.after or None,
+            oldest_first=asked.oldest_first,
+            scan=False,
+        )
     except mp.CostlyQuery:
         pass  # the page says so
     except mp.UsageError as error:
         wrong = str(error)
-    lanes = {} if found is None else dict.fromkeys(one["destination"] for one in found.messages if one["status"] in WAITING)
+    lanes = (
+        {}
+        if found is None
+        else dict.fromkeys(one["destination"] for one in found.messages if one["status"] in WAITING)
+    )
     return mp.Page(
         "messages.html",
         {
@@ -228,10 +276,14 @@ def messages(app: App, call: mp.Call) -> mp.Page:
             "found": found,
             "rows": [] if found is None else _rows(found.messages),
             "wrong": _sentence(wrong),
-            "held": _held_destinations(app, call, [asked.destination] if asked.destination else list(lanes)),
+            "held": _held_destinations(
+                app, call, [asked.destination] if asked.destination else list(lanes)
+            ),
             "statuses": list(mp.Status),
             "known": sorted(app.state.destinations.all),
-            "next": None if found is None or found.next is None else asked.address(after=found.next),
+            "next": None
+            if found is None or found.next is None
+            else asked.address(after=found.next),
             "first": asked.address() if asked.after else None,
             "turned": replace(asked, oldest_first=not asked.oldest_first).address(),
         },
@@ -245,9 +297,15 @@ def message(app: App, call: mp.Call) -> mp.Page:
     if shown is None or record is None or (only is not None and record["senderId"] != only):
         raise mp.NotFound(f"there is no message {key!r}")
     body = record.get("body")
-    if body is not None and not isinstance(body, str):  # of a message that did not come by POST /message
+    if body is not None and not isinstance(
+        body, str
+    ):  # of a message that did not come by POST /message
         body = msgspec.json.encode(body).decode()
-    may_cancel = record["status"] in CANCELLABLE and not record.get("totalAttempts") and not record.get("totalLostTries")
+    may_cancel = (
+        record["status"] in CANCELLABLE
+        and not record.get("totalAttempts")
+        and not record.get("totalLostTries")
+    )
     return mp.Page(
         "message.html",
         {
@@ -261,9 +319,12 @@ def message(app: App, call: mp.Call) -> mp.Page:
             "cut": body is not None and len(body) > LARGEST_BODY,
             "timeline": timeline_of(shown),
             "may_cancel": may_cancel,
-            "may_send_now": record["status"] == "RETRY_SCHEDULED" or waits_for_time(record["status"], record.get("deliverAt")),
+            "may_send_now": record["status"] == "RETRY_SCHEDULED"
+            or waits_for_time(record["status"], record.get("deliverAt")),
             "may_give_up": record["status"] in WAITING and not may_cancel,
-            "may_replay": record["status"] in ("MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED", "COMPLETED") and not record.get("removed"),
+            "may_replay": record["status"]
+            in ("MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED", "COMPLETED")
+            and not record.get("removed"),
         },
     )
 
@@ -330,14 +391,21 @@ def _affordable(app: App, wanted: MessageFilter) -> list[dict[str, Any]] | None:
 def _rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages for a table, with the time of the next try, and why they are paused."""
     return [
-        {**one, "next_try": next_try(one), "blocked_because": "; ".join(pause["reason"] for pause in one["pauses"])} for one in messages
+        {
+            **one,
+            "next_try": next_try(one),
+            "blocked_because": "; ".join(pause["reason"] for pause in one["pauses"]),
+        }
+        for one in messages
     ]
 
 
 def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:
     """The destinations among these that hold their messages back."""
     found = destination_views(app, lanes[:HELD]) if lanes else []
-    return [one for one in shown_destinations(call.caller, found) if any(one[name] for name in REASONS)]
+    return [
+        one for one in shown_destinations(call.caller, found) if any(one[name] for name in REASONS)
+    ]
 
 
 def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -347,9 +415,11 @@ def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **view,
         "colour": COLOURS.get(view["state"], "work"),
-        "word": {"open": "breaker open", "half-open": "breaker half-open", "misconfigured": "not configured"}.get(
-            view["state"], view["state"]
-        ),
+        "word": {
+            "open": "breaker open",
+            "half-open": "breaker half-open",
+            "misconfigured": "not configured",
+        }.get(view["state"], view["state"]),
         "success": "–" if rate is None else f"{rate:.0%}" if rate in (0, 1) else f"{rate:.1%}",
         "p50": seconds(tries["p50_s"]),
         "p95": seconds(tries["p95_s"]),
@@ -359,7 +429,13 @@ def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
 
 def seconds(value: float | None) -> str:
     """A time for a table, which is the upper bound of a histogram's bucket; a dash: there is none."""
-    return "–" if value is None else f"≤\u00a0{value * 1000:g}\u00a0ms" if value < 1 else f"≤\u00a0{value:g}\u00a0s"
+    return (
+        "–"
+        if value is None
+        else f"≤\u00a0{value * 1000:g}\u00a0ms"
+        if value < 1
+        else f"≤\u00a0{value:g}\u00a0s"
+    )
 
 
 def _held(app: App, call: mp.Call, record: Mapping[str, Any]) -> dict[str, Any]:

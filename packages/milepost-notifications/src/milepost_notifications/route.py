@@ -27,12 +27,25 @@ def party(key: str) -> str:
 
 def longest_try_s(destinations: Destinations) -> float:
     """Seconds that any try may take. A worker with a time limit of its own (AWS Lambda) starts no try that it could not end."""
-    return max(SHORTEST_S, *(one.try_s for one in (destinations.unregistered, *destinations.all.values())))
+    return max(
+        SHORTEST_S, *(one.try_s for one in (destinations.unregistered, *destinations.all.values()))
+    )
 
 
-def notifications_route(settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer) -> mp.Route:
-    keep = dict.fromkeys(("completed", "failed", "cancelled"), settings.retention)  # dead letters leave, too
-    route = mp.Route(settings.route, key=KEY, key_forms=KEY_FORMS, keep=keep, remember=settings.remember, columns=COLUMNS)
+def notifications_route(
+    settings: NotificationsSettings, destinations: Destinations, deliverer: Deliverer
+) -> mp.Route:
+    keep = dict.fromkeys(
+        ("completed", "failed", "cancelled"), settings.retention
+    )  # dead letters leave, too
+    route = mp.Route(
+        settings.route,
+        key=KEY,
+        key_forms=KEY_FORMS,
+        keep=keep,
+        remember=settings.remember,
+        columns=COLUMNS,
+    )
 
     def lane(content: Any) -> str:
         """Also a process that runs no services, such as a command, must know the destinations that were added to the ledger."""

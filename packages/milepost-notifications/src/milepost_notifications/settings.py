@@ -15,7 +15,9 @@ _STATUS = re.compile(r"[1-5]xx\Z")
 
 
 SCHEDULES: dict[str, mp.Backoff] = {
-    "day": mp.Backoff(attempts=12, delays=("1s", "5s", "30s", "2m", "10m", "30m", "1h", "2h", "4h", "8h", "8h")),
+    "day": mp.Backoff(
+        attempts=12, delays=("1s", "5s", "30s", "2m", "10m", "30m", "1h", "2h", "4h", "8h", "8h")
+    ),
     "seed": mp.Backoff(attempts=3, base="1s", factor=2.0, cap="60s"),
 }
 """Named schedules of tries: over about a day; and that of the original design, over about four seconds."""
@@ -58,7 +60,9 @@ class BreakerSettings(mp.AppSettings, frozen=True):
     probes: int = 1
 
     def breaker(self) -> mp.Breaker:
-        return mp.Breaker(failures=self.failures, within=self.within, cooldown=self.cooldown, probes=self.probes)
+        return mp.Breaker(
+            failures=self.failures, within=self.within, cooldown=self.cooldown, probes=self.probes
+        )
 
 
 class TlsSettings(mp.AppSettings, frozen=True):
@@ -202,23 +206,31 @@ def statuses(given: tuple[int | str, ...], place: str) -> frozenset[int]:
         elif isinstance(one, int) and 100 <= one <= 599:
             found.add(one)
         else:
-            raise mp.ConfigMistake(f"{place}: {one!r} is no status; write a number such as 503, or a class such as '5xx'")
+            raise mp.ConfigMistake(
+                f"{place}: {one!r} is no status; write a number such as 503, or a class such as '5xx'"
+            )
     return frozenset(found)
 
 
-def read_secret(env: str | None, file: str | None, place: str, environment: Mapping[str, str] | None = None) -> str | None:
+def read_secret(
+    env: str | None, file: str | None, place: str, environment: Mapping[str, str] | None = None
+) -> str | None:
     """A secret from a variable of the environment or from a file, read anew each time; None: neither is named. Raises ConfigMistake
     that names the variable or the file, and never its content."""
     if env is not None:
         value = (os.environ if environment is None else environment).get(env, "").strip()
         if not value:
-            raise mp.ConfigMistake(f"{place}_env: the variable {env} is not set here; 'milepost up' needs it in its environment")
+            raise mp.ConfigMistake(
+                f"{place}_env: the variable {env} is not set here; 'milepost up' needs it in its environment"
+            )
         return value
     if file is not None:
         try:
             value = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise mp.ConfigMistake(f"{place}_file: {file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+            raise mp.ConfigMistake(
+                f"{place}_file: {file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}"
+            ) from None
         if not value:
             raise mp.ConfigMistake(f"{place}_file: {file} is empty")
         return value

@@ -33,9 +33,21 @@ class Service(LiveServer):
         self.state = configured.state
         self.app: mp.AppContext[Any] = configured.on(milepost.context)
 
-    def post(self, message: Mapping[str, Any] | bytes, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
+    def post(
+        self,
+        message: Mapping[str, Any] | bytes,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpAnswer:
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
-        return self.call("POST", "/message", data, key=key, headers={"Content-Type": "application/json", **(headers or {})})
+        return self.call(
+            "POST",
+            "/message",
+            data,
+            key=key,
+            headers={"Content-Type": "application/json", **(headers or {})},
+        )
 
     def work(self) -> None:
         """Our own workers do all that is due now by the ledger's clock."""
@@ -74,7 +86,13 @@ class Service(LiveServer):
 
 def message(target: str, **fields: Any) -> dict[str, Any]:
     """A message that can be accepted; a field of None is left out."""
-    usual = {"messageId": "m-1", "timestamp": TIME, "senderId": "shop", "targetUrl": target, "body": {"paid": True}}
+    usual = {
+        "messageId": "m-1",
+        "timestamp": TIME,
+        "senderId": "shop",
+        "targetUrl": target,
+        "body": {"paid": True},
+    }
     return {name: value for name, value in {**usual, **fields}.items() if value is not None}
 
 

@@ -67,7 +67,9 @@ class Capricious:
 
 def accept_all(at: Service, url: str) -> list[dict[str, Any]]:
     """Hand over all messages, each again until it is accepted."""
-    sent = [message(url, messageId=str(number), body={"number": number}) for number in range(MESSAGES)]
+    sent = [
+        message(url, messageId=str(number), body={"number": number}) for number in range(MESSAGES)
+    ]
 
     def post(one: dict[str, Any]) -> None:
         for _ in range(100):
@@ -99,16 +101,23 @@ def check(at: Service, partner: Capricious, sent: list[dict[str, Any]]) -> str:
     """Received is accepted minus dead letters; a repeat says why it may be one, and the record says so too. Returns the numbers."""
     items = {f"msg_{item['work_id']}": item for item in map(at.item, sent)}
     assert len(items) == MESSAGES, "each has an id of its own"
-    ends = {name: {id for id, item in items.items() if item["status"] == name} for name in ("COMPLETED", "MAX_RETRIES_EXCEEDED")}
+    ends = {
+        name: {id for id, item in items.items() if item["status"] == name}
+        for name in ("COMPLETED", "MAX_RETRIES_EXCEEDED")
+    }
     delivered, dead = ends.values()
-    assert len(delivered) + len(dead) == MESSAGES, Counter(item["status"] for item in items.values())
+    assert len(delivered) + len(dead) == MESSAGES, Counter(
+        item["status"] for item in items.values()
+    )
     received = partner.acted.keys()
     assert received <= items.keys()
     assert delivered <= received
     # A message whose last answers were cut off may have been received all the same, and its record says so.
     assert all(doubts(items[id]) for id in received & dead)
     repeated = {id: n for id, n in partner.acted.items() if n > 1}
-    assert all(doubts(items[id]) for id in repeated), {id: items[id]["history"] for id in repeated if not doubts(items[id])}
+    assert all(doubts(items[id]) for id in repeated), {
+        id: items[id]["history"] for id in repeated if not doubts(items[id])
+    }
     assert partner.unexplained == []
     reasons = Counter(" and ".join(sorted(doubts(items[id]))) for id in repeated)
     return (
@@ -120,7 +129,9 @@ def check(at: Service, partner: Capricious, sent: list[dict[str, Any]]) -> str:
 
 def doubts(item: dict[str, Any]) -> set[str]:
     """Why a try of this message may have reached the partner though no outcome of it was written."""
-    found = {line["error_category"] for line in item["history"] if line.get("error_category") in DOUBTFUL}
+    found = {
+        line["error_category"] for line in item["history"] if line.get("error_category") in DOUBTFUL
+    }
     found |= {line["reason"] for line in item["history"] if line["reason"] == "lost"}
     return found | ({"given-back"} if given_back(item) else set())
 

@@ -71,16 +71,26 @@ def run_process(kind: str, told: dict[str, Any]) -> None:
 
 def work(life: SoakLife) -> None:
     """A station of the application, until SIGTERM or death."""
-    usual = Life(endpoint=life.endpoint, prefix=life.prefix, folder=life.folder, region=life.region, lease_ms=life.lease_ms)
+    usual = Life(
+        endpoint=life.endpoint,
+        prefix=life.prefix,
+        folder=life.folder,
+        region=life.region,
+        lease_ms=life.lease_ms,
+    )
     shorten_waits(usual)
     requests = Requests(life.region, life.endpoint, deadline_s=PATIENCE_S)
     planned_faults(life).attach(requests)
     configured = application.configured(life.settings, environment={})
     blobs = FolderBlobs(str(Path(life.folder) / "blobs"))
-    settings = StoreSettings(fresh_ms=1_000, poll_ms=200, resend_delay_ms=300, grace_ms=5_000, offer_life_ms=10_000)
+    settings = StoreSettings(
+        fresh_ms=1_000, poll_ms=200, resend_delay_ms=300, grace_ms=5_000, offer_life_ms=10_000
+    )
     ledger = AwsLedger(requests, life.prefix, blobs, settings=settings, make=True)
     clock = WrongClock(0)
-    plan = Plan(configured.state.route, grace_ms=settings.grace_ms, offer_life_ms=settings.offer_life_ms)
+    plan = Plan(
+        configured.state.route, grace_ms=settings.grace_ms, offer_life_ms=settings.offer_life_ms
+    )
     plan = register(ledger, ledger.prepare(plan), clock.now(), life.holder)
     ctx = Context(ledger, {plan.name: plan}, clock, SystemChance(), blobs)
     install(ctx, [configured])
@@ -99,7 +109,10 @@ def serve(life: SoakLife) -> None:
         "MILEPOST_LEDGER": f"dynamodb://{life.region}/{life.prefix}?endpoint={life.endpoint}",
         "MILEPOST_BLOBS": str(Path(life.folder) / "blobs"),
         "MILEPOST_STAGE": STAGE,
-        **{f"MILEPOST_NOTIFICATIONS_{name.upper()}": json.dumps(value) for name, value in life.settings.items()},
+        **{
+            f"MILEPOST_NOTIFICATIONS_{name.upper()}": json.dumps(value)
+            for name, value in life.settings.items()
+        },
     }
     from tests.aws.lambdas.deployment import Countdown, named
     from tests.aws.lambdas.event_source_mapping import QueueMapping
@@ -118,7 +131,9 @@ def serve(life: SoakLife) -> None:
             threading.Timer(dice.random(), os.kill, (os.getpid(), signal.SIGKILL)).start()
         return worker.handler(event, named(Countdown(life.run_ms), life.holder))
 
-    queue = QueueMapping(sqs, start.opened().store.queues.url(*STAGE.split("/")), called, hurry=False)
+    queue = QueueMapping(
+        sqs, start.opened().store.queues.url(*STAGE.split("/")), called, hurry=False
+    )
     while not stopped.is_set():
         try:
             if queue.poll() == 0:

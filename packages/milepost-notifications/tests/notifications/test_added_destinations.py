@@ -42,25 +42,42 @@ def served(shell: Shell, **settings: Any) -> Iterator[Service]:
 
 
 def lane(shell: Shell, wanted: str) -> str:
-    [found] = [one for one in shell.ok("notifications", "list", "--json").json["messages"] if one["messageId"] == wanted]
+    [found] = [
+        one
+        for one in shell.ok("notifications", "list", "--json").json["messages"]
+        if one["messageId"] == wanted
+    ]
     return str(found["destination"])
 
 
-def test_a_message_goes_to_the_added_destination_by_whichever_way_it_comes(shell: Shell, partner: Partner) -> None:
+def test_a_message_goes_to_the_added_destination_by_whichever_way_it_comes(
+    shell: Shell, partner: Partner
+) -> None:
     with served(shell) as at:
         assert at.call("PUT", ADDED, {"url": partner.url}).status == 200
         assert at.call("POST", f"{ADDED}/pause", {"reason": "a test"}).status == 200
         at.post(message(f"{partner.url}1", messageId="posted"))
     sent = shell.ok("notifications", "send", f"{partner.url}1", "--id", "sent")
     assert sent.out.startswith("sent is accepted.\nhook holds its messages back: a test (by ")
-    shell.ok("submit", ROUTE, "-", "--format", "jsonl", stdin=json.dumps(message(f"{partner.url}1", messageId="listed")))
-    shell.ok("submit", ROUTE, "--item", json.dumps(message(f"{partner.url}1", messageId="submitted")))
+    shell.ok(
+        "submit",
+        ROUTE,
+        "-",
+        "--format",
+        "jsonl",
+        stdin=json.dumps(message(f"{partner.url}1", messageId="listed")),
+    )
+    shell.ok(
+        "submit", ROUTE, "--item", json.dumps(message(f"{partner.url}1", messageId="submitted"))
+    )
     assert {lane(shell, one) for one in ("posted", "sent", "listed", "submitted")} == {"hook"}
     shell.ok("work", "--until-idle", "0")
     assert partner.requests == []
 
 
-def test_a_message_that_is_sent_again_goes_to_the_added_destination(shell: Shell, partner: Partner) -> None:
+def test_a_message_that_is_sent_again_goes_to_the_added_destination(
+    shell: Shell, partner: Partner
+) -> None:
     for one in ("again", "edited", "retried"):
         shell.ok("notifications", "send", f"{partner.url}1", "--id", one)
         shell.signed("cancel", ROUTE, "--status", "live")
@@ -72,7 +89,9 @@ def test_a_message_that_is_sent_again_goes_to_the_added_destination(shell: Shell
     assert {lane(shell, one) for one in ("again", "edited", "retried")} == {"hook"}
 
 
-def test_a_command_refuses_unregistered_targets_as_the_service_does(shell: Shell, partner: Partner) -> None:
+def test_a_command_refuses_unregistered_targets_as_the_service_does(
+    shell: Shell, partner: Partner
+) -> None:
     _configured(shell, 'unregistered = "refuse"\n')
     refused = shell("notifications", "send", partner.url)
     assert (refused.code, "belongs to no destination" in refused.err) == (2, True)

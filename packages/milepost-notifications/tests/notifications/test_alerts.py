@@ -26,8 +26,12 @@ ALERTS = {"dashboard": "https://milepost.example/ops/"}
 
 def watch(at: Service, **settings: Any) -> AlertWatch:
     """The watch of one more process with the same settings."""
-    configured = application.configured({"allow_cidrs": ["127.0.0.0/8"], **settings}, environment={})
-    [found] = [one for one in services(at.milepost.context, [configured]) if isinstance(one, AlertWatch)]
+    configured = application.configured(
+        {"allow_cidrs": ["127.0.0.0/8"], **settings}, environment={}
+    )
+    [found] = [
+        one for one in services(at.milepost.context, [configured]) if isinstance(one, AlertWatch)
+    ]
     return found
 
 
@@ -53,13 +57,23 @@ def send(at: Service, clock: VirtualClock, url: str, first: int, count: int) -> 
         clock.advance("10s")
 
 
-def test_s18_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_when_it_is_over(mailbox: MailServer) -> None:
+def test_s18_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_when_it_is_over(
+    mailbox: MailServer,
+) -> None:
     clock = VirtualClock()
-    with Partner(answers(500)) as failing, Partner(answers(404)) as refusing, Partner(answers(200)) as healthy:
+    with (
+        Partner(answers(500)) as failing,
+        Partner(answers(404)) as refusing,
+        Partner(answers(200)) as healthy,
+    ):
         settings = {
             "breaker": {"failures": 1000},
             "alerts": {"to": [address(mailbox)]},
-            "destinations": {"crm": {"url": failing.url}, "shop": {"url": refusing.url}, "bank": {"url": healthy.url}},
+            "destinations": {
+                "crm": {"url": failing.url},
+                "shop": {"url": refusing.url},
+                "bank": {"url": healthy.url},
+            },
         }
         with service(clock=clock, **settings) as at:
             watches = [watch(at, **settings) for _ in range(3)]
@@ -85,7 +99,10 @@ def test_s18_dead_letters_are_one_alert_for_each_cause_and_destination_and_one_w
 def test_s19_a_url_that_answers_410_is_one_alert(mailbox: MailServer) -> None:
     clock = VirtualClock()
     with Partner(answers(410)) as gone:
-        settings = {"alerts": ALERTS | {"to": [address(mailbox)]}, "destinations": {"crm": {"url": gone.url}}}
+        settings = {
+            "alerts": ALERTS | {"to": [address(mailbox)]},
+            "destinations": {"crm": {"url": gone.url}},
+        }
         with service(clock=clock, **settings) as at:
             one = watch(at, **settings)
             send(at, clock, gone.url, 0, 1)
@@ -94,7 +111,11 @@ def test_s19_a_url_that_answers_410_is_one_alert(mailbox: MailServer) -> None:
             one.run_once()
             name = url_pause("crm", "shop", gone.url)
             assert f"notifications/deliver/{name} is paused" in titles(mailbox)
-            [paused] = [mail.message for mail in mailbox.mails if "is paused" in str(mail.message["Subject"])]
+            [paused] = [
+                mail.message
+                for mail in mailbox.mails
+                if "is paused" in str(mail.message["Subject"])
+            ]
             text = paused.get_body(("plain",)).get_content().replace("\r\n", "\n")
             assert (
                 f"  https://milepost.example/ops/notifications/destinations/{quote(name)}\n  milepost notifications destinations {name}\n"
@@ -104,7 +125,10 @@ def test_s19_a_url_that_answers_410_is_one_alert(mailbox: MailServer) -> None:
             at.milepost.resume("notifications", "deliver", name, by="ops", reason="it is back")
             clock.advance("2m")
             one.run_once()
-            assert titles(mailbox)[-1] == f"Over: the pause of notifications/deliver/{name} was resumed"
+            assert (
+                titles(mailbox)[-1]
+                == f"Over: the pause of notifications/deliver/{name} was resumed"
+            )
 
 
 def test_an_alert_may_be_a_signed_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +147,19 @@ def test_an_alert_may_be_a_signed_webhook(monkeypatch: pytest.MonkeyPatch) -> No
         assert Webhook(secret).verify(request.body, request.headers) == json.loads(request.body)
         told = json.loads(request.body)
         data = told["data"]
-        assert (told["type"], data["lane"], data["cause"]) == ("milepost.alert.raised", "crm", "CLIENT_ERROR")
-        assert data["command"] == f"milepost notifications list --status failed --destination crm --cause {data['group']}"
-        assert data["page"] == f"/notifications/messages?status=failed&destination=crm&cause={data['group']}"
+        assert (told["type"], data["lane"], data["cause"]) == (
+            "milepost.alert.raised",
+            "crm",
+            "CLIENT_ERROR",
+        )
+        assert (
+            data["command"]
+            == f"milepost notifications list --status failed --destination crm --cause {data['group']}"
+        )
+        assert (
+            data["page"]
+            == f"/notifications/messages?status=failed&destination=crm&cause={data['group']}"
+        )
         assert data["link"] == f"https://milepost.example/ops{data['page']}"
 
 
@@ -140,11 +174,22 @@ def test_an_alert_may_be_a_signed_webhook(monkeypatch: pytest.MonkeyPatch) -> No
             "/messages?status=failed&destination=a+b&cause=g-1",
         ),
         ("", "", "failures", "list --status failed", "/messages?status=failed"),
-        ("127.0.0.1:80", "", "breaker", "destinations 127.0.0.1:80", "/destinations/127.0.0.1%3A80"),
+        (
+            "127.0.0.1:80",
+            "",
+            "breaker",
+            "destinations 127.0.0.1:80",
+            "/destinations/127.0.0.1%3A80",
+        ),
         ("", "", "breaker", "destinations", ""),
         ("crm", "", "pause", "destinations crm", "/destinations/crm"),
     ],
 )
-def test_an_alert_points_to_the_command_and_the_page_of_notifications(lane: str, group: str, kind: str, command: str, page: str) -> None:
+def test_an_alert_points_to_the_command_and_the_page_of_notifications(
+    lane: str, group: str, kind: str, command: str, page: str
+) -> None:
     found = pointer(mp.AlertSubject(kind, "notifications", "deliver", lane, group))
-    assert (found.command, found.page) == (f"milepost notifications {command}", f"/notifications{page}")
+    assert (found.command, found.page) == (
+        f"milepost notifications {command}",
+        f"/notifications{page}",
+    )

@@ -30,20 +30,38 @@ class OldSystem:
         self.queue = self.sqs.create_queue(QueueName=f"{prefix}-old")["QueueUrl"]
         self.table = dynamodb.create_table(
             TableName=f"{prefix}-old-messages",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+            KeySchema=[
+                {"AttributeName": "pk", "KeyType": "HASH"},
+                {"AttributeName": "sk", "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")
+            ],
             BillingMode="PAY_PER_REQUEST",
         )
 
     def accept(self, sent: dict[str, Any], *, queued: bool = True) -> None:
-        key = {"pk": f"{sent['messageId']}#{sent['senderId']}", "sk": f"{sent['timestamp']}#{sent['targetUrl']}"}
+        key = {
+            "pk": f"{sent['messageId']}#{sent['senderId']}",
+            "sk": f"{sent['timestamp']}#{sent['targetUrl']}",
+        }
         body = json.dumps(sent["body"])
-        self.table.put_item(Item={**key, **sent, "body": body, "status": "QUEUED" if queued else "PENDING", "attempts": 0})
+        self.table.put_item(
+            Item={
+                **key,
+                **sent,
+                "body": body,
+                "status": "QUEUED" if queued else "PENDING",
+                "attempts": 0,
+            }
+        )
         if queued:
             self.sqs.send_message(QueueUrl=self.queue, MessageBody=json.dumps(key))
 
     def work(self) -> None:
-        while told := self.sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages"):
+        while told := self.sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get(
+            "Messages"
+        ):
             for one in told:
                 self._deliver(json.loads(one["Body"]))
                 self.sqs.delete_message(QueueUrl=self.queue, ReceiptHandle=one["ReceiptHandle"])
@@ -52,7 +70,14 @@ class OldSystem:
         if not self.take(key, "QUEUED", "PROCESSING"):
             return
         row = self.table.get_item(Key=key)["Item"]
-        urlopen(Request(row["targetUrl"], row["body"].encode(), {"X-Message-ID": row["messageId"], "X-By": "old"}), timeout=60).close()
+        urlopen(
+            Request(
+                row["targetUrl"],
+                row["body"].encode(),
+                {"X-Message-ID": row["messageId"], "X-By": "old"},
+            ),
+            timeout=60,
+        ).close()
         self.take(key, "PROCESSING", "SUCCESS")
 
     def take(self, key: dict[str, str], before: str, after: str) -> bool:
@@ -76,23 +101,37 @@ def old(endpoint: str, prefix: str) -> OldSystem:
 
 @pytest.fixture
 def at(endpoint: str, prefix: str, tmp_path: Path) -> Iterator[Service]:
-    with service(f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}", retry={"base": "0.05s"}) as opened:
+    with service(
+        f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}",
+        retry={"base": "0.05s"},
+    ) as opened:
         yield opened
 
 
 def hand_over(old: OldSystem, at: Service) -> int:
     """Run the program of the guide, for the shop; the number of messages that were new to Milepost."""
     page = (ROOT / "docs" / "guides" / "notifications.md").read_text()
-    [program] = [block.split("```")[0] for block in page.split("```python no-run\n") if block.startswith("todo =")]
+    [program] = [
+        block.split("```")[0]
+        for block in page.split("```python no-run\n")
+        if block.startswith("todo =")
+    ]
     before = at.milepost.status()["routes"][ROUTE]["total"]
     with MessageClient(at.url, sender="shop") as client:
-        exec(compile(program, "the guide", "exec"), {"Attr": Attr, "old_table": old.table, "client": client})
+        exec(
+            compile(program, "the guide", "exec"),
+            {"Attr": Attr, "old_table": old.table, "client": client},
+        )
     return int(at.milepost.status()["routes"][ROUTE]["total"] - before)
 
 
 def received(partner: Partner) -> dict[str, str]:
-    assert len({one.headers["x-message-id"] for one in partner.requests}) == len(partner.requests), "each once"
-    return {one.headers["x-message-id"]: one.headers.get("x-by", "milepost") for one in partner.requests}
+    assert len({one.headers["x-message-id"] for one in partner.requests}) == len(
+        partner.requests
+    ), "each once"
+    return {
+        one.headers["x-message-id"]: one.headers.get("x-by", "milepost") for one in partner.requests
+    }
 
 
 def test_senders_change_over_one_by_one_and_back(old: OldSystem, at: Service) -> None:
@@ -105,7 +144,9 @@ def test_senders_change_over_one_by_one_and_back(old: OldSystem, at: Service) ->
         old.accept(message(partner.url, messageId="shop-3"), queued=False)
         old.accept(message(partner.url, messageId="desk-2", senderId="desk"))
         at.post(message(partner.url, messageId="shop-4"))
-        assert (hand_over(old, at), hand_over(old, at)) == (2, 0), "a repeat hands over nothing twice"
+        assert (hand_over(old, at), hand_over(old, at)) == (2, 0), (
+            "a repeat hands over nothing twice"
+        )
         old.work()
         at.milepost.run(until_idle=1)
         # And back: what Milepost has accepted it delivers, what comes from now on the old system does.
@@ -115,26 +156,52 @@ def test_senders_change_over_one_by_one_and_back(old: OldSystem, at: Service) ->
         at.milepost.run(until_idle=1)
         assert not at.milepost.items(ROUTE, statuses=["live"], limit=1), "nothing is left here"
         by = received(partner)
-        assert {name for name, who in by.items() if who == "old"} == {"shop-1", "desk-1", "desk-2", "shop-6"}
-        assert {name for name, who in by.items() if who == "milepost"} == {"shop-2", "shop-3", "shop-4", "shop-5"}
+        assert {name for name, who in by.items() if who == "old"} == {
+            "shop-1",
+            "desk-1",
+            "desk-2",
+            "shop-6",
+        }
+        assert {name for name, who in by.items() if who == "milepost"} == {
+            "shop-2",
+            "shop-3",
+            "shop-4",
+            "shop-5",
+        }
 
 
-def test_rows_that_a_program_puts_into_milepost_table(at: Service, endpoint: str, prefix: str) -> None:
-    table = boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint).Table(f"{prefix}-{ROUTE}")
+def test_rows_that_a_program_puts_into_milepost_table(
+    at: Service, endpoint: str, prefix: str
+) -> None:
+    table = boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint).Table(
+        f"{prefix}-{ROUTE}"
+    )
     with Partner(answers(200)) as partner:
         long = f"{partner.url}?text={'x' * 950}"
         sk = f"{TIME}#{partner.url}"
         put = {
-            "plain": {"sk": sk, "input": json.dumps({"targetUrl": partner.url, "method": "PUT", "body": {"paid": True}})},
+            "plain": {
+                "sk": sk,
+                "input": json.dumps(
+                    {"targetUrl": partner.url, "method": "PUT", "body": {"paid": True}}
+                ),
+            },
             "long": {
                 "sk": f"{TIME}#sha256:{sha256(long.encode()).hexdigest()}",
                 "fullKey": f"long#shop#{TIME}#{long}",
                 "input": json.dumps({"targetUrl": long}),
             },
-            "seed's": {"sk": sk, **message(partner.url, messageId="seed's", body="x"), "status": "PENDING", "attempts": 0},
+            "seed's": {
+                "sk": sk,
+                **message(partner.url, messageId="seed's", body="x"),
+                "status": "PENDING",
+                "attempts": 0,
+            },
         }
         for name, row in put.items():
-            table.put_item(Item={"pk": f"{name}#shop", **row}, ConditionExpression="attribute_not_exists(pk)")
+            table.put_item(
+                Item={"pk": f"{name}#shop", **row}, ConditionExpression="attribute_not_exists(pk)"
+            )
         at.milepost.run(until_idle=1)
         assert received(partner).keys() == {"plain", "long"}
         [aside], _ = at.ctx.ledger.quarantine.entries(10)

@@ -9,7 +9,12 @@ import milepost_notifications as notifications
 from milepost.http.dashboard.render import _environment
 
 FOLDER = Path(notifications.__file__).parent / "templates"
-BREAKER = SimpleNamespace(state="open", since="2027-01-01T10:00:00.000Z", retry_at="2027-01-01T10:05:00.000Z", error="TIMEOUT")
+BREAKER = SimpleNamespace(
+    state="open",
+    since="2027-01-01T10:00:00.000Z",
+    retry_at="2027-01-01T10:05:00.000Z",
+    error="TIMEOUT",
+)
 
 
 def test_a_probe_is_not_promised_while_the_destination_is_paused() -> None:

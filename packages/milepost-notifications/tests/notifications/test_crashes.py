@@ -29,7 +29,9 @@ def worker(folder: Path, toml: str) -> Iterator[subprocess.Popen[bytes]]:
     """`milepost work` in a process of its own."""
     (folder / "milepost.toml").write_text(toml)
     command = [sys.executable, "-m", "milepost", "work", "--ledger", f"sqlite:///{folder / 'n.db'}"]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, env={**os.environ, "CRM_CLIENT": "s3cret"})
+    process = subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.DEVNULL, env={**os.environ, "CRM_CLIENT": "s3cret"}
+    )
     try:
         yield process
     finally:
@@ -50,7 +52,11 @@ def test_s15_a_worker_that_is_killed_before_the_request_leaves_one_request(tmp_p
         line.read()
         dying[0].send_signal(signal.SIGKILL)
 
-    with Partner(answers(200)) as partner, Partner(kill) as issuer, service(f"sqlite:///{tmp_path / 'n.db'}") as at:
+    with (
+        Partner(answers(200)) as partner,
+        Partner(kill) as issuer,
+        service(f"sqlite:///{tmp_path / 'n.db'}") as at,
+    ):
         sent = message(partner.url)
         at.post(sent)
         auth = f'{{ kind = "oauth2", token_url = "{issuer.url}", client_id = "shop", client_secret_env = "CRM_CLIENT" }}'
@@ -60,12 +66,17 @@ def test_s15_a_worker_that_is_killed_before_the_request_leaves_one_request(tmp_p
         assert (at.item(sent)["status"], partner.requests) == ("PROCESSING", [])
         at.work()
         [request] = partner.requests
-        assert (request.headers["x-delivery-attempt"], request.headers["x-previous-outcome"]) == ("2", "unknown")
+        assert (request.headers["x-delivery-attempt"], request.headers["x-previous-outcome"]) == (
+            "2",
+            "unknown",
+        )
         item = at.item(sent)
         assert (item["status"], item["attempts"], item["losses"]) == ("COMPLETED", 0, 1)
 
 
-def test_s15_a_worker_that_is_killed_after_the_request_sends_the_same_id_again(tmp_path: Path) -> None:
+def test_s15_a_worker_that_is_killed_after_the_request_sends_the_same_id_again(
+    tmp_path: Path,
+) -> None:
     dying: list[subprocess.Popen[bytes]] = []
 
     def kill_once(line: Line) -> None:
@@ -86,11 +97,16 @@ def test_s15_a_worker_that_is_killed_after_the_request_sends_the_same_id_again(t
         first, second = partner.requests
         assert first.headers["webhook-id"] == second.headers["webhook-id"]
         assert [one.headers["x-delivery-attempt"] for one in (first, second)] == ["1", "2"]
-        assert [one.headers.get("x-previous-outcome") for one in (first, second)] == [None, "unknown"]
+        assert [one.headers.get("x-previous-outcome") for one in (first, second)] == [
+            None,
+            "unknown",
+        ]
         assert at.item(sent)["status"] == "COMPLETED"
 
 
-def test_tries_that_are_broken_off_are_in_the_record_the_command_and_the_page(tmp_path: Path) -> None:
+def test_tries_that_are_broken_off_are_in_the_record_the_command_and_the_page(
+    tmp_path: Path,
+) -> None:
     dying: list[subprocess.Popen[bytes]] = []
 
     def kill_twice(line: Line) -> None:
@@ -111,13 +127,25 @@ def test_tries_that_are_broken_off_are_in_the_record_the_command_and_the_page(tm
                 assert process.wait(PATIENCE) == -signal.SIGKILL
         at.work()
         assert partner.requests[-1].headers["x-delivery-attempt"] == "3"
-        found = at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body
+        found = at.call(
+            "GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}"
+        ).body
         page = text_of(at.call("GET", f"/notifications/messages/{quote(key_of(sent), safe='')}"))
-    assert (found["tries"], found["lostTries"], found["totalLostTries"], found["retryHistory"]) == (1, 2, 2, [])
+    assert (found["tries"], found["lostTries"], found["totalLostTries"], found["retryHistory"]) == (
+        1,
+        2,
+        2,
+        [],
+    )
     assert "Tries 1, and 2 broken off" in page
     shown = shell.ok("notifications", "show", "m-1", MILEPOST_LEDGER=ledger).out
     for said in (page, shown):
-        assert said.count("A try was broken off: its worker was lost; the partner may have the message") == 2
+        assert (
+            said.count(
+                "A try was broken off: its worker was lost; the partner may have the message"
+            )
+            == 2
+        )
     assert re.search(r"lostTries +2\n", shown)
 
 
@@ -136,7 +164,11 @@ def test_s16_an_outcome_that_comes_after_its_lease_is_refused(tmp_path: Path) ->
             line.answer(200)
 
     timeouts = {"connect": 60, "read": 60, "total": 60}
-    with Partner(slow_then_quick) as partner, service(ledger, clock, timeouts=timeouts) as slow, service(ledger, clock) as quick:
+    with (
+        Partner(slow_then_quick) as partner,
+        service(ledger, clock, timeouts=timeouts) as slow,
+        service(ledger, clock) as quick,
+    ):
         sent = message(partner.url)
         slow.post(sent)
         woken = threading.Event()
@@ -153,6 +185,10 @@ def test_s16_an_outcome_that_comes_after_its_lease_is_refused(tmp_path: Path) ->
         late.turn()
         runner.run([], lambda: True)
         item = quick.item(sent)
-        assert (item["status"], item["results"]["deliver"]["statusCode"], item["losses"]) == ("COMPLETED", 200, 1)
+        assert (item["status"], item["results"]["deliver"]["statusCode"], item["losses"]) == (
+            "COMPLETED",
+            200,
+            1,
+        )
         assert len(partner.requests) == 2
         assert len({one.headers["webhook-id"] for one in partner.requests}) == 1

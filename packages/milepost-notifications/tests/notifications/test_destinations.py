@@ -46,7 +46,11 @@ def registry(**urls: str) -> Destinations:
     ],
 )
 def test_prefixes_match_by_component_and_the_longest_wins(target: str, lane: str) -> None:
-    found = registry(crm="https://crm.example/", v1="https://crm.example/v1/", people="https://crm.example/v1/people")
+    found = registry(
+        crm="https://crm.example/",
+        v1="https://crm.example/v1/",
+        people="https://crm.example/v1/people",
+    )
     assert found.lane_of(target) == lane
 
 
@@ -56,7 +60,13 @@ def test_what_a_destination_does_not_say_is_as_in_the_application() -> None:
         "timeouts": {"connect": "1s", "read": "2s", "total": "3s"},
         "destinations": {
             "plain": {"url": "https://plain.example"},
-            "own": {"url": "https://own.example", "retry": {"attempts": 9}, "rate": "10/s", "concurrency": 2, "breaker": {"failures": 2}},
+            "own": {
+                "url": "https://own.example",
+                "retry": {"attempts": 9},
+                "rate": "10/s",
+                "concurrency": 2,
+                "breaker": {"failures": 2},
+            },
         },
     }
     configured = application.configured(table, environment={})
@@ -64,7 +74,11 @@ def test_what_a_destination_does_not_say_is_as_in_the_application() -> None:
     plain, own, other = lanes["plain"], lanes["own"], lanes["elsewhere.example:443"]
     assert plain.retry == other.retry == mp.Backoff(attempts=5, base="2s", cap="60s")
     assert (plain.rate, plain.concurrency, other.concurrency) == (None, 16, 16)
-    assert (own.retry, own.rate, own.concurrency) == (mp.Backoff(attempts=9, base="1s", cap="60s"), "10/s", 2)
+    assert (own.retry, own.rate, own.concurrency) == (
+        mp.Backoff(attempts=9, base="1s", cap="60s"),
+        "10/s",
+        2,
+    )
     assert (own.breaker, plain.breaker) == (mp.Breaker(failures=2), mp.Breaker())
     assert configured.state.destinations.all["plain"].timeouts.total == 3.0
     assert sorted(lanes) == ["own", "plain"]
@@ -75,7 +89,10 @@ def test_destinations_may_be_added_replaced_and_removed_at_run_time() -> None:
     lanes = LaneLimits(found)
     found.put("crm", DestinationSettings(url="https://crm.example/v2", concurrency=3))
     found.put("new", DestinationSettings(url="https://new.example/", retry_statuses=(404,)))
-    assert [found.lane_of(url) for url in ("https://crm.example/", "https://crm.example/v2/a", "https://new.example/x")] == [
+    assert [
+        found.lane_of(url)
+        for url in ("https://crm.example/", "https://crm.example/v2/a", "https://new.example/x")
+    ] == [
         "crm.example:443",
         "crm",
         "new",
@@ -91,11 +108,17 @@ def test_destinations_may_be_added_replaced_and_removed_at_run_time() -> None:
     [
         ({"url": "ftp://a"}, r"destinations\.crm\.url: a URL begins with https"),
         ({"url": "https://a.example/?x=1"}, "has a query"),
-        ({"url": "https://a.example", "headers": {"Host": "b"}}, "header Host is set by the client"),
+        (
+            {"url": "https://a.example", "headers": {"Host": "b"}},
+            "header Host is set by the client",
+        ),
         ({"url": "https://a.example", "retry": {"attempts": 0}}, "attempts=0"),
         ({"url": "https://a.example", "timeouts": {"total": 0}}, "total"),
         ({"url": "https://a.example", "rate": "often"}, "rate"),
-        ({"url": "https://a.example", "retry_statuses": ["9xx"]}, "retry_statuses: '9xx' is no status"),
+        (
+            {"url": "https://a.example", "retry_statuses": ["9xx"]},
+            "retry_statuses: '9xx' is no status",
+        ),
         ({"url": "https://a.example", "breaker": {"failures": 0}}, "failures=0"),
         ({"url": "https://a.example", "auth": {"kind": "magic"}}, "magic"),
         ({"url": "https://a.example", "sining_secret_env": "X"}, "sining_secret_env"),
@@ -106,14 +129,26 @@ def test_destinations_may_be_added_replaced_and_removed_at_run_time() -> None:
             "signing_secret_env and signing_secret_file name",
         ),
         (
-            {"url": "https://a.example", "auth": {"kind": "bearer", "token_env": "A", "token_file": "a"}},
+            {
+                "url": "https://a.example",
+                "auth": {"kind": "bearer", "token_env": "A", "token_file": "a"},
+            },
             r"auth\.token_env and auth\.token_file name the same secret; give one of them",
         ),
         (
-            {"url": "https://a.example", "auth": {"kind": "headers", "env": {"X-Key": "A"}, "file": {"x-key": "a"}}},
+            {
+                "url": "https://a.example",
+                "auth": {"kind": "headers", "env": {"X-Key": "A"}, "file": {"x-key": "a"}},
+            },
             r"auth\.env and auth\.file both name a secret for the header x-key",
         ),
-        ({"url": "https://a.example", "auth": {"kind": "oauth2", "token_url": "ftp://a", "client_id": "b"}}, "a URL begins with https"),
+        (
+            {
+                "url": "https://a.example",
+                "auth": {"kind": "oauth2", "token_url": "ftp://a", "client_id": "b"},
+            },
+            "a URL begins with https",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(own: dict[str, Any], said: str) -> None:
@@ -124,13 +159,18 @@ def test_a_wrong_setting_is_named(own: dict[str, Any], said: str) -> None:
 
 def test_two_destinations_of_the_configuration_cannot_have_one_url() -> None:
     both = {"crm": {"url": "https://a.example/v1"}, "old": {"url": "https://A.example:443/v1/"}}
-    with pytest.raises(mp.ConfigMistake, match=r"destinations\.old\.url: the destination crm has the same URL"):
+    with pytest.raises(
+        mp.ConfigMistake, match=r"destinations\.old\.url: the destination crm has the same URL"
+    ):
         _ = application.configured({"destinations": both}, environment={}).routes
 
 
 def sent_to(own: dict[str, Any], **fields: Any) -> dict[str, str]:
     """The headers that a partner with these settings gets."""
-    with Partner(answers(200)) as partner, service(destinations={"crm": {"url": partner.url, **own}}) as at:
+    with (
+        Partner(answers(200)) as partner,
+        service(destinations={"crm": {"url": partner.url, **own}}) as at,
+    ):
         at.post(message(partner.url, **fields))
         at.work()
         [request] = partner.requests
@@ -177,7 +217,9 @@ def test_credentials_win_over_the_sender_and_are_never_stored(
         {"auth": {"kind": "basic", "username": "ann", "password_env": "CRM_SIGN"}},
     ],
 )
-def test_a_secret_that_a_partner_repeats_is_hidden(own: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_a_partner_repeats_is_hidden(
+    own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = net.new_secret()
     monkeypatch.setenv("CRM_SIGN", secret)
     monkeypatch.setenv("CRM_SIGN_NEW", net.new_secret())
@@ -192,14 +234,21 @@ def test_a_secret_that_a_partner_repeats_is_hidden(own: dict[str, Any], monkeypa
             assert secret.removeprefix("whsec_") not in json.dumps(at.item(sent))
 
 
-def test_oauth2_fetches_one_token_keeps_it_and_fetches_anew_when_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oauth2_fetches_one_token_keeps_it_and_fetches_anew_when_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CRM_CLIENT", "s3cret")
     tokens = iter(["first", "second"])
 
     def token_endpoint(line: Line) -> None:
         while (request := line.read()) is not None:
-            assert request.headers["authorization"] == f"Basic {base64.b64encode(b'shop:s3cret').decode()}"
-            line.answer(200, json.dumps({"access_token": next(tokens), "expires_in": 3600}).encode())
+            assert (
+                request.headers["authorization"]
+                == f"Basic {base64.b64encode(b'shop:s3cret').decode()}"
+            )
+            line.answer(
+                200, json.dumps({"access_token": next(tokens), "expires_in": 3600}).encode()
+            )
 
     refused: set[str] = set()
 
@@ -208,12 +257,20 @@ def test_oauth2_fetches_one_token_keeps_it_and_fetches_anew_when_it_is_refused(m
             line.answer(401 if request.headers["authorization"] in refused else 200)
 
     with Partner(token_endpoint) as issuer, Partner(api) as partner:
-        auth = {"kind": "oauth2", "token_url": issuer.url, "client_id": "shop", "client_secret_env": "CRM_CLIENT", "scope": "notify"}
+        auth = {
+            "kind": "oauth2",
+            "token_url": issuer.url,
+            "client_id": "shop",
+            "client_secret_env": "CRM_CLIENT",
+            "scope": "notify",
+        }
         with service(destinations={"crm": {"url": partner.url, "auth": auth}}) as at:
             for number in range(5):
                 at.post(message(partner.url, messageId=str(number)))
             at.work()
-            assert [one.body for one in issuer.requests] == [b"grant_type=client_credentials&scope=notify"]
+            assert [one.body for one in issuer.requests] == [
+                b"grant_type=client_credentials&scope=notify"
+            ]
             assert {one.headers["authorization"] for one in partner.requests} == {"Bearer first"}
             refused.add("Bearer first")
             sent = message(partner.url, messageId="later")
@@ -223,16 +280,33 @@ def test_oauth2_fetches_one_token_keeps_it_and_fetches_anew_when_it_is_refused(m
             assert partner.requests[-1].headers["authorization"] == "Bearer second"
 
 
-def test_a_token_endpoint_that_refuses_is_a_failed_try_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_endpoint_that_refuses_is_a_failed_try_and_nothing_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CRM_CLIENT", "s3cret")
-    with Partner(answers((400, b'{"error": "invalid_client"}'), (200, b"[]"))) as issuer, Partner(answers(200)) as partner:
-        auth = {"kind": "oauth2", "token_url": issuer.url, "client_id": "shop", "client_secret_env": "CRM_CLIENT"}
+    with (
+        Partner(answers((400, b'{"error": "invalid_client"}'), (200, b"[]"))) as issuer,
+        Partner(answers(200)) as partner,
+    ):
+        auth = {
+            "kind": "oauth2",
+            "token_url": issuer.url,
+            "client_id": "shop",
+            "client_secret_env": "CRM_CLIENT",
+        }
         clock = VirtualClock()
-        with service(clock=clock, destinations={"crm": {"url": partner.url, "auth": auth}}, retry={"attempts": 2}) as at:
+        with service(
+            clock=clock,
+            destinations={"crm": {"url": partner.url, "auth": auth}},
+            retry={"attempts": 2},
+        ) as at:
             sent = message(partner.url)
             at.post(sent)
             at.see_through(clock, sent)
-            assert [one["error_category"] for one in at.attempts(sent)] == ["TOKEN_REFUSED", "TOKEN_REFUSED"]
+            assert [one["error_category"] for one in at.attempts(sent)] == [
+                "TOKEN_REFUSED",
+                "TOKEN_REFUSED",
+            ]
             assert partner.requests == []
 
 
@@ -252,7 +326,9 @@ def test_mutual_tls_shows_the_destinations_certificate(tmp_path: Path) -> None:
             assert at.item(sent)["status"] == "COMPLETED"
 
 
-def test_the_health_check_names_the_destination_whose_secret_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_health_check_names_the_destination_whose_secret_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("CRM_TOKEN", raising=False)
     own = {
         "crm": {"url": "https://crm.example", "auth": {"kind": "bearer", "token_env": "CRM_TOKEN"}},
@@ -260,16 +336,29 @@ def test_the_health_check_names_the_destination_whose_secret_is_missing(monkeypa
     }
     with service(destinations=own) as at:
         [finding] = at.findings()
-        assert (finding.level, "crm" in finding.what, "CRM_TOKEN" in finding.what) == ("bad", True, True)
+        assert (finding.level, "crm" in finding.what, "CRM_TOKEN" in finding.what) == (
+            "bad",
+            True,
+            True,
+        )
         monkeypatch.setenv("CRM_TOKEN", "x")
         assert [one.level for one in at.findings()] == ["ok"]
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/crm/../admin", "/v1/crm/%2e%2E/admin", "/v1/crm/.%2e", "/v1/crm/..%2fadmin", "/v1/crm/..;x/admin", "/v1/crm/a%5c..%5cadmin"],
+    [
+        "/v1/crm/../admin",
+        "/v1/crm/%2e%2E/admin",
+        "/v1/crm/.%2e",
+        "/v1/crm/..%2fadmin",
+        "/v1/crm/..;x/admin",
+        "/v1/crm/a%5c..%5cadmin",
+    ],
 )
-def test_a_path_that_climbs_out_of_a_prefix_gets_no_credentials_of_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_climbs_out_of_a_prefix_gets_no_credentials_of_it(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRM_TOKEN", "s3cret")
     with Partner(answers(200)) as partner:
         own = {"url": f"{partner.url}v1/crm", "auth": {"kind": "bearer", "token_env": "CRM_TOKEN"}}
@@ -277,9 +366,9 @@ def test_a_path_that_climbs_out_of_a_prefix_gets_no_credentials_of_it(path: str,
             at.post(message(f"{partner.url}v1/crm/..a/b...", messageId="m-0"))
             at.post(message(f"{partner.url.rstrip('/')}{path}"))
             at.work()
-        assert sorted((one.target, "authorization" in one.headers) for one in partner.requests) == sorted(
-            [("/v1/crm/..a/b...", True), (path, False)]
-        )
+        assert sorted(
+            (one.target, "authorization" in one.headers) for one in partner.requests
+        ) == sorted([("/v1/crm/..a/b...", True), (path, False)])
         with service(destinations={"crm": own}, unregistered="refuse") as strict:
             assert strict.post(message(f"{partner.url.rstrip('/')}{path}")).status == 400
 
@@ -289,11 +378,15 @@ def test_rows_of_dead_letters_leave_after_the_retention_too() -> None:
     resolved = Destinations(settings)
     route = notifications_route(settings, resolved, Deliverer(settings, resolved))
     failed = (mp.Status.MAX_RETRIES_EXCEEDED, mp.Status.REJECTED)
-    assert route.keep == dict.fromkeys((mp.Status.COMPLETED, *failed, mp.Status.CANCELLED), 30 * 86_400_000)
+    assert route.keep == dict.fromkeys(
+        (mp.Status.COMPLETED, *failed, mp.Status.CANCELLED), 30 * 86_400_000
+    )
 
 
 def retry(**given: Any) -> mp.Backoff:
-    return application.configured({"retry": given} if given else {}, environment={}).state.destinations.unregistered.retry
+    return application.configured(
+        {"retry": given} if given else {}, environment={}
+    ).state.destinations.unregistered.retry
 
 
 def test_the_usual_schedule_lasts_about_a_day_and_the_seeds_is_a_preset() -> None:
@@ -301,7 +394,9 @@ def test_the_usual_schedule_lasts_about_a_day_and_the_seeds_is_a_preset() -> Non
     delays = [usual.delay(failures, 0.0).ms for failures in range(usual.attempts - 1)]
     assert (delays[0], 20 * 3_600_000 < sum(delays) < 28 * 3_600_000) == (1_000, True)
     assert retry(schedule="day") == usual
-    assert retry(schedule="seed") == mp.Backoff(attempts=3, base="1s", factor=2.0, cap="60s", jitter=0.25)
+    assert retry(schedule="seed") == mp.Backoff(
+        attempts=3, base="1s", factor=2.0, cap="60s", jitter=0.25
+    )
     assert retry(schedule="day", attempts=5) == mp.Backoff(attempts=5, delays=usual.delays)
 
 
@@ -309,7 +404,16 @@ def test_settings_of_before_that_give_a_part_of_the_schedule_keep_theirs() -> No
     assert retry(attempts=9) == mp.Backoff(attempts=9, base="1s", factor=2.0, cap="60s")
     assert retry(base="5s") == mp.Backoff(attempts=3, base="5s", factor=2.0, cap="60s")
     assert retry(jitter=0.0) == mp.Backoff(attempts=3, base="1s", factor=2.0, cap="60s", jitter=0.0)
-    assert retry(attempts=8, delays=["5s", "5m"]) == mp.Backoff(attempts=8, base="1s", cap="60s", delays=("5s", "5m"))
+    assert retry(attempts=8, delays=["5s", "5m"]) == mp.Backoff(
+        attempts=8, base="1s", cap="60s", delays=("5s", "5m")
+    )
     # As an earlier version has stored a destination that was added over HTTP.
-    stored = {"attempts": 3, "base": "1s", "factor": 2.0, "cap": "60s", "jitter": 0.25, "delays": []}
+    stored = {
+        "attempts": 3,
+        "base": "1s",
+        "factor": 2.0,
+        "cap": "60s",
+        "jitter": 0.25,
+        "delays": [],
+    }
     assert retry(**stored) == retry(schedule="seed")

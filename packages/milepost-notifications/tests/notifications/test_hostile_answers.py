@@ -19,7 +19,9 @@ from milepost_notifications.settings import DestinationSettings, NotificationsSe
 API = "/api/v1/notifications"
 
 AUTH = OAuth2Auth(token_url="https://id.example/", client_id="shop", client_secret_env="CRM_CLIENT")
-CRM = Destinations(NotificationsSettings()).resolve("crm", DestinationSettings(url="https://crm.example/", auth=AUTH))
+CRM = Destinations(NotificationsSettings()).resolve(
+    "crm", DestinationSettings(url="https://crm.example/", auth=AUTH)
+)
 HOSTILE = {
     "half of a surrogate pair": b'{"message": "\\ud800"}',
     "half of a surrogate pair as a name": b'{"details": {"\\ud800": 1}}',
@@ -43,17 +45,30 @@ def test_a_hostile_answer_is_recorded_and_shown(name: str, ledger: str, tmp_path
             at.post(sent)
             at.work()
             item = at.item(sent)
-            assert (item["status"], item["error"]["category"], len(partner.requests)) == ("REJECTED", "CLIENT_ERROR", 1)
-            shown = at.call("GET", f"{API}/messages/{key_of(sent).replace('#', '%23').replace('/', '%2F')}")
+            assert (item["status"], item["error"]["category"], len(partner.requests)) == (
+                "REJECTED",
+                "CLIENT_ERROR",
+                1,
+            )
+            shown = at.call(
+                "GET", f"{API}/messages/{key_of(sent).replace('#', '%23').replace('/', '%2F')}"
+            )
             assert shown.status == 200
             assert shown.body["finalFailureDetails"]["lastHttpStatus"] == 400
 
 
-ESCAPED = [r"wrong: ab\/cd+ef==", r"wrong: ab\u002fcd+ef==", "wrong: ab/cd+ef==", "wrong: ab%2Fcd%2Bef%3D%3D"]
+ESCAPED = [
+    r"wrong: ab\/cd+ef==",
+    r"wrong: ab\u002fcd+ef==",
+    "wrong: ab/cd+ef==",
+    "wrong: ab%2Fcd%2Bef%3D%3D",
+]
 
 
 @pytest.mark.parametrize("said", ESCAPED)
-def test_a_secret_is_hidden_however_json_writes_it(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_hidden_however_json_writes_it(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRM_TOKEN", "ab/cd+ef==")
     body = f'{{"message": "{said}", "errors": ["{said}"]}}'.encode()
     with Partner(answers((400, body))) as partner:
@@ -77,7 +92,9 @@ def test_a_secret_is_hidden_however_json_writes_it(said: str, monkeypatch: pytes
         {"tls": {"ca_file": "/nowhere/ca.pem"}},
     ],
 )
-def test_credentials_that_cannot_be_sent_wait_uncounted_and_are_reported(own: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_that_cannot_be_sent_wait_uncounted_and_are_reported(
+    own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRM_TOKEN", "gehe\u00efm\nX: 1")
     monkeypatch.setenv("GOOD", "x")
     with service(destinations={"crm": {"url": "https://127.0.0.1:9/", **own}}) as at:
@@ -101,11 +118,20 @@ def test_credentials_that_cannot_be_sent_wait_uncounted_and_are_reported(own: di
         b'{"access_token": "\\ud800"}',
     ],
 )
-def test_an_answer_without_a_usable_token_is_refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_a_usable_token_is_refused(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRM_CLIENT", "s3cret")
     with Partner(answers((200, answer))) as issuer, Partner(answers(200)) as partner:
-        auth = {"kind": "oauth2", "token_url": issuer.url, "client_id": "shop", "client_secret_env": "CRM_CLIENT"}
-        with service(clock=VirtualClock(), destinations={"crm": {"url": partner.url, "auth": auth}}) as at:
+        auth = {
+            "kind": "oauth2",
+            "token_url": issuer.url,
+            "client_id": "shop",
+            "client_secret_env": "CRM_CLIENT",
+        }
+        with service(
+            clock=VirtualClock(), destinations={"crm": {"url": partner.url, "auth": auth}}
+        ) as at:
             sent = message(partner.url)
             at.post(sent)
             at.work()
@@ -113,7 +139,9 @@ def test_an_answer_without_a_usable_token_is_refused(answer: bytes, monkeypatch:
             assert partner.requests == []
 
 
-def test_a_token_endpoint_that_breaks_off_leaves_no_doubt_about_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_endpoint_that_breaks_off_leaves_no_doubt_about_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CRM_CLIENT", "s3cret")
 
     tokens = iter([None, b'{"access_token": "t"}'])
@@ -126,7 +154,12 @@ def test_a_token_endpoint_that_breaks_off_leaves_no_doubt_about_the_message(monk
 
     clock = VirtualClock()
     with Partner(breaks_off_once) as issuer, Partner(answers(200)) as partner:
-        auth = {"kind": "oauth2", "token_url": issuer.url, "client_id": "shop", "client_secret_env": "CRM_CLIENT"}
+        auth = {
+            "kind": "oauth2",
+            "token_url": issuer.url,
+            "client_id": "shop",
+            "client_secret_env": "CRM_CLIENT",
+        }
         with service(clock=clock, destinations={"crm": {"url": partner.url, "auth": auth}}) as at:
             sent = message(partner.url)
             at.post(sent)
@@ -137,7 +170,9 @@ def test_a_token_endpoint_that_breaks_off_leaves_no_doubt_about_the_message(monk
 
 
 @pytest.mark.parametrize("life", ["NaN", "1e999", "-1e999", "null", "1" + "0" * 400, "0"])
-def test_a_token_with_an_odd_life_is_used_and_fetched_anew_in_time(life: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_with_an_odd_life_is_used_and_fetched_anew_in_time(
+    life: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRM_CLIENT", "s3cret")
     issuer, now = _Issuer(200), [0.0]
     credentials = Credentials(issuer, lambda: now[0])  # type: ignore[arg-type]
@@ -157,19 +192,37 @@ def test_a_token_with_an_odd_life_is_used_and_fetched_anew_in_time(life: str, mo
     asyncio.run(two_days())
 
 
-def test_a_destination_that_is_replaced_does_not_get_the_token_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_destination_that_is_replaced_does_not_get_the_token_of_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CRM_CLIENT", "s3cret")
 
     def token(text: str) -> Any:
         return answers((200, json.dumps({"access_token": text, "expires_in": 3600}).encode()))
 
-    with Partner(token("old")) as before, Partner(token("new")) as after, Partner(answers(200)) as partner, service() as at:
+    with (
+        Partner(token("old")) as before,
+        Partner(token("new")) as after,
+        Partner(answers(200)) as partner,
+        service() as at,
+    ):
         for number, issuer in enumerate((before, after)):
-            auth = {"kind": "oauth2", "token_url": issuer.url, "client_id": "shop", "client_secret_env": "CRM_CLIENT"}
-            assert at.call("PUT", f"{API}/destinations/crm", {"url": partner.url, "auth": auth}).status == 200
+            auth = {
+                "kind": "oauth2",
+                "token_url": issuer.url,
+                "client_id": "shop",
+                "client_secret_env": "CRM_CLIENT",
+            }
+            assert (
+                at.call("PUT", f"{API}/destinations/crm", {"url": partner.url, "auth": auth}).status
+                == 200
+            )
             at.post(message(partner.url, messageId=f"m-{number}"))
             at.work()
-        assert [one.headers["authorization"] for one in partner.requests] == ["Bearer old", "Bearer new"]
+        assert [one.headers["authorization"] for one in partner.requests] == [
+            "Bearer old",
+            "Bearer new",
+        ]
 
 
 class _Issuer:
@@ -185,7 +238,9 @@ class _Issuer:
         return net.Response(self.status, net.HeaderList(), self.body)
 
 
-def test_tries_that_wait_for_one_token_share_its_failure_and_its_success(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tries_that_wait_for_one_token_share_its_failure_and_its_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CRM_CLIENT", "s3cret")
     issuer = _Issuer()
     credentials = Credentials(issuer, lambda: 0.0)  # type: ignore[arg-type]
@@ -211,7 +266,14 @@ def test_tries_that_wait_for_one_token_share_its_failure_and_its_success(monkeyp
 def test_a_secret_of_the_sender_is_hidden_where_the_partner_repeats_it() -> None:
     said = b'{"message": "the key sender-key-4711 is wrong, so is s1d-c00kie"}'
     with Partner(answers((400, said))) as partner, service() as at:
-        sent = message(partner.url, headers={"Authorization": "Bearer sender-key-4711", "Cookie": "s1d-c00kie", "X-Token": "is"})
+        sent = message(
+            partner.url,
+            headers={
+                "Authorization": "Bearer sender-key-4711",
+                "Cookie": "s1d-c00kie",
+                "X-Token": "is",
+            },
+        )
         at.post(sent)
         at.work()
         item = at.item(sent)
@@ -221,7 +283,10 @@ def test_a_secret_of_the_sender_is_hidden_where_the_partner_repeats_it() -> None
 
 
 def test_a_secret_in_a_header_that_is_no_utf_8_is_hidden_and_the_message_is_delivered() -> None:
-    with Partner(answers((200, b"", "Location: /for?name=Ren%E9&key=sender%2Dkey"))) as partner, service() as at:
+    with (
+        Partner(answers((200, b"", "Location: /for?name=Ren%E9&key=sender%2Dkey"))) as partner,
+        service() as at,
+    ):
         sent = message(partner.url, headers={"Authorization": "Bearer sender-key"})
         at.post(sent)
         at.work()
@@ -242,8 +307,16 @@ def test_the_headers_of_an_answer_are_recorded_up_to_a_limit(status: int) -> Non
         at.post(sent)
         at.work()
         item = at.item(sent)
-        answer = item["results"]["deliver"]["response"] if status == 200 else at.attempts(sent)[0]["error_details"]["response"]
-        assert (answer["cut"], list(answer["headers"])[:2], len(answer["headers"])) == (True, ["Content-Length", "X-0"], 9)
+        answer = (
+            item["results"]["deliver"]["response"]
+            if status == 200
+            else at.attempts(sent)[0]["error_details"]["response"]
+        )
+        assert (answer["cut"], list(answer["headers"])[:2], len(answer["headers"])) == (
+            True,
+            ["Content-Length", "X-0"],
+            9,
+        )
         assert len(json.dumps(item)) < 30_000
 
 
@@ -257,13 +330,21 @@ def test_a_put_on_a_connection_that_is_cut_is_a_try_of_its_own_when_it_is_repeat
                 return
             line.answer(200)
 
-    with Partner(script) as partner, service(clock=(clock := VirtualClock()), destination_concurrency=1) as at:
-        first, second = (message(partner.url, messageId=name, method="PUT") for name in ("first", "second"))
+    with (
+        Partner(script) as partner,
+        service(clock=(clock := VirtualClock()), destination_concurrency=1) as at,
+    ):
+        first, second = (
+            message(partner.url, messageId=name, method="PUT") for name in ("first", "second")
+        )
         at.post(first)
         at.post(second)
         for one in (first, second):
             at.see_through(clock, one)
-        tries = [(one.headers["x-delivery-attempt"], one.headers.get("x-previous-outcome")) for one in partner.requests]
+        tries = [
+            (one.headers["x-delivery-attempt"], one.headers.get("x-previous-outcome"))
+            for one in partner.requests
+        ]
         assert tries == [("1", None), ("1", None), ("2", "unknown")]
 
 

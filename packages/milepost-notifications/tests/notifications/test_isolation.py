@@ -7,7 +7,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.net.partner import Line, hang
-from tests.notifications.partners import ROUTE, Partner, VirtualClock, answers, message, service, wait_for
+from tests.notifications.partners import (
+    ROUTE,
+    Partner,
+    VirtualClock,
+    answers,
+    message,
+    service,
+    wait_for,
+)
 from tests.polling import wait_until
 
 import milepost as mp
@@ -41,9 +49,14 @@ def test_s26_a_breaker_postpones_without_attempts_probes_once_and_drains(tmp_pat
         # After a restart, two processes: one probe, which fails, and the breaker stays open for another cooldown.
         clock.advance("2s")
         with service(ledger, clock, destinations={"crm": own}) as at:
-            configured = application.configured({"allow_cidrs": ["127.0.0.0/8"], "destinations": {"crm": own}}, environment={})
+            configured = application.configured(
+                {"allow_cidrs": ["127.0.0.0/8"], "destinations": {"crm": own}}, environment={}
+            )
             with mp.open(ledger, applications=[configured], clock=clock) as other:
-                threads = [threading.Thread(target=one.run, kwargs={"until_idle": 0}) for one in (at.milepost, other)]
+                threads = [
+                    threading.Thread(target=one.run, kwargs={"until_idle": 0})
+                    for one in (at.milepost, other)
+                ]
                 for thread in threads:
                     thread.start()
                 for thread in threads:
@@ -73,7 +86,9 @@ def test_s27_a_partner_that_hangs_slows_no_other(tmp_path: Path) -> None:
     with Partner(hang) as hanging, Partner(answers(200)) as healthy:
         own = {"a": {"url": hanging.url, "concurrency": 4}, "b": {"url": healthy.url}}
         timeouts = {"connect": 60, "read": 120, "total": 120}
-        with service(f"sqlite:///{tmp_path / 'n.db'}", destinations=own, concurrency=8, timeouts=timeouts) as at:
+        with service(
+            f"sqlite:///{tmp_path / 'n.db'}", destinations=own, concurrency=8, timeouts=timeouts
+        ) as at:
             for number in range(count):
                 at.post(message(hanging.url, messageId=str(number)))
             at.milepost.start()
@@ -115,14 +130,20 @@ def test_s27_a_rate_is_kept_and_uses_up_no_attempts(tmp_path: Path) -> None:
             at.milepost.stop()
             assert len(came) == 25
             assert max(sum(first <= other < first + 1000 for other in came) for first in came) <= 11
-            assert {(at.item(one)["status"], at.item(one)["attempts"]) for one in sent} == {("COMPLETED", 0)}
+            assert {(at.item(one)["status"], at.item(one)["attempts"]) for one in sent} == {
+                ("COMPLETED", 0)
+            }
 
 
 def test_twelve_partners_that_hang_do_not_delay_one_that_answers(tmp_path: Path) -> None:
     with ExitStack() as stack:
         hanging = [stack.enter_context(Partner(hang)) for _ in range(12)]
         healthy = stack.enter_context(Partner(answers(204)))
-        at = stack.enter_context(service(f"sqlite:///{tmp_path}/n.db", timeouts={"connect": 5, "read": 900, "total": 900}))
+        at = stack.enter_context(
+            service(
+                f"sqlite:///{tmp_path}/n.db", timeouts={"connect": 5, "read": 900, "total": 900}
+            )
+        )
         for number in range(40):
             for partner in hanging:
                 at.post(message(partner.url, messageId=f"h-{partner.port}-{number}"))

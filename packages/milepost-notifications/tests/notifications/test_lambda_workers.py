@@ -33,12 +33,17 @@ def partner() -> Any:
 
 
 @pytest.fixture
-def stack(endpoint: str, prefix: str, tmp_path: Path, partner: Partner, monkeypatch: pytest.MonkeyPatch) -> Any:
+def stack(
+    endpoint: str, prefix: str, tmp_path: Path, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> Any:
     """The functions of a stack whose only settings are variables of the environment."""
     monkeypatch.setenv("MILEPOST_APPLICATIONS", ROUTE)
     monkeypatch.setenv("MILEPOST_NOTIFICATIONS_ALLOW_CIDRS", '["127.0.0.0/8"]')
     monkeypatch.setenv("MILEPOST_NOTIFICATIONS_RETRY", '{"base": "0.05s"}')
-    monkeypatch.setenv("MILEPOST_NOTIFICATIONS_DESTINATIONS", json.dumps({"crm": {"url": partner.url, "concurrency": 1}}))
+    monkeypatch.setenv(
+        "MILEPOST_NOTIFICATIONS_DESTINATIONS",
+        json.dumps({"crm": {"url": partner.url, "concurrency": 1}}),
+    )
     opened = Deployment(endpoint, prefix, tmp_path, PARCELS, monkeypatch)
     assert opened.plan.name == ROUTE
     yield opened
@@ -54,7 +59,9 @@ def ended(stack: Deployment, sent: list[dict[str, Any]], status: str) -> bool:
     return {stack.row(key_of(one)).status.value for one in sent} == {status}
 
 
-def test_calls_of_a_container_share_one_event_loop_and_its_connections(stack: Deployment, partner: Partner) -> None:
+def test_calls_of_a_container_share_one_event_loop_and_its_connections(
+    stack: Deployment, partner: Partner
+) -> None:
     for round_number in range(2):
         sent = [message(partner.url, messageId=f"{round_number}-{number}") for number in range(4)]
         hand_over(stack, *sent)
@@ -67,14 +74,18 @@ def test_a_410_pauses_the_url_for_all_functions(stack: Deployment, partner: Part
     gone, waiting = message(partner.url, messageId="a"), message(partner.url, messageId="b")
     hand_over(stack, gone)
     stack.run(until=lambda: ended(stack, [gone], "REJECTED"))
-    assert list(stack.opened.ledger.read(HOLD)) == [f"{ROUTE}/deliver/{url_pause('crm', 'shop', partner.url)}"]
+    assert list(stack.opened.ledger.read(HOLD)) == [
+        f"{ROUTE}/deliver/{url_pause('crm', 'shop', partner.url)}"
+    ]
     stack.clock.advance("1m")  # pauses are read again every few seconds
     hand_over(stack, waiting)
     stack.run(until=lambda: ended(stack, [waiting], "WAITING"))
     assert (stack.row(key_of(waiting)).attempts, len(partner.requests)) == (0, 1)
 
 
-def test_failed_tries_are_repeated_and_end_as_dead_letters(stack: Deployment, partner: Partner) -> None:
+def test_failed_tries_are_repeated_and_end_as_dead_letters(
+    stack: Deployment, partner: Partner
+) -> None:
     partner.script = answers(503)
     sent = message(partner.url)
     hand_over(stack, sent)
@@ -90,15 +101,26 @@ def ask(stack: Deployment, sent: dict[str, Any], key: str) -> int:
 
 def counted(stack: Deployment) -> Figures:
     """The figures after a call of the schedule."""
-    called = services.handler({"service": "notifications-figures"}, named(Context(), f"{stack.prefix}-services"))
+    called = services.handler(
+        {"service": "notifications-figures"}, named(Context(), f"{stack.prefix}-services")
+    )
     assert called == {"ran": ["notifications-figures"]}
     [configured] = stack.opened.applications
     return figures_of(configured.on(stack.opened.ctx))
 
 
-def test_s34_functions_count_the_figures_of_senders_and_destinations(stack: Deployment, partner: Partner) -> None:
+def test_s34_functions_count_the_figures_of_senders_and_destinations(
+    stack: Deployment, partner: Partner
+) -> None:
     partner.script = answers(200, 404, 503, 200)
-    key = make_key(stack.opened.ctx, "shop", ["submit"], by="ops", reason="a test", attributes={"sender": "shop"})[1]
+    key = make_key(
+        stack.opened.ctx,
+        "shop",
+        ["submit"],
+        by="ops",
+        reason="a test",
+        attributes={"sender": "shop"},
+    )[1]
     sent = [message(partner.url, messageId=f"m-{number}") for number in range(3)]
     for number, one in enumerate(sent):
         assert ask(stack, one, key) == 200
@@ -109,10 +131,18 @@ def test_s34_functions_count_the_figures_of_senders_and_destinations(stack: Depl
     [configured] = stack.opened.applications
     tally = configured.on(stack.opened.ctx).tallies.get("malformed")
     assert tally is not None
-    assert tally.value == {"shop": 1}, "added with the answer; the second one waits for a later call"
+    assert tally.value == {"shop": 1}, (
+        "added with the answer; the second one waits for a later call"
+    )
     figures = counted(stack)
     shop, crm = figures.senders["shop"], figures.destinations["crm"]
-    assert (shop.accepted, shop.delivered, shop.failed, shop.malformed, sum(shop.starts)) == (3, 2, 1, 2, 3)
+    assert (shop.accepted, shop.delivered, shop.failed, shop.malformed, sum(shop.starts)) == (
+        3,
+        2,
+        1,
+        2,
+        3,
+    )
     assert (crm.accepted, crm.delivered, crm.failed, sum(one.succeeded for one in crm.hours), sum(one.failed for one in crm.hours)) == (
         3, 2, 1, 2, 2,
     )  # fmt: skip
@@ -127,13 +157,17 @@ def test_s34_functions_count_the_figures_of_senders_and_destinations(stack: Depl
     stack.run(until=lambda: stack.row(key_of(late)).terminal)
     stack.run()
     figures = counted(stack)
-    assert (figures.senders["shop"].delivered, sum(figures.senders["shop"].starts)) == (3, 4), "the time of the one that waited too"
+    assert (figures.senders["shop"].delivered, sum(figures.senders["shop"].starts)) == (3, 4), (
+        "the time of the one that waited too"
+    )
     assert counted(stack) == figures, "nothing is counted twice"
 
 
 def test_a_service_for_its_own_process_has_no_schedule() -> None:
     configured = load_application(ROUTE).configured({}, {})
-    assert [part.name for part in configured.application.services if part.per_process] == ["destinations"]
+    assert [part.name for part in configured.application.services if part.per_process] == [
+        "destinations"
+    ]
 
 
 @pytest.mark.slow
@@ -147,7 +181,9 @@ def test_worker_and_services_do_only_what_their_roles_allow(
     monkeypatch.setenv("MILEPOST_APPLICATIONS", ROUTE)
     one = Deployment(endpoint, "test", tmp_path, PARCELS, monkeypatch)
     [configured] = one.opened.applications
-    configured.on(one.opened.ctx).documents.put("destination/crm", {"url": partner.url, "headers": {"X-Team": "sales"}})
+    configured.on(one.opened.ctx).documents.put(
+        "destination/crm", {"url": partner.url, "headers": {"X-Team": "sales"}}
+    )
     # From now on as deployed: everything is there, and nothing is made.
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test")
@@ -166,17 +202,26 @@ def test_worker_and_services_do_only_what_their_roles_allow(
     hand_over(one, gone)
     one.run(until=lambda: ended(one, [gone], "REJECTED"))
     app = configured.on(one.opened.ctx)
-    assert app.resume(ROUTE, "deliver", url_pause("crm", "shop", partner.url), by="ops", reason="a test"), "the 410 has paused it"
+    assert app.resume(
+        ROUTE, "deliver", url_pause("crm", "shop", partner.url), by="ops", reason="a test"
+    ), "the 410 has paused it"
     app.pause(ROUTE, "deliver", "crm", by="notifications", reason=removed_reason("crm"))
     count({}, named(Context(), "test-services"))
     assert f"{ROUTE}/deliver/crm" not in one.opened.ledger.read(HOLD), "the services may resume it"
-    assert partner.requests[0].headers["x-team"] == "sales", "the worker knows the destination of the ledger"
+    assert partner.requests[0].headers["x-team"] == "sales", (
+        "the worker knows the destination of the ledger"
+    )
     for container in watch.containers.values():
         container.ledger.close()
     one.close()
     for function, used in watch.uses.items():
         refused = denied(used, allowed_of(template, template.statements(function).values()))
         assert not refused, f"{function} may not: {refused}"
-    written = {(function, *use.leading) for function, uses in watch.uses.items() for use in uses if use.action == "dynamodb:UpdateItem"}
+    written = {
+        (function, *use.leading)
+        for function, uses in watch.uses.items()
+        for use in uses
+        if use.action == "dynamodb:UpdateItem"
+    }
     assert (name, "hold") in written
     assert ("test-services", "application") in written

@@ -10,7 +10,16 @@ from urllib.parse import quote, urlencode
 import pytest
 from tests.http.live_server import HttpAnswer
 from tests.net.partner import Line
-from tests.notifications.partners import Partner, Service, VirtualClock, answers, key_of, message, service, wait_for
+from tests.notifications.partners import (
+    Partner,
+    Service,
+    VirtualClock,
+    answers,
+    key_of,
+    message,
+    service,
+    wait_for,
+)
 
 from milepost.engine.auth import make_key
 from milepost.ports.upkeep import ScanCost
@@ -46,7 +55,9 @@ def replay(at: Service, **body: Any) -> HttpAnswer:
     return at.call("POST", f"{API}/replays", body)
 
 
-def test_messages_are_listed_by_sender_destination_status_and_time(at: Service, clock: VirtualClock) -> None:
+def test_messages_are_listed_by_sender_destination_status_and_time(
+    at: Service, clock: VirtualClock
+) -> None:
     with Partner(answers(200)) as good, Partner(answers(404)) as bad:
         at.post(message(good.url, messageId="a"))
         at.post(message(bad.url, messageId="b", senderId="billing"))
@@ -66,7 +77,11 @@ def test_messages_are_listed_by_sender_destination_status_and_time(at: Service, 
         page = at.call("GET", f"{API}/messages?limit=2").body
         assert ([one["messageId"] for one in page["messages"]], page["more"]) == (["c", "b"], True)
         rest = at.call("GET", f"{API}/messages?limit=2&after={page['next']}").body
-        assert ([one["messageId"] for one in rest["messages"]], rest["more"], rest["next"]) == (["a"], False, None)
+        assert ([one["messageId"] for one in rest["messages"]], rest["more"], rest["next"]) == (
+            ["a"],
+            False,
+            None,
+        )
         oldest = at.call("GET", f"{API}/messages?limit=1&oldest_first=true").body
         assert [one["messageId"] for one in oldest["messages"]] == ["a"]
         wrong = at.call("GET", f"{API}/messages?limit=2&sender=shop&after={page['next']}")
@@ -76,16 +91,32 @@ def test_messages_are_listed_by_sender_destination_status_and_time(at: Service, 
 
 
 def test_a_sender_sees_its_own_messages_alone(at: Service) -> None:
-    mine, theirs = message("http://127.0.0.1:9/"), message("http://127.0.0.1:9/", senderId="billing", messageId="m-2")
+    mine, theirs = (
+        message("http://127.0.0.1:9/"),
+        message("http://127.0.0.1:9/", senderId="billing", messageId="m-2"),
+    )
     at.post(mine)
     at.post(theirs)
     shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
     assert listed(at, key=shop) == listed(at, key=shop, sender="billing") == ["m-1"]
     assert at.call("GET", f"{API}/messages/{quote(key_of(mine), safe='')}", key=shop).status == 200
-    assert at.call("GET", f"{API}/messages/{quote(key_of(theirs), safe='')}", key=shop).status == 404
-    assert at.call("POST", f"{API}/cancel", {"key": key_of(theirs), "reason": "x"}, key=shop).status == 404
-    assert at.call("POST", f"{API}/cancel", {"key": key_of(mine), "reason": "x"}, key=shop).body["status"] == "CANCELLED"
-    assert at.call("POST", f"{API}/replay", {"key": key_of(mine), "reason": "x"}, key=shop).status == 403
+    assert (
+        at.call("GET", f"{API}/messages/{quote(key_of(theirs), safe='')}", key=shop).status == 404
+    )
+    assert (
+        at.call("POST", f"{API}/cancel", {"key": key_of(theirs), "reason": "x"}, key=shop).status
+        == 404
+    )
+    assert (
+        at.call("POST", f"{API}/cancel", {"key": key_of(mine), "reason": "x"}, key=shop).body[
+            "status"
+        ]
+        == "CANCELLED"
+    )
+    assert (
+        at.call("POST", f"{API}/replay", {"key": key_of(mine), "reason": "x"}, key=shop).status
+        == 403
+    )
 
 
 def test_a_message_is_cancelled_only_before_its_first_try(at: Service) -> None:
@@ -96,14 +127,27 @@ def test_a_message_is_cancelled_only_before_its_first_try(at: Service) -> None:
         for one in (waiting, alike, sent):
             assert at.post(one).status == 200
         at.milepost.run(until_idle=0)
-        assert at.call("POST", f"{API}/cancel", {"key": key_of(waiting), "reason": "a mistake"}).body["status"] == "CANCELLED"
-        assert shown(at, alike)["status"] == "PENDING", "a key that begins with another one's is another message"
+        assert (
+            at.call("POST", f"{API}/cancel", {"key": key_of(waiting), "reason": "a mistake"}).body[
+                "status"
+            ]
+            == "CANCELLED"
+        )
+        assert shown(at, alike)["status"] == "PENDING", (
+            "a key that begins with another one's is another message"
+        )
         late = at.call("POST", f"{API}/cancel", {"key": key_of(sent), "reason": "a mistake"})
-        assert (late.status, late.body["code"], "no longer be cancelled" in late.body["detail"]) == (409, "refused", True)
+        assert (
+            late.status,
+            late.body["code"],
+            "no longer be cancelled" in late.body["detail"],
+        ) == (409, "refused", True)
         assert at.call("POST", f"{API}/cancel", {"key": "nope", "reason": "x"}).status == 404
 
 
-def test_a_message_that_a_worker_claims_meanwhile_is_not_cancelled(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_a_worker_claims_meanwhile_is_not_cancelled(
+    at: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = threading.Event()
 
     def answered_late(line: Line) -> None:
@@ -148,17 +192,29 @@ def test_a_message_is_replayed_with_a_new_series_and_its_history_kept(at: Servic
         at.post(sent)
         at.milepost.run(until_idle=0)
         assert shown(at, sent)["status"] == "REJECTED"
-        again = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "the partner is mended"})
+        again = at.call(
+            "POST", f"{API}/replay", {"key": key_of(sent), "reason": "the partner is mended"}
+        )
         assert (again.status, again.body["status"], again.body["attempts"]) == (200, "QUEUED", 0)
         waits = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "again"})
         assert (waits.status, waits.body["code"]) == (409, "refused")
         at.milepost.run(until_idle=0)
         found = shown(at, sent)
-        assert (found["status"], found["attempts"], found["totalAttempts"], len(found["retryHistory"])) == ("COMPLETED", 0, 1, 1)
+        assert (
+            found["status"],
+            found["attempts"],
+            found["totalAttempts"],
+            len(found["retryHistory"]),
+        ) == ("COMPLETED", 0, 1, 1)
         assert (found["tries"], found["totalTries"]) == (1, 2)
         ids = [request.headers["webhook-id"] for request in partner.requests]
         assert ids[0] == ids[1], "the same work"
-        assert at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "once more"}).body["status"] == "QUEUED"
+        assert (
+            at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "once more"}).body[
+                "status"
+            ]
+            == "QUEUED"
+        )
 
 
 def test_a_replay_may_change_the_content_and_nothing_else(at: Service) -> None:
@@ -167,33 +223,61 @@ def test_a_replay_may_change_the_content_and_nothing_else(at: Service) -> None:
         at.post(sent)
         at.milepost.run(until_idle=0)
         changed = {"body": {"paid": True}, "headers": {"X-Fixed": "1"}}
-        answer = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "a typing mistake", "changes": changed})
+        answer = at.call(
+            "POST",
+            f"{API}/replay",
+            {"key": key_of(sent), "reason": "a typing mistake", "changes": changed},
+        )
         assert (answer.status, answer.body["body"]) == (200, '{"paid":true}')
         at.milepost.run(until_idle=0)
-        assert [request.body for request in partner.requests] == [b'{"paid":"yes"}', b'{"paid":true}']
+        assert [request.body for request in partner.requests] == [
+            b'{"paid":"yes"}',
+            b'{"paid":true}',
+        ]
         assert partner.requests[1].headers["x-fixed"] == "1"
-        wrong = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "x", "changes": {"targetUrl": "http://a/"}})
+        wrong = at.call(
+            "POST",
+            f"{API}/replay",
+            {"key": key_of(sent), "reason": "x", "changes": {"targetUrl": "http://a/"}},
+        )
         assert (wrong.status, "send a new message" in wrong.body["detail"]) == (400, True)
-        bad = at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "x", "changes": {"headers": {"a b": "1"}}})
+        bad = at.call(
+            "POST",
+            f"{API}/replay",
+            {"key": key_of(sent), "reason": "x", "changes": {"headers": {"a b": "1"}}},
+        )
         assert (bad.status, "Invalid headers" in bad.body["detail"]) == (400, True)
 
 
-def test_after_a_replay_with_another_body_the_sender_may_repeat_its_own_message(at: Service) -> None:
+def test_after_a_replay_with_another_body_the_sender_may_repeat_its_own_message(
+    at: Service,
+) -> None:
     with Partner(answers(404, 200)) as partner:
         sent = message(partner.url, body={"v": 1})
         at.post(sent)
         at.milepost.run(until_idle=0)
-        assert at.call("POST", f"{API}/replay", {"key": key_of(sent), "reason": "x", "changes": {"body": {"v": 2}}}).status == 200
+        assert (
+            at.call(
+                "POST",
+                f"{API}/replay",
+                {"key": key_of(sent), "reason": "x", "changes": {"body": {"v": 2}}},
+            ).status
+            == 200
+        )
         for body in ({"v": 1}, {"v": 2}):
             again = at.post({**sent, "body": body})
-            assert (again.status, again.body["duplicateDetected"]) == (200, True), "what was sent first, and what is sent now"
+            assert (again.status, again.body["duplicateDetected"]) == (200, True), (
+                "what was sent first, and what is sent now"
+            )
         other = at.post({**sent, "body": {"v": 3}})
         assert (other.status, other.body["error"]) == (409, "IDEMPOTENCY_CONFLICT")
         at.milepost.run(until_idle=0)
         assert [request.body for request in partner.requests] == [b'{"v":1}', b'{"v":2}']
 
 
-def test_s29_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at: Service, clock: VirtualClock) -> None:
+def test_s29_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(
+    at: Service, clock: VirtualClock
+) -> None:
     gate = {"status": 503}
 
     def script(line: Any) -> None:
@@ -211,7 +295,11 @@ def test_s29_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at:
         at.milepost.run(until_idle=0)
         window = {"sender": "shop", "from": begin}
         preview = replay(at, dry_run=True, **window).body
-        assert (preview["matched"], preview["replayed"], preview["senders"]) == (250, 0, {"shop": 250})
+        assert (preview["matched"], preview["replayed"], preview["senders"]) == (
+            250,
+            0,
+            {"shop": 250},
+        )
         everything = replay(at, dry_run=True).body
         assert (everything["matched"], everything["senders"]) == (501, {"shop": 500, "billing": 1})
         assert replay(at, **window).status == 400, "a replay needs a reason"
@@ -222,10 +310,18 @@ def test_s29_dead_letters_are_replayed_in_bulk_after_a_preview_and_not_twice(at:
         seen = len(partner.requests)
         at.milepost.run(until_idle=0)
         assert len(partner.requests) - seen == 250
-    assert at.milepost.status()["routes"]["notifications"]["statuses"] == {"COMPLETED": 250, "MAX_RETRIES_EXCEEDED": 251}
+    assert at.milepost.status()["routes"]["notifications"]["statuses"] == {
+        "COMPLETED": 250,
+        "MAX_RETRIES_EXCEEDED": 251,
+    }
     one = at.milepost.show("notifications", key_of(message(partner.url, messageId="new-0")))
     assert one is not None
-    assert [line["reason"] for line in one["history"]] == ["accepted", "exhausted", "operator-retry", "completed"]
+    assert [line["reason"] for line in one["history"]] == [
+        "accepted",
+        "exhausted",
+        "operator-retry",
+        "completed",
+    ]
 
 
 def test_s29_a_paced_replay_is_sent_no_faster(at: Service, clock: VirtualClock) -> None:
@@ -237,12 +333,16 @@ def test_s29_a_paced_replay_is_sent_no_faster(at: Service, clock: VirtualClock) 
         at.milepost.start()
         for expected in range(6, 11):
             wait_for(lambda wanted=expected: len(partner.requests) >= wanted)
-            assert len(partner.requests) == expected, "the clock stands still, so that no other may start"
+            assert len(partner.requests) == expected, (
+                "the clock stands still, so that no other may start"
+            )
             clock.advance("1s")
         at.milepost.stop()
 
 
-def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(
+    at: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def defect(*given: object) -> None:
         raise RuntimeError("a defect in the handler")
 
@@ -256,7 +356,11 @@ def test_dead_letters_are_grouped_by_cause_and_the_pipelines_faults_stand_apart(
     found = at.call("GET", f"{API}/dead-letters").body
     assert found["total"] == 3
     [refused] = found["partner"]
-    assert (refused["category"], refused["messages"], refused["fault"]) == ("CLIENT_ERROR", 2, "partner")
+    assert (refused["category"], refused["messages"], refused["fault"]) == (
+        "CLIENT_ERROR",
+        2,
+        "partner",
+    )
     [fault] = found["pipeline"]
     assert (fault["messages"], fault["fault"]) == (1, "pipeline")
     assert listed(at, status="failed", cause=refused["cause"]) == ["m-0", "m-1"]
@@ -269,23 +373,37 @@ def test_dead_letters_with_different_statuses_have_different_causes(at: Service)
             at.post(message(partner.url, messageId=f"m-{number}"))
             at.work()
     found = at.call("GET", f"{API}/dead-letters").body["partner"]
-    assert {(one["sample"], one["messages"]) for one in found} == {("HTTP 404 Not Found", 1), ("HTTP 422 Unprocessable Entity", 1)}
+    assert {(one["sample"], one["messages"]) for one in found} == {
+        ("HTTP 404 Not Found", 1),
+        ("HTTP 422 Unprocessable Entity", 1),
+    }
 
 
-def test_dead_letters_with_the_same_error_are_grouped_by_destination(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_with_the_same_error_are_grouped_by_destination(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Partner(answers(404)) as crm, Partner(answers(404)) as bank:
-        with service(clock=clock, destinations={"crm": {"url": crm.url}, "bank": {"url": bank.url}}) as at:
+        with service(
+            clock=clock, destinations={"crm": {"url": crm.url}, "bank": {"url": bank.url}}
+        ) as at:
             for number, target in enumerate([crm.url, crm.url, bank.url]):
                 at.post(message(target, messageId=f"m-{number}"))
             at.work()
             found = at.call("GET", f"{API}/dead-letters").body
-            groups = {(one["destination"], one["sample"], one["messages"]) for one in found["partner"]}
+            groups = {
+                (one["destination"], one["sample"], one["messages"]) for one in found["partner"]
+            }
             assert groups == {("crm", "HTTP 404 Not Found", 2), ("bank", "HTTP 404 Not Found", 1)}
             page = at.call("GET", "/notifications/dead-letters").raw.decode()
             for one in found["partner"]:
                 chosen = {"destination": one["destination"], "cause": one["cause"]}
-                assert replay(at, dry_run=True, **chosen).body["destinations"] == {one["destination"]: one["messages"]}
-                assert f"/notifications/replay?destination={one['destination']}&amp;cause={one['cause']}" in page
+                assert replay(at, dry_run=True, **chosen).body["destinations"] == {
+                    one["destination"]: one["messages"]
+                }
+                assert (
+                    f"/notifications/replay?destination={one['destination']}&amp;cause={one['cause']}"
+                    in page
+                )
             monkeypatch.setattr(dead_letters, "MOST_READ", 2)
             many = at.call("GET", f"{API}/dead-letters").body
             assert [(one["destination"], one["messages"]) for one in many["partner"]] == [(None, 3)]
@@ -303,16 +421,26 @@ def test_the_key_of_a_sender_sees_no_error_text_of_dead_letters(at: Service) -> 
 
 
 def test_messages_that_are_tried_again_are_no_dead_letters(clock: VirtualClock) -> None:
-    with Partner(answers(503)) as partner, service(clock=clock, retry={"attempts": 2, "base": "1m"}) as at:
+    with (
+        Partner(answers(503)) as partner,
+        service(clock=clock, retry={"attempts": 2, "base": "1m"}) as at,
+    ):
         dead = message(partner.url, messageId="dead")
         at.post(dead)
         at.see_through(clock, dead)
         for number in range(2):
             at.post(message(partner.url, messageId=f"live-{number}"))
         at.work()
-        assert at.milepost.status()["routes"]["notifications"]["statuses"] == {"MAX_RETRIES_EXCEEDED": 1, "RETRY_SCHEDULED": 2}
+        assert at.milepost.status()["routes"]["notifications"]["statuses"] == {
+            "MAX_RETRIES_EXCEEDED": 1,
+            "RETRY_SCHEDULED": 2,
+        }
         found = at.call("GET", f"{API}/dead-letters").body
-        assert (found["total"], [one["messages"] for one in found["partner"]], found["exact"]) == (1, [1], True)
+        assert (found["total"], [one["messages"] for one in found["partner"]], found["exact"]) == (
+            1,
+            [1],
+            True,
+        )
 
 
 def content(target: str, message_id: str, sender: str = "shop") -> dict[str, Any]:
@@ -327,7 +455,9 @@ def content(target: str, message_id: str, sender: str = "shop") -> dict[str, Any
     }
 
 
-def test_a_list_that_no_index_serves_is_refused_unless_it_is_asked_for(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_no_index_serves_is_refused_unless_it_is_asked_for(
+    at: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at.post(message("http://127.0.0.1:9/"))
     monkeypatch.setattr(at.ctx.ledger, "cost_of", lambda query: ScanCost(5_000, 5_000, None))
     refused = at.call("GET", f"{API}/messages?sender=shop")
@@ -348,6 +478,8 @@ def test_the_list_and_the_record_say_that_a_message_is_paused(at: Service) -> No
         record = at.call("GET", f"{API}/messages/{quote(key, safe='')}").body
         for view in (listed_message, record):
             assert (view["blocked"], view["breaker"]) == ("paused", None)
-            assert [(pause["by"], pause["reason"]) for pause in view["pauses"]] == [("anna", "they move house")]
+            assert [(pause["by"], pause["reason"]) for pause in view["pauses"]] == [
+                ("anna", "they move house")
+            ]
         page = at.call("GET", "/notifications/messages").raw.decode()
         assert '<span class="tag warn" title="they move house">paused</span>' in page

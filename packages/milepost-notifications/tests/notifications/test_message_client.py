@@ -65,19 +65,40 @@ def test_a_message_is_handed_over_delivered_and_read_back(kind: str) -> None:
     with Partner(answers(200)) as partner, service() as at:
         client = Both(kind, url_of(at), sender="shop")
         receipt: MessageReceipt = client.send(
-            f"{partner.url}a?b=1", {"paid": True}, method="put", headers={"X-Colour": "red"}, correlation_id="c-7"
+            f"{partner.url}a?b=1",
+            {"paid": True},
+            method="put",
+            headers={"X-Colour": "red"},
+            correlation_id="c-7",
         )
-        assert (receipt.status, receipt.duplicate, receipt.request_id, receipt.sender_id) == ("QUEUED", False, "c-7", "shop")
+        assert (receipt.status, receipt.duplicate, receipt.request_id, receipt.sender_id) == (
+            "QUEUED",
+            False,
+            "c-7",
+            "shop",
+        )
         assert client.read(receipt).status == "QUEUED"
         at.milepost.run(until_idle=0)
         state = client.read(receipt)
-        assert (state.delivered, state.ended, state.attempts, state.tries, state.request_id) == (True, True, 0, 1, "c-7")
+        assert (state.delivered, state.ended, state.attempts, state.tries, state.request_id) == (
+            True,
+            True,
+            0,
+            1,
+            "c-7",
+        )
         [request] = partner.requests
         assert (request.line, request.body) == ("PUT /a?b=1 HTTP/1.1", b'{"paid":true}')
-        assert {"x-colour": "red", "x-correlation-id": "c-7", "x-message-id": receipt.message_id}.items() <= request.headers.items()
+        assert {
+            "x-colour": "red",
+            "x-correlation-id": "c-7",
+            "x-message-id": receipt.message_id,
+        }.items() <= request.headers.items()
 
 
-def test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_letter(kind: str) -> None:
+def test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_letter(
+    kind: str,
+) -> None:
     with Partner(answers(500)) as partner, service(retry={"attempts": 3, "base": 0.001}) as at:
         client = Both(kind, url_of(at), sender="shop")
         receipt = client.send(partner.url, "text", correlation_id="trace-32")
@@ -89,15 +110,22 @@ def test_s32_one_correlation_id_from_the_client_to_the_partner_and_the_dead_lett
             "MAX_RETRIES_EXCEEDED",
             "HTTP 500 Internal Server Error",
         )
-        assert [request.headers["x-correlation-id"] for request in partner.requests] == ["trace-32"] * 3
-        assert [entry["correlationId"] for entry in state.record["retryHistory"]] == ["trace-32"] * 3
+        assert [request.headers["x-correlation-id"] for request in partner.requests] == [
+            "trace-32"
+        ] * 3
+        assert [entry["correlationId"] for entry in state.record["retryHistory"]] == [
+            "trace-32"
+        ] * 3
 
 
 def test_the_same_id_and_time_are_one_message_and_another_body_is_a_conflict(kind: str) -> None:
     with service() as at:
         client = Both(kind, url_of(at), sender="shop")
         fixed = {"message_id": "m-1", "timestamp": TIME}
-        assert [client.send("https://crm.example/", "a", **fixed).duplicate for _ in range(2)] == [False, True]
+        assert [client.send("https://crm.example/", "a", **fixed).duplicate for _ in range(2)] == [
+            False,
+            True,
+        ]
         with pytest.raises(MessageRefused) as caught:
             client.send("https://crm.example/", "b", **fixed)
         assert (caught.value.code, caught.value.status) == ("IDEMPOTENCY_CONFLICT", 409)
@@ -131,7 +159,11 @@ def test_a_message_with_a_large_body_is_read_back(kind: str) -> None:
 
 def test_a_large_body_arrives_where_the_service_allows_it(kind: str) -> None:
     body = "é" * 400_000
-    with Partner(answers(200)) as partner, service(largest_body=1_000_000) as at, service() as small:
+    with (
+        Partner(answers(200)) as partner,
+        service(largest_body=1_000_000) as at,
+        service() as small,
+    ):
         Both(kind, url_of(at), sender="shop", largest_body=1_000_000).send(partner.url, body)
         at.milepost.run(until_idle=0)
         assert partner.requests[0].body == body.encode()
@@ -142,7 +174,14 @@ def test_a_large_body_arrives_where_the_service_allows_it(kind: str) -> None:
 
 def test_a_key_speaks_for_its_sender_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with service() as at:
-        _, key = make_key(at.milepost.context, "shop", ["submit", "read"], by="ops", reason="a shop", attributes={"sender": "shop"})
+        _, key = make_key(
+            at.milepost.context,
+            "shop",
+            ["submit", "read"],
+            by="ops",
+            reason="a shop",
+            attributes={"sender": "shop"},
+        )
         target = "https://crm.example/"
         receipt = Both(kind, url_of(at), key=key, sender="shop").send(target)
         with pytest.raises(MessageRefused) as caught:
@@ -151,8 +190,17 @@ def test_a_key_speaks_for_its_sender_alone(kind: str, monkeypatch: pytest.Monkey
         with pytest.raises(MessageRefused) as caught:
             Both(kind, url_of(at), key="").send(target, sender_id="shop")
         assert caught.value.status == 401
-        _, submits = make_key(at.milepost.context, "till", ["submit"], by="ops", reason="a till", attributes={"sender": "shop"})
-        with pytest.raises(MessageRefused, match="may not do this; expected: a key with the scope 'read'"):
+        _, submits = make_key(
+            at.milepost.context,
+            "till",
+            ["submit"],
+            by="ops",
+            reason="a till",
+            attributes={"sender": "shop"},
+        )
+        with pytest.raises(
+            MessageRefused, match="may not do this; expected: a key with the scope 'read'"
+        ):
             Both(kind, url_of(at), key=submits).read(receipt)
         with pytest.raises(ClientUsageError, match=r"MILEPOST_KEY.*Authorization is not one line"):
             Both(kind, url_of(at), key=f"{key}\n").read(receipt)
@@ -170,11 +218,21 @@ def unlucky(at: Service) -> Any:
             if trouble == "reset":
                 line.reset()
                 return
-            answer = at.post(request.body, headers={"X-Correlation-ID": request.headers["x-correlation-id"]}) if trouble != "503" else None
+            answer = (
+                at.post(
+                    request.body, headers={"X-Correlation-ID": request.headers["x-correlation-id"]}
+                )
+                if trouble != "503"
+                else None
+            )
             if trouble == "lost":
                 line.reset()
                 return
-            if not (line.answer(503, b"<html>", "Retry-After: 0") if answer is None else line.answer(answer.status, answer.raw)):
+            if not (
+                line.answer(503, b"<html>", "Retry-After: 0")
+                if answer is None
+                else line.answer(answer.status, answer.raw)
+            ):
                 return
 
     return script
@@ -182,7 +240,9 @@ def unlucky(at: Service) -> Any:
 
 def test_a_lost_answer_is_repeated_and_the_message_is_delivered_once(kind: str) -> None:
     with Partner(answers(200)) as partner, service() as at, Partner(unlucky(at)) as proxy:
-        receipt = Both(kind, proxy.url, sender="shop", retry=SOON).send(partner.url, "text", correlation_id="c-1")
+        receipt = Both(kind, proxy.url, sender="shop", retry=SOON).send(
+            partner.url, "text", correlation_id="c-1"
+        )
         assert (receipt.duplicate, receipt.tries) == (True, 4)
         assert len({request.body for request in proxy.requests}) == 1
         at.milepost.run(until_idle=0)
@@ -193,19 +253,25 @@ def test_a_service_that_is_away_is_said_after_the_last_try(kind: str) -> None:
     with Partner(answers(200)) as gone:
         url = gone.url
     with pytest.raises(MessageNotAccepted, match="after 3 tries") as caught:
-        Both(kind, url, sender="shop", retry=RetryPolicy(attempts=3, base=0.001, cap=0.002)).send("https://crm.example/")
+        Both(kind, url, sender="shop", retry=RetryPolicy(attempts=3, base=0.001, cap=0.002)).send(
+            "https://crm.example/"
+        )
     assert not caught.value.unknown
 
 
 def test_the_service_may_have_a_path_of_its_own(kind: str) -> None:
     with Partner(answers((503, b""))) as partner:
-        client = Both(kind, f"{partner.url}milepost/message", sender="shop", retry=RetryPolicy(attempts=1))
+        client = Both(
+            kind, f"{partner.url}milepost/message", sender="shop", retry=RetryPolicy(attempts=1)
+        )
         with pytest.raises(MessageNotAccepted):
             client.send("https://crm.example/")
         assert partner.requests[0].line == "POST /milepost/message HTTP/1.1"
 
 
-@pytest.mark.parametrize("url", ["http://message-sender/?a=1", "message-sender", "http://shop:key@message-sender"])
+@pytest.mark.parametrize(
+    "url", ["http://message-sender/?a=1", "message-sender", "http://shop:key@message-sender"]
+)
 def test_a_url_that_is_none_of_a_service_is_refused(url: str) -> None:
     with pytest.raises(ClientUsageError, match="the service's URL") as caught:
         MessageClient(url)
@@ -243,7 +309,9 @@ print(json.dumps(sorted(name for name in sys.modules if name.startswith("milepos
 
 
 def test_it_runs_where_no_other_package_is_installed(tmp_path: Path) -> None:
-    sources = os.pathsep.join(str(Path(package.__file__ or "").parents[1]) for package in (milepost_client, net))
+    sources = os.pathsep.join(
+        str(Path(package.__file__ or "").parents[1]) for package in (milepost_client, net)
+    )
     with Partner(answers(200)) as partner, service() as at:
         ran = subprocess.run(
             [sys.executable, "-S", "-c", ALONE, url_of(at), partner.url],
@@ -254,4 +322,7 @@ def test_it_runs_where_no_other_package_is_installed(tmp_path: Path) -> None:
         assert said == ["QUEUED", "VALIDATION_ERROR", "QUEUED", "QUEUED"]
         assert {name.partition(".")[0] for name in modules} == {"milepost_client", "milepost_net"}
         at.milepost.run(until_idle=0)
-        assert sorted(request.body for request in partner.requests) == [b'{"by":"loop"}', b'{"by":"thread"}']
+        assert sorted(request.body for request in partner.requests) == [
+            b'{"by":"loop"}',
+            b'{"by":"thread"}',
+        ]

@@ -23,6 +23,8 @@ def test_the_client_escapes_keys_as_the_ledger_does(parts: list[str]) -> None:
 
 
 @given(st.tuples(PART, PART, PART, PART))
-def test_the_key_of_a_message_is_taken_apart_into_its_fields(values: tuple[str, str, str, str]) -> None:
+def test_the_key_of_a_message_is_taken_apart_into_its_fields(
+    values: tuple[str, str, str, str],
+) -> None:
     message = Message(dict(zip(KEY, values, strict=True)))
     assert tuple(key_text.key_parts(message.key)) == values

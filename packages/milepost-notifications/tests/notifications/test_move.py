@@ -20,19 +20,39 @@ API = "/api/v1/notifications"
 def counts(at: Service) -> dict[str, Any]:
     found = figures_of(at.app)
     shop = found.senders["shop"]
-    return {"accepted": shop.accepted, "delivered": shop.delivered, "malformed": shop.malformed, "starts": sum(shop.starts)}
+    return {
+        "accepted": shop.accepted,
+        "delivered": shop.delivered,
+        "malformed": shop.malformed,
+        "starts": sum(shop.starts),
+    }
 
 
 def test_destinations_outages_and_figures_move(
-    endpoint: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    endpoint: str,
+    prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    here, there = "sqlite:///n.db", f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}"
+    here, there = (
+        "sqlite:///n.db",
+        f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}",
+    )
     with Partner(answers(200)) as partner:
         with service(here) as at:
-            at.call("PUT", f"{API}/destinations/crm", {"url": partner.url, "headers": {"X-Team": "sales"}})
+            at.call(
+                "PUT",
+                f"{API}/destinations/crm",
+                {"url": partner.url, "headers": {"X-Team": "sales"}},
+            )
             at.call("PUT", f"{API}/destinations/bank", {"url": "http://127.0.0.1:9/"})
-            at.call("POST", f"{API}/destinations/bank/outage", {"until": "2h", "reason": "the bank is being moved"})
+            at.call(
+                "POST",
+                f"{API}/destinations/bank/outage",
+                {"until": "2h", "reason": "the bank is being moved"},
+            )
             at.post(message(partner.url, messageId="counted"))
             at.post({"senderId": "shop"})
             at.work()
@@ -54,8 +74,13 @@ def test_destinations_outages_and_figures_move(
             assert figures_of(at.app).seq == 2, "the place of the same line there"
             found = {one["name"]: one for one in destination_views(at.app)}
             assert (found["crm"]["registered"], found["bank"]["registered"]) == ("ledger", "ledger")
-            assert (found["bank"]["state"], found["bank"]["paused"]["reason"]) == ("outage", "the bank is being moved")
+            assert (found["bank"]["state"], found["bank"]["paused"]["reason"]) == (
+                "outage",
+                "the bank is being moved",
+            )
             at.milepost.run(until_idle=1)
             at.state.collector.turn(at.app)
-            assert counts(at) == {"accepted": 2, "delivered": 2, "malformed": 1, "starts": 2}, "each line once"
+            assert counts(at) == {"accepted": 2, "delivered": 2, "malformed": 1, "starts": 2}, (
+                "each line once"
+            )
     assert [one.headers["x-team"] for one in partner.requests] == ["sales", "sales"]

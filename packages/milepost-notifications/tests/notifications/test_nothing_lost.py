@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.notifications.partners import ROUTE, Partner, VirtualClock, answered_late, answers, message, service
+from tests.notifications.partners import (
+    ROUTE,
+    Partner,
+    VirtualClock,
+    answered_late,
+    answers,
+    message,
+    service,
+)
 
 import milepost_net as net
 from milepost.runners.logs import JsonLogFormat
@@ -44,7 +52,9 @@ def test_s13_a_process_that_ends_after_the_store_loses_nothing(tmp_path: Path) -
             assert (at.item(sent)["status"], len(partner.requests)) == ("COMPLETED", 1)
 
 
-def test_s14_a_worker_that_is_faster_than_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s14_a_worker_that_is_faster_than_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Partner(answers(200)) as partner, service(f"sqlite:///{tmp_path / 'n.db'}") as at:
         sent = answered_late(at, partner, monkeypatch)
         at.work()
@@ -53,7 +63,10 @@ def test_s14_a_worker_that_is_faster_than_the_answer(tmp_path: Path, monkeypatch
 
 def test_s28_a_large_body_is_delivered_whole_five_hours_later(tmp_path: Path) -> None:
     clock, body = VirtualClock(), json.dumps({"text": "ä€𝄞" * 100_000}, ensure_ascii=False)
-    with Partner(answers(200)) as partner, service(f"sqlite:///{tmp_path / 'n.db'}", clock, largest_body=5_000_000) as at:
+    with (
+        Partner(answers(200)) as partner,
+        service(f"sqlite:///{tmp_path / 'n.db'}", clock, largest_body=5_000_000) as at,
+    ):
         sent = message(partner.url, body=body)
         assert at.post({**sent, "deliverAt": "2033-11-15T03:13:20Z"}).status == 200
         at.work()
@@ -66,15 +79,23 @@ def test_s28_a_large_body_is_delivered_whole_five_hours_later(tmp_path: Path) ->
         assert at.milepost.items(ROUTE) == []
 
 
-def test_s32_one_correlation_id_everywhere_and_no_secret_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s32_one_correlation_id_everywhere_and_no_secret_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRM_TOKEN", "s3cr3t-of-the-destination")
     said = io.StringIO()
     handler = logging.StreamHandler(said)
     handler.setFormatter(JsonLogFormat())
-    with Partner(answers((500, b'{"error": "Authorization: Bearer s3cr3t-of-the-destination is wrong"}'))) as partner:
+    with Partner(
+        answers((500, b'{"error": "Authorization: Bearer s3cr3t-of-the-destination is wrong"}'))
+    ) as partner:
         auth = {"kind": "bearer", "token_env": "CRM_TOKEN"}
         clock = VirtualClock()
-        with service(f"sqlite:///{tmp_path / 'n.db'}", clock, destinations={"crm": {"url": partner.url, "auth": auth}}) as at:
+        with service(
+            f"sqlite:///{tmp_path / 'n.db'}",
+            clock,
+            destinations={"crm": {"url": partner.url, "auth": auth}},
+        ) as at:
             sent = message(partner.url, messageId="with-trace")
             logging.getLogger().addHandler(handler)
             try:
@@ -83,10 +104,16 @@ def test_s32_one_correlation_id_everywhere_and_no_secret_anywhere(tmp_path: Path
             finally:
                 logging.getLogger().removeHandler(handler)
             item = at.item(sent)
-        assert (answer.body["requestId"], answer.headers["x-correlation-id"], item["correlation_id"]) == ("trace-32",) * 3
+        assert (
+            answer.body["requestId"],
+            answer.headers["x-correlation-id"],
+            item["correlation_id"],
+        ) == ("trace-32",) * 3
         assert {one.headers["x-correlation-id"] for one in partner.requests} == {"trace-32"}
         assert item["status"] == "MAX_RETRIES_EXCEEDED"
-        assert {line["correlation_id"] for line in item["history"] if "correlation_id" in line} == {"trace-32"}
+        assert {line["correlation_id"] for line in item["history"] if "correlation_id" in line} == {
+            "trace-32"
+        }
         lines = [json.loads(line) for line in said.getvalue().splitlines()]
         about = [line for line in lines if "with-trace" in json.dumps(line)]
         assert len(about) == 3
@@ -98,11 +125,20 @@ def test_s32_one_correlation_id_everywhere_and_no_secret_anywhere(tmp_path: Path
 def test_messages_of_a_list_are_checked_when_they_are_delivered() -> None:
     with Partner(answers(200)) as partner, service() as at:
         good = message(partner.url, messageId="good", headers={"X-A": "b"})
-        plain = {name: value for name, value in message(partner.url, messageId="plain").items() if name != "body"}
+        plain = {
+            name: value
+            for name, value in message(partner.url, messageId="plain").items()
+            if name != "body"
+        }
         bad = message(partner.url, messageId="bad", headers=["no"])
-        assert {receipt.answer for receipt in at.milepost.submit(ROUTE, good, plain, bad)} == {"new"}
+        assert {receipt.answer for receipt in at.milepost.submit(ROUTE, good, plain, bad)} == {
+            "new"
+        }
         at.work()
-        assert sorted((one.headers["x-message-id"], one.body) for one in partner.requests) == [("good", b'{"paid":true}'), ("plain", b"")]
+        assert sorted((one.headers["x-message-id"], one.body) for one in partner.requests) == [
+            ("good", b'{"paid":true}'),
+            ("plain", b""),
+        ]
         error = at.item(bad)["error"]
         assert (at.item(bad)["status"], error["category"]) == ("REJECTED", "INVALID_MESSAGE")
         assert error["message"].startswith("Invalid headers: ")
@@ -120,13 +156,19 @@ def test_messages_of_a_list_are_checked_when_they_are_delivered() -> None:
         ({"headers": {"Authorization": 5}}, "Invalid headers: "),
     ],
 )
-def test_a_message_of_a_list_with_all_fields_is_checked_too(own: dict[str, Any], error: str) -> None:
+def test_a_message_of_a_list_with_all_fields_is_checked_too(
+    own: dict[str, Any], error: str
+) -> None:
     with Partner(answers(200)) as partner, service() as at:
         sent = {**message(partner.url, method="POST", headers={}), "body": "x", **own}
         at.milepost.submit(ROUTE, sent)
         at.work()
         item = at.item(sent)
-        assert (item["status"], item["error"]["category"], item["total_attempts"]) == ("REJECTED", "INVALID_MESSAGE", 1)
+        assert (item["status"], item["error"]["category"], item["total_attempts"]) == (
+            "REJECTED",
+            "INVALID_MESSAGE",
+            1,
+        )
         assert error in item["error"]["message"]
         assert partner.requests == []
 
@@ -146,7 +188,9 @@ def test_a_message_of_a_list_sets_no_header_of_a_delivery() -> None:
 def up(folder: Path, **variables: str) -> Iterator[str]:
     """`milepost up` in a process of its own; its address."""
     command = [sys.executable, "-m", "milepost", "up", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables})
+    process = subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
+    )
     assert process.stderr is not None
     try:
         said = next(line for line in process.stderr if "listening at " in line)

@@ -34,7 +34,9 @@ def place(endpoint: str, prefix: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def table(endpoint: str, prefix: str) -> Any:
-    return boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint).Table(f"{prefix}-{ROUTE}")
+    return boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint).Table(
+        f"{prefix}-{ROUTE}"
+    )
 
 
 @pytest.fixture
@@ -56,11 +58,17 @@ def at(place: str) -> Iterator[Service]:
         yield opened
 
 
-def test_rows_have_the_attributes_of_the_seed(at: Service, row: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def test_rows_have_the_attributes_of_the_seed(
+    at: Service, row: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
     with Partner(answers((500, b"x" * 5000), 503)) as partner:
         sent = message(partner.url)
         answer = at.post(sent, headers={"X-Correlation-ID": "c-1"}).body
-        assert (answer["queued"], answer["statusUpdated"], answer["storedMessage"]["status"]) == (False, False, "PENDING")
+        assert (answer["queued"], answer["statusUpdated"], answer["storedMessage"]["status"]) == (
+            False,
+            False,
+            "PENDING",
+        )
         new = row(sent)
         wanted = {
             "pk": "m-1#shop", "sk": f"2026-01-31T08:00:00.000Z#{partner.url}", "messageId": "m-1", "senderId": "shop",
@@ -85,31 +93,45 @@ def test_rows_have_the_attributes_of_the_seed(at: Service, row: Callable[[dict[s
             "inputDigest",
         )
         assert {name: ended[name] for name in same} == {name: new[name] for name in same}
-        assert (ended["status"], ended["attempts"], ended["maxRetriesExceeded"]) == ("MAX_RETRIES_EXCEEDED", 3, True)
+        assert (ended["status"], ended["attempts"], ended["maxRetriesExceeded"]) == (
+            "MAX_RETRIES_EXCEEDED",
+            3,
+            True,
+        )
         assert ended["maxRetriesExceededAt"] == ended["lastUpdatedAt"]
         assert [one.keys() for one in ended["retryHistory"]] == [
             {"attemptNumber", "timestamp", "errorCategory", "errorDetails", "responseTime", "httpStatus", "retryDelaySeconds",
              "exponentialDelay", "jitterApplied", "nextRetryTimestamp", "correlationId"}
         ] * 3  # fmt: skip
-        assert [(one["attemptNumber"], one["httpStatus"]) for one in ended["retryHistory"]] == [(1, 500), (2, 503), (3, 503)]
+        assert [(one["attemptNumber"], one["httpStatus"]) for one in ended["retryHistory"]] == [
+            (1, 500),
+            (2, 503),
+            (3, 503),
+        ]
         assert ended["retryHistory"][0]["errorDetails"]["message"].startswith("xxx")
 
 
-def test_attempts_of_a_row_are_those_of_the_record(at: Service, row: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def test_attempts_of_a_row_are_those_of_the_record(
+    at: Service, row: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
     with Partner(answers(200, 500, 200)) as partner:
         at_once, later = message(partner.url), message(partner.url, messageId="m-2")
         for sent, attempts, tries in ((at_once, 0, 1), (later, 1, 2)):
             at.post(sent)
             at.milepost.run(until_idle=1)
             stored = row(sent)
-            found = at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body
+            found = at.call(
+                "GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}"
+            ).body
             assert (stored["status"], found["status"]) == ("COMPLETED", "COMPLETED")
             assert stored["attempts"] == found["attempts"] == attempts
             assert stored.get("totalAttempts", 0) == found["totalAttempts"] == attempts
             assert (found["tries"], found["totalTries"]) == (tries, tries)
 
 
-def test_s13_a_message_that_was_stored_and_not_queued_goes_out(place: str, row: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def test_s13_a_message_that_was_stored_and_not_queued_goes_out(
+    place: str, row: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
     with Partner(answers(200)) as partner:
         sent = message(partner.url)
         with service(place) as at:
@@ -122,7 +144,9 @@ def test_s13_a_message_that_was_stored_and_not_queued_goes_out(place: str, row: 
             assert (at.item(sent)["status"], len(partner.requests)) == ("COMPLETED", 1)
 
 
-def test_s14_a_worker_that_is_faster_than_the_answer(at: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s14_a_worker_that_is_faster_than_the_answer(
+    at: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Partner(answers(200)) as partner:
         sent = answered_late(at, partner, monkeypatch)
         at.milepost.run(until_idle=1)
@@ -130,7 +154,11 @@ def test_s14_a_worker_that_is_faster_than_the_answer(at: Service, monkeypatch: p
 
 
 def large_blobs(folder: Path) -> list[Path]:
-    return [path for path in (folder / "blobs").rglob("*") if path.is_file() and path.stat().st_size > 300_000]
+    return [
+        path
+        for path in (folder / "blobs").rglob("*")
+        if path.is_file() and path.stat().st_size > 300_000
+    ]
 
 
 def test_s28_a_large_body_is_kept_apart_delivered_whole_and_removed_with_its_row(
@@ -153,10 +181,18 @@ def test_s28_a_large_body_is_kept_apart_delivered_whole_and_removed_with_its_row
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed"])
-def test_s28_a_body_that_is_missing_or_damaged_is_a_dead_letter_with_that_reason(place: str, tmp_path: Path, damage: str) -> None:
+def test_s28_a_body_that_is_missing_or_damaged_is_a_dead_letter_with_that_reason(
+    place: str, tmp_path: Path, damage: str
+) -> None:
     clock = WallClock()
-    with Partner(answers(503)) as partner, service(place, clock, largest_body=2_000_000, retry={"base": "1h", "cap": "1h"}) as at:
-        sent, neighbour = message(partner.url, body="x" * 400_000), message(partner.url, messageId="other")
+    with (
+        Partner(answers(503)) as partner,
+        service(place, clock, largest_body=2_000_000, retry={"base": "1h", "cap": "1h"}) as at,
+    ):
+        sent, neighbour = (
+            message(partner.url, body="x" * 400_000),
+            message(partner.url, messageId="other"),
+        )
         at.post(sent)
         at.milepost.run(until_idle=1)
         assert at.item(sent)["status"] == "RETRY_SCHEDULED"
@@ -175,7 +211,9 @@ def test_s28_a_body_that_is_missing_or_damaged_is_a_dead_letter_with_that_reason
         assert [one.headers["x-message-id"] for one in partner.requests] == ["m-1", "other"]
 
 
-def test_s30_an_unreadable_message_is_set_aside_and_its_neighbours_are_delivered(at: Service, endpoint: str) -> None:
+def test_s30_an_unreadable_message_is_set_aside_and_its_neighbours_are_delivered(
+    at: Service, endpoint: str
+) -> None:
     sqs = boto3.client("sqs", region_name=REGION, endpoint_url=endpoint)
     [queue] = [url for url in sqs.list_queues()["QueueUrls"] if url.endswith("deliver")]
     with Partner(answers(200)) as partner:
@@ -194,10 +232,20 @@ def test_a_row_that_another_program_puts_is_delivered(at: Service, table: Any) -
         sent = message(partner.url)
         parts = key_of(sent).split("#")
         content = {"targetUrl": partner.url, "method": "PUT", "body": {"paid": True}}
-        table.put_item(Item={"pk": "#".join(parts[:2]), "sk": "#".join(parts[2:]), "input": json.dumps(content)})
+        table.put_item(
+            Item={
+                "pk": "#".join(parts[:2]),
+                "sk": "#".join(parts[2:]),
+                "input": json.dumps(content),
+            }
+        )
         at.milepost.run(until_idle=1)
         [request] = partner.requests
-        assert (request.line, request.body, request.headers["x-message-id"]) == ("PUT / HTTP/1.1", b'{"paid":true}', "m-1")
+        assert (request.line, request.body, request.headers["x-message-id"]) == (
+            "PUT / HTTP/1.1",
+            b'{"paid":true}',
+            "m-1",
+        )
         assert at.item(sent)["status"] == "COMPLETED"
 
 
@@ -209,27 +257,71 @@ def test_a_long_url_is_a_digest_in_its_row_and_whole_on_the_wire(at: Service, ta
         assert at.post(sent).status == 200
         assert at.post(sent).body["duplicateDetected"] is True
         [row] = table.scan()["Items"]
-        assert (row["sk"].startswith("2026-01-31T08:00:00.000Z#sha256:"), row["targetUrl"]) == (True, url)
+        assert (row["sk"].startswith("2026-01-31T08:00:00.000Z#sha256:"), row["targetUrl"]) == (
+            True,
+            url,
+        )
         at.milepost.run(until_idle=1)
         assert partner.requests[0].target == f"/{path}"
 
 
 def test_a_destination_is_operated_on_aws(place: str) -> None:
-    with Partner(answers(404, 200)) as partner, service(place, destinations={"crm": {"url": partner.url}}) as at:
+    with (
+        Partner(answers(404, 200)) as partner,
+        service(place, destinations={"crm": {"url": partner.url}}) as at,
+    ):
         api, sent = "/api/v1/notifications", message(partner.url)
-        begun = at.call("POST", f"{api}/destinations/crm/outage", {"until": "1h", "reason": "crm is being moved"})
+        begun = at.call(
+            "POST",
+            f"{api}/destinations/crm/outage",
+            {"until": "1h", "reason": "crm is being moved"},
+        )
         assert (begun.status, begun.body["state"]) == (200, "outage")
-        assert at.call("POST", f"{api}/destinations/crm/resume", {"reason": "it is back"}).body["paused"] is None
+        assert (
+            at.call("POST", f"{api}/destinations/crm/resume", {"reason": "it is back"}).body[
+                "paused"
+            ]
+            is None
+        )
         at.post(sent)
         at.milepost.start()
         wait_for(lambda: at.item(sent)["status"] == "REJECTED")
-        assert at.call("POST", f"{api}/replay", {"key": key_of(sent), "reason": "they have mended it"}).body["attempts"] == 0
+        assert (
+            at.call(
+                "POST", f"{api}/replay", {"key": key_of(sent), "reason": "they have mended it"}
+            ).body["attempts"]
+            == 0
+        )
         wait_for(lambda: at.item(sent)["status"] == "COMPLETED")
-        wait_for(lambda: "shop" in figures_of(at.app).senders and figures_of(at.app).senders["shop"].delivered == 1)
+        wait_for(
+            lambda: (
+                "shop" in figures_of(at.app).senders
+                and figures_of(at.app).senders["shop"].delivered == 1
+            )
+        )
         at.milepost.stop()
         [sender] = at.call("GET", f"{api}/senders").body["senders"]
-        assert (sender["accepted"], sender["delivered"], sender["failed"], sender["replayed"]) == (1, 1, 1, 1)
+        assert (sender["accepted"], sender["delivered"], sender["failed"], sender["replayed"]) == (
+            1,
+            1,
+            1,
+            1,
+        )
         found = at.call("GET", f"{api}/destinations/crm").body
-        assert (found["state"], found["waiting"], found["tries"]["succeeded"], found["tries"]["failed"]) == ("healthy", 0, 1, 1)
-        assert at.call("PUT", f"{api}/destinations/shop", {"url": f"{partner.url}shop/"}).body["registered"] == "ledger"
-        assert at.call("GET", "/notifications").status == at.call("GET", "/notifications/destinations/crm").status == 200
+        assert (
+            found["state"],
+            found["waiting"],
+            found["tries"]["succeeded"],
+            found["tries"]["failed"],
+        ) == ("healthy", 0, 1, 1)
+        assert (
+            at.call("PUT", f"{api}/destinations/shop", {"url": f"{partner.url}shop/"}).body[
+                "registered"
+            ]
+            == "ledger"
+        )
+        assert (
+            at.call("GET", "/notifications").status
+            == at.call("GET", "/notifications/destinations/crm").status
+            == 200
+        )

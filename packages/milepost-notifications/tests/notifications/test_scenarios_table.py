@@ -10,7 +10,12 @@ from tests.project import path_of_tests
 HERE = "notifications"
 
 SCENARIOS: dict[int, tuple[str, list[str]]] = {
-    1: ("accept", [f"{HERE}/test_accept.py::test_s01_a_valid_message_is_accepted_and_its_exact_bytes_are_delivered"]),
+    1: (
+        "accept",
+        [
+            f"{HERE}/test_accept.py::test_s01_a_valid_message_is_accepted_and_its_exact_bytes_are_delivered"
+        ],
+    ),
     2: (
         "missing field",
         [
@@ -18,7 +23,10 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
             f"{HERE}/test_accept.py::test_s02_the_first_missing_field_wins_and_missing_ones_win_over_wrong_ones",
         ],
     ),
-    3: ("bad JSON", [f"{HERE}/test_accept.py::test_s03_bad_json_and_json_that_is_no_object_are_refused"]),
+    3: (
+        "bad JSON",
+        [f"{HERE}/test_accept.py::test_s03_bad_json_and_json_that_is_no_object_are_refused"],
+    ),
     4: (
         "timestamps",
         [
@@ -35,12 +43,35 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
             f"{HERE}/test_accept.py::test_s06_headers_that_each_delivery_sets_cannot_be_given",
         ],
     ),
-    7: ("size edge", [f"{HERE}/test_accept.py::test_s07_262144_bytes_are_accepted_and_one_more_is_413_counted_in_bytes"]),
-    8: ("duplicate", [f"{HERE}/test_accept.py::test_s08_a_message_that_comes_again_is_a_duplicate_with_its_status"]),
-    9: ("race", [f"{HERE}/test_accept.py::test_s09_fifty_at_once_make_one_record_and_one_delivery"]),
-    10: ("conflict", [f"{HERE}/test_accept.py::test_s10_the_same_key_with_another_request_is_a_conflict_and_the_first_is_delivered"]),
+    7: (
+        "size edge",
+        [
+            f"{HERE}/test_accept.py::test_s07_262144_bytes_are_accepted_and_one_more_is_413_counted_in_bytes"
+        ],
+    ),
+    8: (
+        "duplicate",
+        [
+            f"{HERE}/test_accept.py::test_s08_a_message_that_comes_again_is_a_duplicate_with_its_status"
+        ],
+    ),
+    9: (
+        "race",
+        [f"{HERE}/test_accept.py::test_s09_fifty_at_once_make_one_record_and_one_delivery"],
+    ),
+    10: (
+        "conflict",
+        [
+            f"{HERE}/test_accept.py::test_s10_the_same_key_with_another_request_is_a_conflict_and_the_first_is_delivered"
+        ],
+    ),
     11: ("key ambiguity", [f"{HERE}/test_accept.py::test_s11_parts_of_the_key_are_escaped"]),
-    12: ("store down", [f"{HERE}/test_accept.py::test_s12_a_store_that_is_down_fails_closed_and_a_later_retry_is_new"]),
+    12: (
+        "store down",
+        [
+            f"{HERE}/test_accept.py::test_s12_a_store_that_is_down_fails_closed_and_a_later_retry_is_new"
+        ],
+    ),
     13: (
         "crash after store, before enqueue",
         [
@@ -62,7 +93,10 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
             f"{HERE}/test_crashes.py::test_s15_a_worker_that_is_killed_after_the_request_sends_the_same_id_again",
         ],
     ),
-    16: ("lost lease", [f"{HERE}/test_crashes.py::test_s16_an_outcome_that_comes_after_its_lease_is_refused"]),
+    16: (
+        "lost lease",
+        [f"{HERE}/test_crashes.py::test_s16_an_outcome_that_comes_after_its_lease_is_refused"],
+    ),
     17: ("retry ladder", [f"{HERE}/test_retries.py::test_s17_the_retry_ladder"]),
     18: (
         "exhaustion",
@@ -148,7 +182,12 @@ SCENARIOS: dict[int, tuple[str, list[str]]] = {
             f"{HERE}/test_message_api.py::test_s29_a_paced_replay_is_sent_no_faster",
         ],
     ),
-    30: ("poison input", [f"{HERE}/test_on_aws.py::test_s30_an_unreadable_message_is_set_aside_and_its_neighbours_are_delivered"]),
+    30: (
+        "poison input",
+        [
+            f"{HERE}/test_on_aws.py::test_s30_an_unreadable_message_is_set_aside_and_its_neighbours_are_delivered"
+        ],
+    ),
     31: (
         "signature",
         [
@@ -198,5 +237,9 @@ def test_every_scenario_has_its_tests() -> None:
 def test_the_tests_of_a_scenario_are_there(number: int) -> None:
     for test in SCENARIOS[number][1]:
         file, _, function = test.partition("::")
-        functions = {node.name for node in ast.parse(path_of_tests(file).read_text()).body if isinstance(node, ast.FunctionDef)}
+        functions = {
+            node.name
+            for node in ast.parse(path_of_tests(file).read_text()).body
+            if isinstance(node, ast.FunctionDef)
+        }
         assert function in functions, test

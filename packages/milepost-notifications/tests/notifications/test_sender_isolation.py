@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 from tests.net.partner import Line
-from tests.notifications.partners import ROUTE, Partner, Service, VirtualClock, key_of, message, service
+from tests.notifications.partners import (
+    ROUTE,
+    Partner,
+    Service,
+    VirtualClock,
+    key_of,
+    message,
+    service,
+)
 
 import milepost as mp
 from milepost.core.due import Lease
@@ -59,7 +67,9 @@ def host(partner: Partner) -> str:
 
 
 @pytest.mark.parametrize("registered", [False, True])
-def test_a_410_pauses_that_url_of_that_sender_alone(partner: Partner, clock: VirtualClock, registered: bool) -> None:
+def test_a_410_pauses_that_url_of_that_sender_alone(
+    partner: Partner, clock: VirtualClock, registered: bool
+) -> None:
     destinations = {"crm": {"url": partner.url, "concurrency": 1}} if registered else {}
     gone = f"{partner.url}s410?bob"
     with service(clock=clock, destinations=destinations) as at:
@@ -83,25 +93,41 @@ def test_a_410_pauses_that_url_of_that_sender_alone(partner: Partner, clock: Vir
         clock.advance("31s")
         at.work()
         assert statuses(at, waiting) == {"WAITING"}
-        assert at.call("POST", f"/api/v1/notifications/destinations/{name}/resume", {"reason": "back"}).status == 200
+        assert (
+            at.call(
+                "POST", f"/api/v1/notifications/destinations/{name}/resume", {"reason": "back"}
+            ).status
+            == 200
+        )
         requests = len(partner.requests)
         at.work()
         assert len(partner.requests) == requests + 1, "the message that waited is tried again"
 
 
 @pytest.mark.parametrize("status", [408, 425, 429])
-def test_an_answer_that_asks_to_wait_opens_no_breaker(partner: Partner, clock: VirtualClock, status: int) -> None:
-    with service(clock=clock, destinations={"crm": {"url": partner.url}}, retry={"attempts": 50}) as at:
-        asked = [post(at, f"{partner.url}s{status}?bob", "bob", f"b{number}") for number in range(12)]
+def test_an_answer_that_asks_to_wait_opens_no_breaker(
+    partner: Partner, clock: VirtualClock, status: int
+) -> None:
+    with service(
+        clock=clock, destinations={"crm": {"url": partner.url}}, retry={"attempts": 50}
+    ) as at:
+        asked = [
+            post(at, f"{partner.url}s{status}?bob", "bob", f"b{number}") for number in range(12)
+        ]
         at.work()
         healthy = [post(at, f"{partner.url}ok?alice", "alice", f"a{number}") for number in range(3)]
         at.work()
-        assert (statuses(at, *asked), statuses(at, *healthy)) == ({"RETRY_SCHEDULED"}, {"COMPLETED"})
+        assert (statuses(at, *asked), statuses(at, *healthy)) == (
+            {"RETRY_SCHEDULED"},
+            {"COMPLETED"},
+        )
         [lane] = at.milepost.lanes(ROUTE, "deliver", ["crm"])
         assert lane.breaker is None
 
 
-def test_one_senders_failures_open_no_breaker_for_another_sender_at_the_same_host(partner: Partner, clock: VirtualClock) -> None:
+def test_one_senders_failures_open_no_breaker_for_another_sender_at_the_same_host(
+    partner: Partner, clock: VirtualClock
+) -> None:
     with service(clock=clock, retry={"attempts": 50, "delays": ["1h"]}) as at:
         failing = [post(at, f"{partner.url}s503?bob", "bob", f"b{number}") for number in range(9)]
         at.work()
@@ -109,13 +135,21 @@ def test_one_senders_failures_open_no_breaker_for_another_sender_at_the_same_hos
         at.work()
         assert statuses(at, *healthy) == {"COMPLETED"}
         lanes = {one.lane: one for one in at.milepost.lanes(ROUTE, "deliver", [])}
-        assert [name for name, one in lanes.items() if one.breaker is not None] == [f"bob@{host(partner)}"]
+        assert [name for name, one in lanes.items() if one.breaker is not None] == [
+            f"bob@{host(partner)}"
+        ]
         assert statuses(at, *failing) <= {"RETRY_SCHEDULED", "QUEUED"}
 
 
-def test_a_probe_at_a_registered_destination_is_of_another_sender_than_the_last_failures(partner: Partner, clock: VirtualClock) -> None:
+def test_a_probe_at_a_registered_destination_is_of_another_sender_than_the_last_failures(
+    partner: Partner, clock: VirtualClock
+) -> None:
     destinations = {"crm": {"url": partner.url, "concurrency": 1}}
-    with service(clock=clock, destinations=destinations, retry={"attempts": 50, "delays": ["1s"], "jitter": 0}) as at:
+    with service(
+        clock=clock,
+        destinations=destinations,
+        retry={"attempts": 50, "delays": ["1s"], "jitter": 0},
+    ) as at:
         failing = [post(at, f"{partner.url}s503?bob", "bob", f"b{number}") for number in range(100)]
         at.work()
         [lane] = at.milepost.lanes(ROUTE, "deliver", ["crm"])
@@ -125,7 +159,9 @@ def test_a_probe_at_a_registered_destination_is_of_another_sender_than_the_last_
         before = len(partner.requests)
         at.work()
         assert statuses(at, healthy[0]) == {"COMPLETED"}
-        assert partner.requests[before].target == "/ok?alice", "the first probe is not one of bob's hundred"
+        assert partner.requests[before].target == "/ok?alice", (
+            "the first probe is not one of bob's hundred"
+        )
         assert statuses(at, *failing) <= {"RETRY_SCHEDULED", "QUEUED"}
 
 
@@ -133,9 +169,15 @@ def test_lanes_of_unregistered_targets_are_by_sender_and_origin(clock: VirtualCl
     with service(clock=clock, destinations={"crm": {"url": "https://crm.example"}}) as at:
         lane_of = at.state.destinations.lane_of
         assert lane_of("https://crm.example/a", "bob") == "crm"
-        assert lane_of("https://hooks.example/a", "bob") == lane_of("https://hooks.example/b", "bob") == "bob@hooks.example:443"
+        assert (
+            lane_of("https://hooks.example/a", "bob")
+            == lane_of("https://hooks.example/b", "bob")
+            == "bob@hooks.example:443"
+        )
         assert lane_of("https://hooks.example/a", "amy") == "amy@hooks.example:443"
-        assert lane_of("https://hooks.example/a") == "hooks.example:443", "a message that does not say its sender"
+        assert lane_of("https://hooks.example/a") == "hooks.example:443", (
+            "a message that does not say its sender"
+        )
 
 
 def test_no_two_senders_share_a_lane_however_long_their_names_are() -> None:
@@ -147,10 +189,14 @@ def test_no_two_senders_share_a_lane_however_long_their_names_are() -> None:
 
 
 # Ledgers of earlier versions ------------------------------------------------------------------------------------------------
-def old_lane(at: Service, sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch, partner: Partner) -> None:
+def old_lane(
+    at: Service, sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch, partner: Partner
+) -> None:
     """Accept this message as earlier versions did, in the lane HOST:PORT."""
     with monkeypatch.context() as patch:
-        patch.setattr(type(at.state.destinations), "lane_of", lambda self, target, sender="": host(partner))
+        patch.setattr(
+            type(at.state.destinations), "lane_of", lambda self, target, sender="": host(partner)
+        )
         assert at.post(sent).status == 200
     assert at.item(sent)["lane"] == host(partner)
 
@@ -180,7 +226,14 @@ def test_a_pause_of_host_port_holds_the_messages_of_all_senders_before_and_after
         assert (statuses(at, old, new), partner.requests) == ({"QUEUED"}, [])
         said = at.call("GET", f"/api/v1/notifications/destinations/bob@{host(partner)}").body
         assert (said["state"], said["paused"]["reason"]) == ("paused", "a test")
-        assert at.call("POST", f"/api/v1/notifications/destinations/{host(partner)}/resume", {"reason": "back"}).status == 200
+        assert (
+            at.call(
+                "POST",
+                f"/api/v1/notifications/destinations/{host(partner)}/resume",
+                {"reason": "back"},
+            ).status
+            == 200
+        )
         at.work()
         assert statuses(at, old, new) == {"COMPLETED"}
 
@@ -194,33 +247,55 @@ def test_a_limit_of_host_port_holds_for_all_senders_together(
         for number in range(2):
             post(at, f"{partner.url}ok", "bob", f"b{number}")
             post(at, f"{partner.url}ok", "shop", f"s{number}")
-        lanes = {one.lane: one for one in at.milepost.lanes(ROUTE, "deliver", [f"bob@{host(partner)}"])}
+        lanes = {
+            one.lane: one for one in at.milepost.lanes(ROUTE, "deliver", [f"bob@{host(partner)}"])
+        }
         assert [one.rate for one in lanes.values()] == [pytest.approx(1 / 3600)] * 2
         assert (lanes[host(partner)].waiting, lanes[f"bob@{host(partner)}"].waiting) == (5, 2)
-        request = ClaimRequest(at.ctx.plan(ROUTE), "deliver", 100, Lease("token", "host:1", clock.now() + 60_000))
-        assert len(at.ctx.ledger.claim([request], clock.now(), 0.0)[0].items) == 1, "one call in an hour, for all senders"
+        request = ClaimRequest(
+            at.ctx.plan(ROUTE), "deliver", 100, Lease("token", "host:1", clock.now() + 60_000)
+        )
+        assert len(at.ctx.ledger.claim([request], clock.now(), 0.0)[0].items) == 1, (
+            "one call in an hour, for all senders"
+        )
         assert [one for one in at.findings() if one.level == "warn"] == []
 
 
 # What senders see -----------------------------------------------------------------------------------------------------------
-def test_a_sender_sees_neither_the_lanes_nor_the_paused_urls_of_others(partner: Partner, clock: VirtualClock) -> None:
+def test_a_sender_sees_neither_the_lanes_nor_the_paused_urls_of_others(
+    partner: Partner, clock: VirtualClock
+) -> None:
     with service(clock=clock) as at:
         post(at, f"{partner.url}s410?secret-of-bob", "bob", "b1")
         post(at, f"{partner.url}ok", "shop", "s1")
         at.work()
         at.state.collector.turn(at.app)
-        shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        shop = make_key(
+            at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED
+        )[1]
         person = make_key(at.ctx, "person", ["read"], **SIGNED)[1]
         api = "/api/v1/notifications/destinations"
         for path in (api, "/notifications"):
-            mine, everyones = at.call("GET", path, key=shop).raw, at.call("GET", path, key=person).raw
+            mine, everyones = (
+                at.call("GET", path, key=shop).raw,
+                at.call("GET", path, key=person).raw,
+            )
             assert (b"shop@" in mine, b"bob" in mine) == (True, False)
             assert (b"shop@" in everyones, b"bob" in everyones) == (True, True)
-        [name] = [one["name"] for one in at.call("GET", api, key=person).body["destinations"] if one["name"].startswith("bob@")]
-        assert [at.call("GET", f"{api}/{name}", key=one).status for one in (shop, person)] == [404, 200]
+        [name] = [
+            one["name"]
+            for one in at.call("GET", api, key=person).body["destinations"]
+            if one["name"].startswith("bob@")
+        ]
+        assert [at.call("GET", f"{api}/{name}", key=one).status for one in (shop, person)] == [
+            404,
+            200,
+        ]
 
 
-def test_on_sqlite_a_pause_of_a_url_is_known_to_a_process_that_starts_later(partner: Partner, clock: VirtualClock, tmp_path: Path) -> None:
+def test_on_sqlite_a_pause_of_a_url_is_known_to_a_process_that_starts_later(
+    partner: Partner, clock: VirtualClock, tmp_path: Path
+) -> None:
     ledger = f"sqlite:///{tmp_path}/ledger.db"
     with service(ledger, clock=clock) as at:
         post(at, f"{partner.url}s410", "bob", "b1")

@@ -44,7 +44,12 @@ def test_no_view_shows_a_secret_of_the_sender_and_the_partner_gets_it() -> None:
     with service() as at, Partner(answers(200)) as partner:
         sent = message(partner.url, headers=HEADERS)
         assert at.post(sent).status == 200
-        at.milepost.replace(ROUTE, {**at.item(sent)["input"], "body": "other"}, by="ops", reason="the body was wrong")
+        at.milepost.replace(
+            ROUTE,
+            {**at.item(sent)["input"], "body": "other"},
+            by="ops",
+            reason="the body was wrong",
+        )
         at.work()
         assert partner.requests[0].headers["authorization"] == HEADERS["Authorization"]
         for address, text in everything_shown(at, sent).items():
@@ -52,7 +57,9 @@ def test_no_view_shows_a_secret_of_the_sender_and_the_partner_gets_it() -> None:
         item = at.call("GET", f"/api/v1/routes/{ROUTE}/items/{quote(key_of(sent), safe='')}").body
         assert item["input"]["headers"] == SHOWN
         assert item["replaced"][0]["content"]["headers"] == SHOWN
-        assert at.item(sent)["input"]["headers"] == HEADERS, "a program with the ledger reads the real value"
+        assert at.item(sent)["input"]["headers"] == HEADERS, (
+            "a program with the ledger reads the real value"
+        )
 
 
 def test_content_that_a_person_has_edited_keeps_what_was_hidden() -> None:
@@ -64,27 +71,47 @@ def test_content_that_a_person_has_edited_keeps_what_was_hidden() -> None:
         asked = {
             "verb": "replace",
             "keys": [key],
-            "content": {**shown, "body": "other", "headers": {**shown["headers"], "X-Colour": "blue"}},
+            "content": {
+                **shown,
+                "body": "other",
+                "headers": {**shown["headers"], "X-Colour": "blue"},
+            },
             "reason": "a test",
         }
         preview = at.call("POST", f"/api/v1/routes/{ROUTE}/acts", {**asked, "dry_run": True})
         assert preview.status == 200, preview
-        assert sorted(one["field"] for one in preview.body["difference"]) == ["body", "headers.X-Colour"]
+        assert sorted(one["field"] for one in preview.body["difference"]) == [
+            "body",
+            "headers.X-Colour",
+        ]
         assert at.call("POST", f"/api/v1/routes/{ROUTE}/acts", asked).status == 200
         at.work()
-        assert (partner.requests[0].body, partner.requests[0].headers["x-colour"]) == (b"other", "blue")
+        assert (partner.requests[0].body, partner.requests[0].headers["x-colour"]) == (
+            b"other",
+            "blue",
+        )
         assert partner.requests[0].headers["authorization"] == HEADERS["Authorization"]
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     made = Shell(tmp_path)
-    made.write("milepost.toml", 'ledger = "sqlite:///milepost.db"\napplications = ["notifications"]\n')
+    made.write(
+        "milepost.toml", 'ledger = "sqlite:///milepost.db"\napplications = ["notifications"]\n'
+    )
     return made
 
 
 def test_commands_show_and_export_no_secret_unless_it_is_asked_for(shell: Shell) -> None:
-    shell.ok("notifications", "send", "https://crm.example/", "--id", "m-1", "--header", f"Authorization: Bearer {SECRET}")
+    shell.ok(
+        "notifications",
+        "send",
+        "https://crm.example/",
+        "--id",
+        "m-1",
+        "--header",
+        f"Authorization: Bearer {SECRET}",
+    )
     [key] = [json.loads(line)["key"] for line in shell.ok("export", ROUTE).out.splitlines()]
     for command in (
         ("show", ROUTE, key),
@@ -111,7 +138,15 @@ def test_evidence_without_an_output_that_holds_a_secret_can_be_verified(tmp_path
     with mp.open(f"sqlite:///{tmp_path / 'milepost.db'}", routes=[route]) as milepost:
         milepost.submit("logins", {"id": "a"})
         milepost.run(until_idle=0)
-    assert shell.ok("export", "logins", "--evidence", "--out", "evidence.jsonl", "--ledger", f"sqlite:///{tmp_path / 'milepost.db'}")
+    assert shell.ok(
+        "export",
+        "logins",
+        "--evidence",
+        "--out",
+        "evidence.jsonl",
+        "--ledger",
+        f"sqlite:///{tmp_path / 'milepost.db'}",
+    )
     text = (tmp_path / "evidence.jsonl").read_text()
     assert SECRET not in text
     stages = json.loads(text.splitlines()[1])["record"]["stages"]
@@ -122,19 +157,29 @@ def test_evidence_without_an_output_that_holds_a_secret_can_be_verified(tmp_path
 def test_further_headers_may_hold_secrets_by_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_named", set())
     try:
-        with service(secret_headers=["X-Auth"]) as at, Partner(answers((404, SECRET.encode()))) as partner:
+        with (
+            service(secret_headers=["X-Auth"]) as at,
+            Partner(answers((404, SECRET.encode()))) as partner,
+        ):
             sent = message(partner.url, headers={"x-auth": SECRET, "X-Colour": "red"})
             assert at.post(sent).status == 200
             at.work()
             for address, text in everything_shown(at, sent).items():
                 assert SECRET not in text, address
             assert partner.requests[0].headers["x-auth"] == SECRET
-            assert at.call("GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}").body["headers"]["X-Colour"] == "red"
+            assert (
+                at.call(
+                    "GET", f"/api/v1/notifications/messages/{quote(key_of(sent), safe='')}"
+                ).body["headers"]["X-Colour"]
+                == "red"
+            )
     finally:
         redaction.is_secret.cache_clear()
 
 
-def test_a_secret_in_a_target_url_is_in_no_log_no_reason_and_no_target_url_of_a_list(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_secret_in_a_target_url_is_in_no_log_no_reason_and_no_target_url_of_a_list(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with service() as at, Partner(answers(410)) as partner:
         sent = message(f"{partner.url}services/T0A1B2C3D/abc123def456?token={SECRET}")
         assert at.post(sent).status == 200
@@ -146,5 +191,7 @@ def test_a_secret_in_a_target_url_is_in_no_log_no_reason_and_no_target_url_of_a_
         [listed] = at.call("GET", "/api/v1/notifications/messages").body["messages"]
         assert listed["targetUrl"] == mp.url_in_key(sent["targetUrl"])
         assert listed["targetUrl"].startswith(f"{partner.url}services/…/…?token=…~")
-        shown = at.call("GET", f"/api/v1/notifications/messages/{quote(listed['key'], safe='')}").body
+        shown = at.call(
+            "GET", f"/api/v1/notifications/messages/{quote(listed['key'], safe='')}"
+        ).body
         assert shown["targetUrl"] == sent["targetUrl"]

@@ -18,7 +18,10 @@ TARGET = "https://crm.example/hook"
 
 def test_without_keys_this_machine_may_send_as_anyone() -> None:
     with service() as at:
-        assert [at.post(message(TARGET, senderId=name)).status for name in ("shop", "billing")] == [200, 200]
+        assert [at.post(message(TARGET, senderId=name)).status for name in ("shop", "billing")] == [
+            200,
+            200,
+        ]
 
 
 def test_a_key_speaks_for_its_sender_alone() -> None:
@@ -32,9 +35,12 @@ def test_a_key_speaks_for_its_sender_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "scopes", "status"), [({}, ["submit"], 403), ({"sender": "*"}, ["submit"], 200), ({}, ["admin"], 200)]
+    ("attributes", "scopes", "status"),
+    [({}, ["submit"], 403), ({"sender": "*"}, ["submit"], 200), ({}, ["admin"], 200)],
 )
-def test_a_key_without_a_sender_sends_for_none_and_a_gateway_for_all(attributes: dict[str, str], scopes: list[str], status: int) -> None:
+def test_a_key_without_a_sender_sends_for_none_and_a_gateway_for_all(
+    attributes: dict[str, str], scopes: list[str], status: int
+) -> None:
     with service() as at:
         key = make_key(at.ctx, "k", scopes, attributes=attributes, **SIGNED)[1]
         answer = at.post(message(TARGET), key=key)
@@ -47,7 +53,12 @@ def test_a_malformed_request_counts_for_its_sender_and_a_gateway_has_those_of_al
     with service() as at:
         shop = make_key(at.ctx, "shop", ["submit"], attributes={"sender": "shop"}, **SIGNED)[1]
         gateway = make_key(at.ctx, "gateway", ["submit"], attributes={"sender": "*"}, **SIGNED)[1]
-        for key, name in ((shop, "billing"), (gateway, "billing"), (gateway, "shop"), (gateway, None)):
+        for key, name in (
+            (shop, "billing"),
+            (gateway, "billing"),
+            (gateway, "shop"),
+            (gateway, None),
+        ):
             given = {"messageId": "m-1"} if name is None else {"messageId": "m-1", "senderId": name}
             assert at.post(given, key=key).status == 400
         at.state.collector.turn(at.app)
@@ -65,7 +76,10 @@ def test_a_sender_that_sends_too_often_is_told_when_to_come_again() -> None:
 
 
 def test_a_rate_that_is_none_is_a_mistake_of_the_configuration() -> None:
-    with pytest.raises(Exception, match=r"senders.shop.rate"), service(senders={"shop": {"rate": "often"}}):
+    with (
+        pytest.raises(Exception, match=r"senders.shop.rate"),
+        service(senders={"shop": {"rate": "often"}}),
+    ):
         pass
 
 
@@ -79,17 +93,23 @@ def test_a_rate_that_is_none_is_a_mistake_of_the_configuration() -> None:
         ({}, ["admin"], 201),
     ],
 )
-def test_the_general_api_is_no_way_around_a_keys_sender(attributes: dict[str, str], scopes: list[str], status: int) -> None:
+def test_the_general_api_is_no_way_around_a_keys_sender(
+    attributes: dict[str, str], scopes: list[str], status: int
+) -> None:
     with service() as at:
         key = make_key(at.ctx, "k", scopes, attributes=attributes, **SIGNED)[1]
         forged = message(TARGET, senderId="billing")
-        assert at.call("POST", "/api/v1/routes/notifications/items", forged, key=key).status == status
+        assert (
+            at.call("POST", "/api/v1/routes/notifications/items", forged, key=key).status == status
+        )
 
 
 def test_the_general_api_shows_a_sender_no_message_of_another() -> None:
     with service() as at:
         at.post(message(TARGET, senderId="billing"))
-        shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        shop = make_key(
+            at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED
+        )[1]
         person = make_key(at.ctx, "person", ["read"], **SIGNED)[1]
         item = f"/api/v1/routes/notifications/items/{quote(key_of(message(TARGET, senderId='billing')), safe='')}"
         paths = (item, "/api/v1/routes/notifications/items", "/api/v1/routes/notifications/groups")
@@ -107,11 +127,24 @@ def test_no_page_and_no_answer_shows_a_sender_what_a_partner_said_about_another(
         at.post(message(f"{partner.url}jane", senderId="billing", messageId="of-billing"))
         at.work()
         at.state.collector.turn(at.app)
-        shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        shop = make_key(
+            at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED
+        )[1]
         person = make_key(at.ctx, "person", ["read"], **SIGNED)[1]
         api = "/api/v1/notifications"
-        paths = [f"{api}/destinations", f"{api}/destinations/crm", f"{api}/dead-letters", f"{api}/senders", f"{api}/messages"]
-        paths += ["/notifications", "/notifications/destinations/crm", "/notifications/dead-letters", "/notifications/messages"]
+        paths = [
+            f"{api}/destinations",
+            f"{api}/destinations/crm",
+            f"{api}/dead-letters",
+            f"{api}/senders",
+            f"{api}/messages",
+        ]
+        paths += [
+            "/notifications",
+            "/notifications/destinations/crm",
+            "/notifications/dead-letters",
+            "/notifications/messages",
+        ]
         seen = {path: at.call("GET", path, key=shop) for path in paths}
         assert {answer.status for answer in seen.values()} == {200}
         for path, answer in seen.items():
@@ -125,12 +158,16 @@ def test_what_blocks_a_message_quotes_no_answer_to_another_senders() -> None:
     """Neither the message's page, nor the list, nor the record: the breaker's last failure may be about another sender's message."""
     settings = {"crm": {"url": TARGET}}
     with service(destinations=settings) as at:
-        shop = make_key(at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        shop = make_key(
+            at.ctx, "shop", ["submit", "read"], attributes={"sender": "shop"}, **SIGNED
+        )[1]
         person = make_key(at.ctx, "person", ["read"], **SIGNED)[1]
         sent = message(TARGET)
         assert at.post(sent, key=shop).status == 200
         now = at.ctx.clock.now()
-        record = BreakerRecord(opened_at=now, retry_at=now + 60_000, trips=1, error="HTTP 503: the order of billing")
+        record = BreakerRecord(
+            opened_at=now, retry_at=now + 60_000, trips=1, error="HTTP 503: the order of billing"
+        )
         at.ctx.ledger.write(BREAKER, "notifications/deliver/crm", record)
         key = quote(key_of(sent), safe="")
         for path in (f"/notifications/messages/{key}", "/notifications/messages"):

@@ -23,10 +23,17 @@ def test_a_service_that_works_is_healthy(tmp_path: Path) -> None:
                 threading.Event().wait(0.1)
         finally:
             at.milepost.stop()
-        assert (answer.status, answer.body["status"], answer.body["service"], answer.body["parts"]) == (200, "healthy", "notifications", [])
+        assert (
+            answer.status,
+            answer.body["status"],
+            answer.body["service"],
+            answer.body["parts"],
+        ) == (200, "healthy", "notifications", [])
 
 
-def test_s33_a_ledger_that_is_down_is_named_and_the_server_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s33_a_ledger_that_is_down_is_named_and_the_server_is_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with service() as at:
 
         def down(*args: object, **options: object) -> bool:
@@ -34,12 +41,18 @@ def test_s33_a_ledger_that_is_down_is_named_and_the_server_is_alive(monkeypatch:
 
         monkeypatch.setattr(at.ctx.ledger, "write", down)
         answer = at.call("GET", "/health")
-        assert (answer.status, answer.body["status"], answer.body["parts"][0]["part"]) == (503, "unhealthy", "ledger")
+        assert (answer.status, answer.body["status"], answer.body["parts"][0]["part"]) == (
+            503,
+            "unhealthy",
+            "ledger",
+        )
         assert "/srv/secret" not in str(answer.body)
         assert at.call("GET", "/healthz").status == 200, "alive, though not ready"
 
 
-def test_s33_it_answers_within_its_limit_though_the_ledger_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s33_it_answers_within_its_limit_though_the_ledger_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(api, "HEALTH_S", 0.05)
     release = threading.Event()
     with service() as at:
@@ -57,7 +70,9 @@ def test_s33_it_answers_within_its_limit_though_the_ledger_hangs(monkeypatch: py
             release.set()
 
 
-def test_a_ledger_that_hangs_occupies_one_thread_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_hangs_occupies_one_thread_however_many_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(api, "HEALTH_S", 0.05)
     release, hanging = threading.Event(), list[str]()
     with service() as at:

@@ -32,7 +32,10 @@ def verified(request: Received, secret: str) -> bool:
 
 def test_s31_the_known_answer_of_the_specification() -> None:
     headers = net.webhook_headers(
-        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', at=1614265330
+        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        b'{"test": 2432232314}',
+        at=1614265330,
     )
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
@@ -57,7 +60,11 @@ def test_s31_each_try_has_the_same_id_a_fresh_time_and_a_valid_signature() -> No
 
 def test_s31_during_a_rotation_both_secrets_sign() -> None:
     with Partner(answers(200)) as partner:
-        own = {"url": partner.url, "signing_secret_env": "CRM_SECRET", "previous_signing_secret_env": "CRM_SECRET_OLD"}
+        own = {
+            "url": partner.url,
+            "signing_secret_env": "CRM_SECRET",
+            "previous_signing_secret_env": "CRM_SECRET_OLD",
+        }
         with service(destinations={"crm": own}) as at:
             at.post(message(partner.url))
             at.work()
@@ -68,7 +75,9 @@ def test_s31_during_a_rotation_both_secrets_sign() -> None:
 
 def test_a_message_without_a_body_is_signed_too() -> None:
     with Partner(answers(200)) as partner:
-        with service(destinations={"crm": {"url": partner.url, "signing_secret_env": "CRM_SECRET"}}) as at:
+        with service(
+            destinations={"crm": {"url": partner.url, "signing_secret_env": "CRM_SECRET"}}
+        ) as at:
             at.post(message(partner.url, method="GET", body=None))
             at.work()
         [request] = partner.requests
@@ -80,24 +89,41 @@ def test_a_message_without_a_body_is_signed_too() -> None:
     ("variable", "value", "said"),
     [
         ("CRM_SECRET", "", "CRM_SECRET is not set"),
-        ("CRM_SECRET", "whsec_!", "destinations.crm.signing_secret_env: the variable CRM_SECRET: a webhook secret is whsec_ and base64"),
+        (
+            "CRM_SECRET",
+            "whsec_!",
+            "destinations.crm.signing_secret_env: the variable CRM_SECRET: a webhook secret is whsec_ and base64",
+        ),
     ],
 )
 def test_without_its_secret_a_destination_waits_uncounted_and_others_do_not(
-    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    variable: str,
+    value: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = VirtualClock()
     with Partner(answers(200)) as signed, Partner(answers(200)) as plain:
-        with service(clock=clock, destinations={"crm": {"url": signed.url, "signing_secret_env": "CRM_SECRET"}}) as at:
+        with service(
+            clock=clock,
+            destinations={"crm": {"url": signed.url, "signing_secret_env": "CRM_SECRET"}},
+        ) as at:
             waiting, other = message(signed.url), message(plain.url)
             monkeypatch.setenv(variable, value)
             at.post(waiting)
             at.post(other)
             at.work()
             item = at.item(waiting)
-            assert (item["status"], item["attempts"], at.item(other)["status"]) == ("WAITING", 0, "COMPLETED")
+            assert (item["status"], item["attempts"], at.item(other)["status"]) == (
+                "WAITING",
+                0,
+                "COMPLETED",
+            )
             assert said in item["note"]
-            [warning] = [text for text in caplog.messages if text.startswith("messages to crm wait")]
+            [warning] = [
+                text for text in caplog.messages if text.startswith("messages to crm wait")
+            ]
             assert said in warning
             [finding] = [one for one in at.findings() if one.level == "bad"]
             assert said in finding.what
@@ -108,14 +134,19 @@ def test_without_its_secret_a_destination_waits_uncounted_and_others_do_not(
 
 
 def verified_at(request: Received, clock: VirtualClock) -> bool:
-    return net.verify(NEW, request.headers, request.body, now=clock.now() / 1000) == request.headers["webhook-id"]
+    return (
+        net.verify(NEW, request.headers, request.body, now=clock.now() / 1000)
+        == request.headers["webhook-id"]
+    )
 
 
 def test_a_secret_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(f"{NEW}\n")
     with Partner(answers(200)) as partner:
-        with service(destinations={"crm": {"url": partner.url, "signing_secret_file": str(file)}}) as at:
+        with service(
+            destinations={"crm": {"url": partner.url, "signing_secret_file": str(file)}}
+        ) as at:
             at.post(message(partner.url))
             at.work()
         assert verified(partner.requests[0], NEW)

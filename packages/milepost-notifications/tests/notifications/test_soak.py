@@ -15,7 +15,16 @@ import msgspec
 import pytest
 from tests.aws.ledger.processes.fork_server import ForkServer
 from tests.notifications.partners import LOOPBACK, Partner, Service, service
-from tests.notifications.soak import MESSAGES, NO_BREAKER, PATIENCE, RETRY, Capricious, accept_all, check, wait_for_ends
+from tests.notifications.soak import (
+    MESSAGES,
+    NO_BREAKER,
+    PATIENCE,
+    RETRY,
+    Capricious,
+    accept_all,
+    check,
+    wait_for_ends,
+)
 from tests.notifications.soak_process import SoakLife, planned_faults
 from tests.standins import REGION
 
@@ -43,7 +52,14 @@ class Workers:
         self.processes = [self._start() for _ in range(2)]
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "milepost", "work", "--ledger", f"sqlite:///{self._folder / 'n.db'}"]
+        command = [
+            sys.executable,
+            "-m",
+            "milepost",
+            "work",
+            "--ledger",
+            f"sqlite:///{self._folder / 'n.db'}",
+        ]
         return subprocess.Popen(command, cwd=self._folder, stderr=subprocess.DEVNULL)
 
     def on_request(self, number: int) -> None:
@@ -64,10 +80,19 @@ class Workers:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * PATIENCE)
-def test_s35_chaos_on_sqlite_with_workers_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s35_chaos_on_sqlite_with_workers_that_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     partner = Capricious(35)
-    with Partner(partner) as listening, service(f"sqlite:///{tmp_path / 'n.db'}", retry=RETRY, breaker=NO_BREAKER) as at:
-        faulty(at, monkeypatch, {"add": {3, 17}, "apply": {2, 9}, "apply_and_claim": {4, 30}, "claim": {5}})
+    with (
+        Partner(partner) as listening,
+        service(f"sqlite:///{tmp_path / 'n.db'}", retry=RETRY, breaker=NO_BREAKER) as at,
+    ):
+        faulty(
+            at,
+            monkeypatch,
+            {"add": {3, 17}, "apply": {2, 9}, "apply_and_claim": {4, 30}, "claim": {5}},
+        )
         workers = Workers(tmp_path, every=MESSAGES // 5)
         partner.on_request = workers.on_request
         try:
@@ -87,7 +112,13 @@ def faulty(at: Service, monkeypatch: pytest.MonkeyPatch, calls: dict[str, set[in
     for name, places in calls.items():
         work, numbers = getattr(at.ctx.ledger, name), count(1)
 
-        def call(*arguments: Any, work: Any = work, numbers: Any = numbers, places: Any = places, **options: Any) -> Any:
+        def call(
+            *arguments: Any,
+            work: Any = work,
+            numbers: Any = numbers,
+            places: Any = places,
+            **options: Any,
+        ) -> Any:
             if next(numbers) in places:
                 raise LedgerBusy("a fault, put in by a test")
             return work(*arguments, **options)
@@ -109,7 +140,9 @@ class Crew:
 
     def _start(self, kind: str) -> int:
         seed = next(self._seeds)
-        return self._forks.start(msgspec.structs.replace(self._life, holder=f"{kind}-{seed}", seed=seed), kind)
+        return self._forks.start(
+            msgspec.structs.replace(self._life, holder=f"{kind}-{seed}", seed=seed), kind
+        )
 
     def on_request(self, number: int) -> None:
         with self._lock:
@@ -143,10 +176,17 @@ class Crew:
 @pytest.mark.slow
 @pytest.mark.wire
 @pytest.mark.timeout(2 * PATIENCE)
-def test_s35_chaos_on_aws_with_workers_that_are_killed_and_calls_that_fail(endpoint: str, prefix: str, tmp_path: Path) -> None:
+def test_s35_chaos_on_aws_with_workers_that_are_killed_and_calls_that_fail(
+    endpoint: str, prefix: str, tmp_path: Path
+) -> None:
     partner = Capricious(36, hangs=0.01)
     # Longer than a Lambda worker has, so that it must give back what hangs.
-    settings = {"retry": RETRY, "breaker": NO_BREAKER, "timeouts": {"read": "11s", "total": "11s"}, "destination_concurrency": 32}
+    settings = {
+        "retry": RETRY,
+        "breaker": NO_BREAKER,
+        "timeouts": {"read": "11s", "total": "11s"},
+        "destination_concurrency": 32,
+    }
     place = f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}"
     life = SoakLife(
         endpoint=endpoint, prefix=prefix, region=REGION, folder=str(tmp_path), settings={"allow_cidrs": LOOPBACK, **settings}, holder="", seed=0
@@ -162,5 +202,8 @@ def test_s35_chaos_on_aws_with_workers_that_are_killed_and_calls_that_fail(endpo
         sent = accept_all(at, listening.url)
         wait_for_ends(at, forks.words)
         crew.end()
-        print(check(at, partner, sent), f"; {crew.killed} stations killed, {crew.cut} functions ended by their time limit")
+        print(
+            check(at, partner, sent),
+            f"; {crew.killed} stations killed, {crew.cut} functions ended by their time limit",
+        )
         assert crew.killed >= 5

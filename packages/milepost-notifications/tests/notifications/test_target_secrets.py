@@ -49,8 +49,14 @@ def echoing(line: Line) -> None:
     """A path `/s404…` is answered with 404, and so on, and with the whole address in a header and in the body."""
     while (request := line.read()) is not None:
         named = STATUS.match(request.target.encode())
-        body = json.dumps({"message": f"no hook at {request.target}", "address": request.target}).encode()
-        if not line.answer(int(named[1]) if named else 200, body, f"X-Address: {request.target}\r\nContent-Type: application/json\r\n"):
+        body = json.dumps(
+            {"message": f"no hook at {request.target}", "address": request.target}
+        ).encode()
+        if not line.answer(
+            int(named[1]) if named else 200,
+            body,
+            f"X-Address: {request.target}\r\nContent-Type: application/json\r\n",
+        ):
             return
 
 
@@ -62,7 +68,10 @@ class Sns:
 
     def publish_batch(self, **request: Any) -> dict[str, Any]:
         self.published.append(json.dumps(request))
-        return {"Successful": [{"Id": entry["Id"]} for entry in request["PublishBatchRequestEntries"]], "Failed": []}
+        return {
+            "Successful": [{"Id": entry["Id"]} for entry in request["PublishBatchRequestEntries"]],
+            "Failed": [],
+        }
 
 
 @dataclass
@@ -82,14 +91,21 @@ class Scene:
             "route": [ROUTE],
             "key:path": keys,
             "form": ["csv", "json"],
-            "name": ["refuses"] if "subscribers" in path else [quote(one["name"], safe="") for one in self.destinations()],
-            "id": [one["id"] for one in self.get("/api/v1/lists" if "lists" in path else "/api/v1/acts")],
+            "name": ["refuses"]
+            if "subscribers" in path
+            else [quote(one["name"], safe="") for one in self.destinations()],
+            "id": [
+                one["id"]
+                for one in self.get("/api/v1/lists" if "lists" in path else "/api/v1/acts")
+            ],
             "volume:path": ["none"],
         }
         addresses = [path]
         for name, texts in values.items():
             addresses = [
-                address.replace(f"{{{name}}}", text) for address in addresses for text in (texts if f"{{{name}}}" in address else [""])
+                address.replace(f"{{{name}}}", text)
+                for address in addresses
+                for text in (texts if f"{{{name}}}" in address else [""])
             ]
         return addresses
 
@@ -97,7 +113,9 @@ class Scene:
         return list(self.at.call("GET", "/api/v1/notifications/destinations").body["destinations"])
 
     def get(self, path: str) -> list[dict[str, Any]]:
-        [entries] = [value for value in self.at.call("GET", path).body.values() if isinstance(value, list)]
+        [entries] = [
+            value for value in self.at.call("GET", path).body.values() if isinstance(value, list)
+        ]
         return list(entries)
 
 
@@ -118,12 +136,22 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with Partner(echoing) as partner, Partner(echoing) as office, MailServer() as mailbox:
         settings: dict[str, Any] = {
             "allow_cidrs": list(LOOPBACK),
-            "alerts": {"to": [f"email:smtp://127.0.0.1:{mailbox.port}?from=milepost@example.org&to=ops@example.org"]},
-            "destinations": {"crm": {"url": f"{partner.url}s404"}, "team": {"url": f"{partner.url}s200/T9Z8Y7X6W"}},
+            "alerts": {
+                "to": [
+                    f"email:smtp://127.0.0.1:{mailbox.port}?from=milepost@example.org&to=ops@example.org"
+                ]
+            },
+            "destinations": {
+                "crm": {"url": f"{partner.url}s404"},
+                "team": {"url": f"{partner.url}s200/T9Z8Y7X6W"},
+            },
             "retry": {"schedule": "seed"},
         }
         mails = EmailSubscriber(
-            mail_transport(f"smtp://127.0.0.1:{mailbox.port}"), sender="a@example.org", to=["b@example.org"], kinds=["all"]
+            mail_transport(f"smtp://127.0.0.1:{mailbox.port}"),
+            sender="a@example.org",
+            to=["b@example.org"],
+            kinds=["all"],
         )
         subscribers = [
             WebhookSubscriber(f"{office.url}events", allow_cidrs=LOOPBACK),
@@ -138,14 +166,21 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         logging.getLogger("milepost").setLevel(logging.DEBUG)
         with opened(f"sqlite:///{folder / 'milepost.db'}", settings, clock, subscribers) as at:
             sent = see_through_all(at, partner, clock, folder)
-            [watch] = [one for one in services(at.milepost.context, [at.configured]) if isinstance(one, AlertWatch)]
+            [watch] = [
+                one
+                for one in services(at.milepost.context, [at.configured])
+                if isinstance(one, AlertWatch)
+            ]
             watch.run_once()
             told = {
-                "webhook": "".join(f"{one.line}{one.headers}{one.body.decode()}" for one in office.requests),
+                "webhook": "".join(
+                    f"{one.line}{one.headers}{one.body.decode()}" for one in office.requests
+                ),
                 "log subscriber": events.getvalue(),
                 "topic": "".join(sns.published),
                 "mails and alerts": "".join(
-                    f"{mail.message['Subject']}{mail.message.get_body(('plain',)).get_content()}" for mail in mailbox.mails
+                    f"{mail.message['Subject']}{mail.message.get_body(('plain',)).get_content()}"
+                    for mail in mailbox.mails
                 ),  # type: ignore[union-attr]
                 "log": log.getvalue(),
             }
@@ -171,7 +206,9 @@ def configuration(partner: Partner) -> str:
 
 
 @contextmanager
-def opened(ledger: str, settings: dict[str, Any], clock: VirtualClock, subscribers: list[Any]) -> Iterator[Service]:
+def opened(
+    ledger: str, settings: dict[str, Any], clock: VirtualClock, subscribers: list[Any]
+) -> Iterator[Service]:
     configured = application.configured(settings, environment={})
     with mp.open(ledger, applications=[configured], clock=clock, subscribers=subscribers) as desk:
         door = HttpServer(desk.context, "127.0.0.1", 0, applications=[configured])
@@ -182,9 +219,18 @@ def opened(ledger: str, settings: dict[str, Any], clock: VirtualClock, subscribe
             door.close()
 
 
-def see_through_all(at: Service, partner: Partner, clock: VirtualClock, folder: Path) -> dict[str, dict[str, Any]]:
+def see_through_all(
+    at: Service, partner: Partner, clock: VirtualClock, folder: Path
+) -> dict[str, dict[str, Any]]:
     """Send messages whose targets hold secrets: one for each end, and for each act that an operator can do."""
-    paths = {"delivered": "s200", "refused": "s404", "exhausted": "s500", "gone": "s410", "replayed": "s404/replayed", "unread": "s301"}
+    paths = {
+        "delivered": "s200",
+        "refused": "s404",
+        "exhausted": "s500",
+        "gone": "s410",
+        "replayed": "s404/replayed",
+        "unread": "s301",
+    }
     sent = {name: message(target(partner, path), messageId=name) for name, path in paths.items()}
     for one in sent.values():
         assert at.post(one).status == 200
@@ -194,22 +240,40 @@ def see_through_all(at: Service, partner: Partner, clock: VirtualClock, folder: 
     late = {
         "paused": message(target(partner, "s410"), messageId="paused"),
         "retried": message(target(partner, "s503"), messageId="retried"),
-        "cancelled": message(target(partner, "s200"), messageId="cancelled", deliverAt="2100-01-01T00:00:00Z"),
-        "given up": message(target(partner, "s200/x"), messageId="given-up", deliverAt="2100-01-01T00:00:00Z"),
+        "cancelled": message(
+            target(partner, "s200"), messageId="cancelled", deliverAt="2100-01-01T00:00:00Z"
+        ),
+        "given up": message(
+            target(partner, "s200/x"), messageId="given-up", deliverAt="2100-01-01T00:00:00Z"
+        ),
     }
     for one in late.values():
         assert at.post(one).status == 200
     assert at.post({**sent["delivered"], "method": "PUT"}).status == 409
     at.work()
     above = "/api/v1/notifications"
-    assert at.call("POST", f"{above}/cancel", {"key": key_of(late["cancelled"]), "reason": "a test"}).status == 200
+    assert (
+        at.call(
+            "POST", f"{above}/cancel", {"key": key_of(late["cancelled"]), "reason": "a test"}
+        ).status
+        == 200
+    )
     replay = {"key": key_of(sent["replayed"]), "reason": "a test", "changes": {"body": "other"}}
     assert at.call("POST", f"{above}/replay", replay).status == 200
-    asked = {"verb": "cancel", "filter": {"part": [f"targetUrl={late['given up']['targetUrl']}"], "status": ["live"]}, "reason": "a test"}
+    asked = {
+        "verb": "cancel",
+        "filter": {"part": [f"targetUrl={late['given up']['targetUrl']}"], "status": ["live"]},
+        "reason": "a test",
+    }
     answer = at.call("POST", f"/api/v1/routes/{ROUTE}/acts", asked)
     assert (answer.status, answer.body["done"]) == (200, 1), answer
     listed = folder / "messages.jsonl"
-    listed.write_text("".join(json.dumps({**sent["delivered"], **more}) + "\n" for more in ({}, {"body": "x"}, {"messageId": ""})))
+    listed.write_text(
+        "".join(
+            json.dumps({**sent["delivered"], **more}) + "\n"
+            for more in ({}, {"body": "x"}, {"messageId": ""})
+        )
+    )
     at.milepost.submit_list(ROUTE, str(listed), by="ops")
     at.work()
     at.state.collector.turn(at.app)
@@ -261,9 +325,15 @@ def test_no_page_and_no_answer_shows_a_secret_of_a_target(scene: Scene, path: st
         assert_no_secret(f"{answer.headers}{answer.raw.decode()}", address)
 
 
-@pytest.mark.parametrize("channel", ["webhook", "log subscriber", "topic", "mails and alerts", "log"])
-def test_no_event_no_alert_and_no_log_holds_a_secret_of_a_target(scene: Scene, channel: str) -> None:
-    assert "refused" in scene.told[channel] or "CLIENT_ERROR" in scene.told[channel], "something came"
+@pytest.mark.parametrize(
+    "channel", ["webhook", "log subscriber", "topic", "mails and alerts", "log"]
+)
+def test_no_event_no_alert_and_no_log_holds_a_secret_of_a_target(
+    scene: Scene, channel: str
+) -> None:
+    assert "refused" in scene.told[channel] or "CLIENT_ERROR" in scene.told[channel], (
+        "something came"
+    )
     assert_no_secret(scene.told[channel], channel)
 
 
@@ -297,7 +367,9 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_command_but_show_prints_a_secret_of_a_target(scene: Scene, command: tuple[str, ...]) -> None:
+def test_no_command_but_show_prints_a_secret_of_a_target(
+    scene: Scene, command: tuple[str, ...]
+) -> None:
     answer = scene.shell(*command)
     assert answer.out, answer
     assert_no_secret(answer.out + answer.err, " ".join(command))
@@ -322,7 +394,9 @@ def test_the_record_of_a_message_has_the_whole_url(scene: Scene) -> None:
 def test_acts_on_a_message_reach_it_by_the_whole_url(scene: Scene) -> None:
     sent = {name: scene.sent[name] for name in ("refused", "exhausted")}
     for one in sent.values():
-        answer = scene.at.call("POST", "/api/v1/notifications/replay", {"key": key_of(one), "reason": "a test"})
+        answer = scene.at.call(
+            "POST", "/api/v1/notifications/replay", {"key": key_of(one), "reason": "a test"}
+        )
         assert answer.status == 200, answer
         assert answer.body["key"] == scene.at.item(one)["key"]
         scene.at.work()
@@ -338,7 +412,12 @@ def test_an_answer_to_a_key_that_may_not_read_has_no_secret_of_the_target(tmp_pa
         sent = message(target(partner, "s200"), deliverAt="2100-01-01T00:00:00Z")
         assert at.post(sent).status == 200
         _, key = make_key(at.ctx, "shop", ["submit"], attributes={"sender": "shop"}, **BY)
-        answer = at.call("POST", "/api/v1/notifications/cancel", {"key": key_of(sent), "reason": "a test"}, key=key)
+        answer = at.call(
+            "POST",
+            "/api/v1/notifications/cancel",
+            {"key": key_of(sent), "reason": "a test"},
+            key=key,
+        )
         assert (answer.status, answer.body["status"]) == (200, "CANCELLED")
         assert_no_secret(answer.raw.decode(), "cancel")
 
@@ -346,24 +425,41 @@ def test_an_answer_to_a_key_that_may_not_read_has_no_secret_of_the_target(tmp_pa
 def test_figures_are_of_the_destination_whose_path_is_hidden_in_keys() -> None:
     """Two teams of one partner differ in a part of the path that keys hide."""
     with Partner(echoing) as partner:
-        teams = {name: {"url": f"{partner.url}services/{path}"} for name, path in (("red", "T0A1B2C3D"), ("blue", "T0A1B2C3E"))}
+        teams = {
+            name: {"url": f"{partner.url}services/{path}"}
+            for name, path in (("red", "T0A1B2C3D"), ("blue", "T0A1B2C3E"))
+        }
         with service(destinations=teams) as at:
             for number, name in enumerate(("red", "blue", "blue")):
-                assert at.post(message(f"{teams[name]['url']}/{TOKEN}{number}", messageId=f"m-{number}")).status == 200
+                assert (
+                    at.post(
+                        message(f"{teams[name]['url']}/{TOKEN}{number}", messageId=f"m-{number}")
+                    ).status
+                    == 200
+                )
             at.work()
             at.state.collector.turn(at.app)
-            assert {name: one.delivered for name, one in figures_of(at.app).destinations.items()} == {"red": 1, "blue": 2}
+            assert {
+                name: one.delivered for name, one in figures_of(at.app).destinations.items()
+            } == {"red": 1, "blue": 2}
 
 
 def test_a_pause_of_a_url_ends_for_the_messages_that_wait_for_it() -> None:
     clock = VirtualClock()
     with Partner(echoing) as partner, service(clock=clock) as at:
-        first, waiting = (message(target(partner, "s410"), messageId=name) for name in ("first", "waiting"))
+        first, waiting = (
+            message(target(partner, "s410"), messageId=name) for name in ("first", "waiting")
+        )
         for one in (first, waiting):
             assert at.post(one).status == 200
             at.work()
         assert at.item(waiting)["status"] == "WAITING"
-        at.milepost.resume(ROUTE, "deliver", url_pause(f"127.0.0.1:{partner.port}", "shop", first["targetUrl"]), **BY)
+        at.milepost.resume(
+            ROUTE,
+            "deliver",
+            url_pause(f"127.0.0.1:{partner.port}", "shop", first["targetUrl"]),
+            **BY,
+        )
         at.work()
         assert at.item(waiting)["status"] == "REJECTED", "it was tried at once"
 
@@ -379,14 +475,19 @@ def test_two_urls_that_differ_only_in_what_is_hidden_are_two_messages() -> None:
 
 
 @pytest.mark.parametrize("ledger", ["sqlite", "aws"])
-def test_a_message_of_an_earlier_version_is_known_shown_and_cancelled(ledger: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_message_of_an_earlier_version_is_known_shown_and_cancelled(
+    ledger: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     if ledger == "aws":
         endpoint, prefix = request.getfixturevalue("endpoint"), request.getfixturevalue("prefix")
         url = f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}"
     else:
         url = f"sqlite:///{tmp_path / 'milepost.db'}"
     with Partner(echoing) as partner:
-        early, other = (message(target(partner, path), deliverAt="2100-01-01T00:00:00Z") for path in ("s200", "s200/y"))
+        early, other = (
+            message(target(partner, path), deliverAt="2100-01-01T00:00:00Z")
+            for path in ("s200", "s200/y")
+        )
         with service(url) as at:
             at.ctx.plan(ROUTE).route.key_forms = {}
             for one in (early, other):
@@ -397,25 +498,39 @@ def test_a_message_of_an_earlier_version_is_known_shown_and_cancelled(ledger: st
             assert at.post({**early, "method": "PUT"}).status == 409
             with MessageClient(at.url, sender="shop") as client:
                 assert client.read(check_message(early).key).key == key_of(early)
-            answer = at.call("POST", "/api/v1/notifications/cancel", {"key": key_of(early), "reason": "a test"})
+            answer = at.call(
+                "POST", "/api/v1/notifications/cancel", {"key": key_of(early), "reason": "a test"}
+            )
             assert (answer.status, answer.body["status"]) == (200, "CANCELLED"), answer
             assert at.item(other)["status"] == "PENDING"
             assert act(at.ctx, "cancel", ROUTE, keys=[key_of(other)], **BY).done == 1
             assert len(at.app.items(ROUTE)) == 2
 
 
-def test_a_row_of_another_program_is_the_message_that_was_accepted(endpoint: str, prefix: str, tmp_path: Path) -> None:
+def test_a_row_of_another_program_is_the_message_that_was_accepted(
+    endpoint: str, prefix: str, tmp_path: Path
+) -> None:
     """In either form of its key; a row that would be a second message is set aside."""
-    table = boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint).Table(f"{prefix}-{ROUTE}")
+    table = boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint).Table(
+        f"{prefix}-{ROUTE}"
+    )
 
     def put(sent: dict[str, Any]) -> None:
         parts = key_of(sent).split("#")
         content = {"targetUrl": sent["targetUrl"], "method": "POST", "body": "x"}
-        table.put_item(Item={"pk": "#".join(parts[:2]), "sk": "#".join(parts[2:]), "input": json.dumps(content)})
+        table.put_item(
+            Item={
+                "pk": "#".join(parts[:2]),
+                "sk": "#".join(parts[2:]),
+                "input": json.dumps(content),
+            }
+        )
 
     url = f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}&blobs={tmp_path / 'blobs'}"
     with Partner(echoing) as partner, service(url) as at:
-        foreign, ours = (message(target(partner, "s200"), messageId=name) for name in ("foreign", "ours"))
+        foreign, ours = (
+            message(target(partner, "s200"), messageId=name) for name in ("foreign", "ours")
+        )
         put(foreign)
         assert at.post(ours).status == 200
         at.milepost.run(until_idle=1)
@@ -423,7 +538,10 @@ def test_a_row_of_another_program_is_the_message_that_was_accepted(endpoint: str
         at.milepost.run(until_idle=1)
         assert [at.item(one)["status"] for one in (foreign, ours)] == ["COMPLETED", "COMPLETED"]
         assert at.post(foreign).status == 409, "known, with another content"
-        assert sorted(one.headers["x-message-id"] for one in partner.requests) == ["foreign", "ours"]
+        assert sorted(one.headers["x-message-id"] for one in partner.requests) == [
+            "foreign",
+            "ours",
+        ]
         [aside], _ = at.ctx.ledger.quarantine.entries(10)
         assert "was accepted before" in aside.reason
 

@@ -22,7 +22,18 @@ _NO = re.compile(
     re.IGNORECASE,
 )
 """Beginnings of texts that say no, or not yet."""
-_FLAGS = ("archdone", "done", "ok", "success", "confirmed", "complete", "completed", "found", "exists", "ingested")
+_FLAGS = (
+    "archdone",
+    "done",
+    "ok",
+    "success",
+    "confirmed",
+    "complete",
+    "completed",
+    "found",
+    "exists",
+    "ingested",
+)
 _TEXTS = ("status", "state", "result", "outcome")
 _ERRORS = ("error", "errors", "exception", "failure")
 
@@ -61,7 +72,11 @@ def asked_for(payload: Any) -> list[str]:
     """The files that a stage was given, each once."""
     given = as_json(payload)
     paths = given.get("filePaths") if isinstance(given, dict) else None
-    return list(dict.fromkeys(path for path in paths if isinstance(path, str))) if isinstance(paths, list) else []
+    return (
+        list(dict.fromkeys(path for path in paths if isinstance(path, str)))
+        if isinstance(paths, list)
+        else []
+    )
 
 
 def named(all_paths: Iterable[str], some: Iterable[str]) -> str:
@@ -98,8 +113,13 @@ def _denial(answer: Any) -> str | None:
         denies = not (answer > 0 and math.isfinite(answer))
     elif isinstance(answer, dict):
         denies = not answer or any(answer.get(name) is False for name in _FLAGS)
-        denies = denies or any(isinstance(answer.get(name), str) and _denial(answer[name]) is not None for name in _TEXTS)
-        denies = denies or any(isinstance(answer.get(name), (str, dict, bool)) and answer[name] for name in _ERRORS)
+        denies = denies or any(
+            isinstance(answer.get(name), str) and _denial(answer[name]) is not None
+            for name in _TEXTS
+        )
+        denies = denies or any(
+            isinstance(answer.get(name), (str, dict, bool)) and answer[name] for name in _ERRORS
+        )
     else:
         denies = not answer or any(_denial(one) is not None for one in answer)
     return f"{_excerpt(answer)} confirms nothing: it says no, or not yet" if denies else None
@@ -112,10 +132,14 @@ def _check_covered(answer: Any, asked: list[str], *, bare: bool) -> None:
     elif isinstance(answer, dict):
         there = {path for path in asked if path in answer and _holds_file(answer[path], bare)}
     else:
-        raise ValueError(f"{_excerpt(answer)} confirms nothing: it names none of the {len(asked):,} files that were asked for")
+        raise ValueError(
+            f"{_excerpt(answer)} confirms nothing: it names none of the {len(asked):,} files that were asked for"
+        )
     missing = [path for path in asked if path not in there]
     if missing:
-        raise ValueError(f"it covers {len(asked) - len(missing):,} of {len(asked):,} files; missing: {named(asked, missing)}")
+        raise ValueError(
+            f"it covers {len(asked) - len(missing):,} of {len(asked):,} files; missing: {named(asked, missing)}"
+        )
 
 
 def _holds_file(said: Any, bare: bool) -> bool:
@@ -131,8 +155,12 @@ def _holds_file(said: Any, bare: bool) -> bool:
 
 def _check_paths(answer: Any) -> None:
     paths = answer.get("filePaths") if isinstance(answer, dict) else None
-    if not (isinstance(paths, list) and paths and all(isinstance(path, str) and path for path in paths)):
-        raise ValueError(f'{_excerpt(answer)} confirms nothing: a result of CC is {{"filePaths": [PATH, …]}}')
+    if not (
+        isinstance(paths, list) and paths and all(isinstance(path, str) and path for path in paths)
+    ):
+        raise ValueError(
+            f'{_excerpt(answer)} confirms nothing: a result of CC is {{"filePaths": [PATH, …]}}'
+        )
 
 
 def _check_volumes(answer: Any) -> None:
@@ -140,7 +168,9 @@ def _check_volumes(answer: Any) -> None:
         isinstance(volumes, list) and _holds_file(volumes, False) for volumes in answer.values()
     )
     if wrong:
-        raise ValueError(f"{_excerpt(answer)} confirms nothing: a result of TC is {{PATH: [VOLUME, …], …}}")
+        raise ValueError(
+            f"{_excerpt(answer)} confirms nothing: a result of TC is {{PATH: [VOLUME, …], …}}"
+        )
 
 
 def _excerpt(answer: Any) -> str:

@@ -68,5 +68,8 @@ def _worker(stage: str, kind: str) -> mp.Finding:
     if fault is None:
         return mp.Finding("ok", "postingest", f"the worker of {stage} reaches its storage")
     return mp.Finding(
-        "bad", "postingest", f"assets wait at {stage}: {fault}", "correct this; the assets are then checked again automatically"
+        "bad",
+        "postingest",
+        f"assets wait at {stage}: {fault}",
+        "correct this; the assets are then checked again automatically",
     )

@@ -12,7 +12,13 @@ from milepost_postingest.application import PostingestSettings, application
 
 @application.command(ledger="none")
 @click.option("--once", is_flag=True, help="Run one turn, then exit: with 1 if anything failed.")
-@click.option("--every", metavar="SPAN", default="60s", show_default=True, help="Pause between two turns, such as 60s or 5m.")
+@click.option(
+    "--every",
+    metavar="SPAN",
+    default="60s",
+    show_default=True,
+    help="Pause between two turns, such as 60s or 5m.",
+)
 def confirmer(app: mp.AppContext[PostingestSettings], once: bool, every: str) -> int:
     """Confirm assets on the rows of a table, without a ledger.
 

@@ -76,11 +76,19 @@ def compared(confirmed: Any, present: Any) -> Comparison:
     """Compare an answer that confirmed a stage with the present one."""
     before, now = facts_of(confirmed), facts_of(present)
     kept = sorted(before.paths & now.paths)
-    digests = [path for path in kept if _comparable(before.digests.get(path), now.digests.get(path))]
+    digests = [
+        path for path in kept if _comparable(before.digests.get(path), now.digests.get(path))
+    ]
     sizes = [path for path in kept if path in before.sizes and path in now.sizes]
-    other = [f"{path} has {now.digests[path]}, not {before.digests[path]}" for path in digests if not _same(before, now, path)]
+    other = [
+        f"{path} has {now.digests[path]}, not {before.digests[path]}"
+        for path in digests
+        if not _same(before, now, path)
+    ]
     other += [
-        f"{path} has {now.sizes[path]:,} bytes, not {before.sizes[path]:,}" for path in sizes if before.sizes[path] != now.sizes[path]
+        f"{path} has {now.sizes[path]:,} bytes, not {before.sizes[path]:,}"
+        for path in sizes
+        if before.sizes[path] != now.sizes[path]
     ]
     moved = [
         f"{path} on {', '.join(now.volumes[path])} (was {', '.join(before.volumes[path])})"
@@ -103,7 +111,9 @@ def compared(confirmed: Any, present: Any) -> Comparison:
 
 def _comparable(before: str | None, now: str | None) -> bool:
     """Whether these are digests of one algorithm."""
-    return before is not None and now is not None and before.partition(":")[0] == now.partition(":")[0]
+    return (
+        before is not None and now is not None and before.partition(":")[0] == now.partition(":")[0]
+    )
 
 
 def _same(before: Facts, now: Facts, path: str) -> bool:
@@ -118,11 +128,17 @@ def facts_of(answer: Any) -> Facts:
         return Facts()
     if "filePaths" in value:
         paths = value["filePaths"]
-        listed = frozenset(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else frozenset()
+        listed = (
+            frozenset(path for path in paths if isinstance(path, str))
+            if isinstance(paths, list)
+            else frozenset()
+        )
         return Facts(listed, _of_type(value.get("digests"), str), _of_type(value.get("sizes"), int))
     volumes = {path: _volumes(place) for path, place in value.items()}
     return (
-        Facts(frozenset(volumes), volumes={path: names for path, names in volumes.items() if names}) if any(volumes.values()) else Facts()
+        Facts(frozenset(volumes), volumes={path: names for path, names in volumes.items() if names})
+        if any(volumes.values())
+        else Facts()
     )
 
 
@@ -134,4 +150,8 @@ def _volumes(place: Any) -> list[str]:
 
 def _of_type(values: Any, kind: type) -> dict[str, Any]:
     """The entries of an object whose values are of this type."""
-    return {path: value for path, value in values.items() if type(value) is kind} if isinstance(values, dict) else {}
+    return (
+        {path: value for path, value in values.items() if type(value) is kind}
+        if isinstance(values, dict)
+        else {}
+    )

@@ -89,23 +89,43 @@ class CustodialCopy:
         """As `check`, and the output names the files of all versions: a later version may have replaced a file that was confirmed."""
         return self.check(payload, absent, every_version=True)
 
-    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits, *, every_version: bool = False) -> mp.Outcome:
+    def check(
+        self,
+        payload: Any,
+        absent: Callable[[str], mp.Outcome] = waits,
+        *,
+        every_version: bool = False,
+    ) -> mp.Outcome:
         """The outcome for the asset that this payload names; a repository that cannot be read is a Retry. `absent` makes the outcome for a
         missing object, or one without files. With `every_version` the output names the files of older versions, too."""
         object_id = _object_id(payload)
         if object_id is None:
-            return mp.Reject(f"the payload does not name an asset; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
+            return mp.Reject(
+                f"the payload does not name an asset; {EXPECTED}",
+                category="WRONG_PAYLOAD",
+                details={"payload": payload},
+            )
         try:
             answer = self._repository().look(object_id, fixity=self.fixity)
         except Unreachable as error:
-            return mp.NotYet(note=str(error)) if error.whole else mp.Retry(str(error), category="UNREACHABLE")
+            return (
+                mp.NotYet(note=str(error))
+                if error.whole
+                else mp.Retry(str(error), category="UNREACHABLE")
+            )
         except mp.ConfigMistake as mistake:
             return mp.NotYet(note=str(mistake))
         except mp.MalformedInput as error:
-            return mp.Reject(f"{error}; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
+            return mp.Reject(
+                f"{error}; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload}
+            )
         match answer:
             case ObjectFound():
-                return _confirmed(object_id, answer, [*answer.files, *answer.older] if every_version else answer.files)
+                return _confirmed(
+                    object_id,
+                    answer,
+                    [*answer.files, *answer.older] if every_version else answer.files,
+                )
             case ObjectMissing():
                 return absent("not in the repository yet")
             case Staged():
@@ -118,7 +138,12 @@ class CustodialCopy:
                 return mp.Reject(
                     f"{answer.what} ({answer.where}); have the object repaired, then retry the item",
                     category="DAMAGED",
-                    details={"objectId": object_id, "what": answer.what, "where": answer.where, "code": answer.code},
+                    details={
+                        "objectId": object_id,
+                        "what": answer.what,
+                        "where": answer.where,
+                        "code": answer.code,
+                    },
                 )
 
     def _touched_lately(self, damaged: Damaged) -> bool:
@@ -141,7 +166,11 @@ def _object_id(payload: Any) -> str | None:
     except UnicodeEncodeError:
         return None
     object_id = named.get("preservationSystemId") if isinstance(named, dict) else None
-    return object_id if isinstance(object_id, str) and object_id.strip() and object_id.isprintable() else None
+    return (
+        object_id
+        if isinstance(object_id, str) and object_id.strip() and object_id.isprintable()
+        else None
+    )
 
 
 def _confirmed(object_id: str, found: ObjectFound, files: Sequence[File]) -> mp.Done:

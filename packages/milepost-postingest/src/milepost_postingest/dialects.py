@@ -33,7 +33,9 @@ def message_id(key: str, stage: str, kind: str) -> str:
     return str(uuid5(NAMESPACE, f"{key}/{stage}/{kind}"))
 
 
-def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, quiet: Sequence[str] = ()) -> Form:
+def form_of(
+    dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, quiet: Sequence[str] = ()
+) -> Form:
     """Formats the notifications; every other event stays as it is. A `quiet` stage sends no notification when it is done, and the stage
     before it is the one that completes."""
     first, last = next(iter(texts)), list(texts)[-1]
@@ -43,13 +45,19 @@ def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, qu
         kind, stage = data["reason"], data["stage"]
         if kind == "accepted":
             # A notification was already sent for an asset that was adopted at a later stage.
-            return _notification(dialect, envelope, UPDATE, "", ingested) if stage == first else None
+            return (
+                _notification(dialect, envelope, UPDATE, "", ingested) if stage == first else None
+            )
         if kind not in ("advanced", "confirmed", "completed"):
             return None
         if data["status"] != "COMPLETED":
             # Before the end behind a quiet stage: its last text is sent when it is complete.
             notified = stage not in quiet and not (data.get("to") in quiet and stage == last)
-            return _notification(dialect, envelope, UPDATE, stage, texts[stage]) if notified and stage in texts else None
+            return (
+                _notification(dialect, envelope, UPDATE, stage, texts[stage])
+                if notified and stage in texts
+                else None
+            )
         note = data.get("note")
         again = isinstance(note, dict) and note.get("completed") == "again"
         named = last if stage in quiet else stage
@@ -60,7 +68,9 @@ def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, qu
     return form
 
 
-def _notification(dialect: str, envelope: dict[str, Any], kind: str, stage: str, text: str) -> dict[str, Any]:
+def _notification(
+    dialect: str, envelope: dict[str, Any], kind: str, stage: str, text: str
+) -> dict[str, Any]:
     key, correlation = envelope["data"]["key"], envelope["correlationid"]
     asset, batch = mp.key_parts(key)
     parameters = {"assetId": asset, "status": text}

@@ -42,7 +42,9 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     concurrency: int | None = None
 
 
-def read_queues(given: str | Path | Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> list[Queue]:
+def read_queues(
+    given: str | Path | Sequence[Mapping[str, Any]], texts: Mapping[str, str]
+) -> list[Queue]:
     """The queues in their order: from a JSON file, JSON text, or a list. Raises mp.ConfigMistake that says what is wrong.
 
     `texts` are the notifications by stage name; a stage that is not among them must have its own text.
@@ -55,7 +57,9 @@ def read_queues(given: str | Path | Sequence[Mapping[str, Any]], texts: Mapping[
                 f" {', '.join(texts)} needs the text of its notification: statusText"
             )
         if queue.worker not in WORKERS:
-            raise mp.ConfigMistake(f"queue {queue.queue_alias!r} has the worker {queue.worker!r}; there are {', '.join(WORKERS)}")
+            raise mp.ConfigMistake(
+                f"queue {queue.queue_alias!r} has the worker {queue.worker!r}; there are {', '.join(WORKERS)}"
+            )
     _check_orders([queue.queue_order for queue in queues])
     _check_unique(queues)
     return sorted(queues, key=lambda queue: queue.queue_order)
@@ -63,12 +67,16 @@ def read_queues(given: str | Path | Sequence[Mapping[str, Any]], texts: Mapping[
 
 def _decoded(given: str | Path | Sequence[Mapping[str, Any]]) -> list[Queue]:
     where, content = "", given
-    if isinstance(given, Path) or (isinstance(given, str) and not given.lstrip().startswith(("[", "{"))):
+    if isinstance(given, Path) or (
+        isinstance(given, str) and not given.lstrip().startswith(("[", "{"))
+    ):
         where = f" in {given}"
         try:
             content = Path(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise mp.ConfigMistake(f"Unable to decode queues from the configuration: {given} cannot be read: {error}") from None
+            raise mp.ConfigMistake(
+                f"Unable to decode queues from the configuration: {given} cannot be read: {error}"
+            ) from None
     try:
         plain = json.loads(content) if isinstance(content, str) else content
         return msgspec.convert(plain, list[Queue])
@@ -83,19 +91,33 @@ def _check_orders(orders: list[int]) -> None:
     if not orders:
         raise mp.ConfigMistake("No queues found in the configuration")
     if 1 not in orders:
-        raise mp.ConfigMistake(f"Config does not have a queue with queueOrder 1; it has {', '.join(map(str, sorted(orders)))}")
+        raise mp.ConfigMistake(
+            f"Config does not have a queue with queueOrder 1; it has {', '.join(map(str, sorted(orders)))}"
+        )
     if len(set(orders)) < len(orders):
         twice = sorted(order for order, times in Counter(orders).items() if times > 1)
-        raise mp.ConfigMistake(f"Config has more than 1 queue with the same queueOrder: {', '.join(map(str, twice))}")
+        raise mp.ConfigMistake(
+            f"Config has more than 1 queue with the same queueOrder: {', '.join(map(str, twice))}"
+        )
     if sorted(orders) != list(range(1, len(orders) + 1)):
-        raise mp.ConfigMistake(f"Config does not have queues in sequential order: {', '.join(map(str, sorted(orders)))}")
+        raise mp.ConfigMistake(
+            f"Config does not have queues in sequential order: {', '.join(map(str, sorted(orders)))}"
+        )
 
 
 def _check_unique(queues: Sequence[Queue]) -> None:
     clashes = []
-    for name, field in (("queueAlias", "queue_alias"), ("queueUrl", "queue_url"), ("statusText", "status_text")):
+    for name, field in (
+        ("queueAlias", "queue_alias"),
+        ("queueUrl", "queue_url"),
+        ("statusText", "status_text"),
+    ):
         values = Counter(getattr(queue, field) for queue in queues)
-        clashes += [(name, value) for value, times in values.items() if times > 1 and value is not None]
+        clashes += [
+            (name, value) for value, times in values.items() if times > 1 and value is not None
+        ]
     if clashes:
         listed = "\n".join(f"Property: {name}, Value: {value}" for name, value in clashes)
-        raise mp.ConfigMistake(f"The values in each queue should be unique but there is more than 1 queue with:\n{listed}")
+        raise mp.ConfigMistake(
+            f"The values in each queue should be unique but there is more than 1 queue with:\n{listed}"
+        )

@@ -25,22 +25,37 @@ Check = Callable[..., mp.Outcome]
 """A worker's check of a payload; `absent` makes the outcome for missing files."""
 
 
-def add_recheck(route: mp.Route, checks: Mapping[str, Check], every: str | timedelta, retry: mp.Backoff) -> None:
+def add_recheck(
+    route: mp.Route, checks: Mapping[str, Check], every: str | timedelta, retry: mp.Backoff
+) -> None:
     """Check every completed asset again after `every`, and from then on at that interval, on a separate route."""
     if not checks:
-        raise mp.ConfigMistake("recheck needs a stage that Milepost checks by itself: give a queue the worker 'ocfl' or 'scoutam'")
+        raise mp.ConfigMistake(
+            "recheck needs a stage that Milepost checks by itself: give a queue the worker 'ocfl' or 'scoutam'"
+        )
     interval = timedelta(milliseconds=mp.span_ms(every, "recheck"))
-    route.then(recheck_route(f"{route.name}-recheck", checks, interval, retry), partial(recheck_input, interval, list(checks)))
+    route.then(
+        recheck_route(f"{route.name}-recheck", checks, interval, retry),
+        partial(recheck_input, interval, list(checks)),
+    )
 
 
-def recheck_route(name: str, checks: Mapping[str, Check], every: timedelta, retry: mp.Backoff) -> mp.Route:
+def recheck_route(
+    name: str, checks: Mapping[str, Check], every: timedelta, retry: mp.Backoff
+) -> mp.Route:
     """The route of the rechecks of one kind of asset. `checks` are by stage, in the order of the stages."""
     route = mp.Route(name, key=("assetId", "batchId"), not_before="notBefore", skips=False)
-    route.stage(STAGE, checks=mp.Checks(every="1h", up_to="1d", overdue=every + timedelta(days=30)), retry=retry)(Recheck(checks, every))
+    route.stage(
+        STAGE,
+        checks=mp.Checks(every="1h", up_to="1d", overdue=every + timedelta(days=30)),
+        retry=retry,
+    )(Recheck(checks, every))
     return route
 
 
-def recheck_input(every: timedelta, stages: list[str], item: mp.Item, completed_at: datetime) -> dict[str, Any]:
+def recheck_input(
+    every: timedelta, stages: list[str], item: mp.Item, completed_at: datetime
+) -> dict[str, Any]:
     """Input of a recheck, from a completed asset: its identifiers, the payload of each stage, what each stage confirmed, and the time of the
     first check."""
     asset, batch = item.key_parts

@@ -60,7 +60,9 @@ def postingest(
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
     found = queues_of(queues, dialect)
-    texts = {queue.queue_alias: queue.status_text or TEXTS[dialect][queue.queue_alias] for queue in found}
+    texts = {
+        queue.queue_alias: queue.status_text or TEXTS[dialect][queue.queue_alias] for queue in found
+    }
     route = mp.Route(
         name,
         key=("assetId", "batchId"),
@@ -73,23 +75,37 @@ def postingest(
     )
     given_to = os.environ if environment is None else environment
     own = {
-        queue.queue_alias: (workers or {}).get(queue.queue_alias) or FromEnvironment(queue.worker, given_to)
+        queue.queue_alias: (workers or {}).get(queue.queue_alias)
+        or FromEnvironment(queue.worker, given_to)
         for queue in found
         if queue.worker != "external" or queue.queue_alias in (workers or {})
     }
     for queue in found:
         _add(route, queue, texts[queue.queue_alias], dialect, own.get(queue.queue_alias))
     if wait_for_batches:
-        route.stage(BATCHES, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(OtherBatches())
+        route.stage(BATCHES, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(
+            OtherBatches()
+        )
     if recheck is not None:
-        checks = {alias: getattr(worker, "recheck", None) or getattr(worker, "check", None) for alias, worker in own.items()}
-        add_recheck(route, {alias: check for alias, check in checks.items() if check is not None}, recheck, RETRY)
+        checks = {
+            alias: getattr(worker, "recheck", None) or getattr(worker, "check", None)
+            for alias, worker in own.items()
+        }
+        add_recheck(
+            route,
+            {alias: check for alias, check in checks.items() if check is not None},
+            recheck,
+            RETRY,
+        )
     return route
 
 
 def queues_of(given: str | Path | Sequence[Mapping[str, Any]] | None, dialect: str) -> list[Queue]:
     """The given queues; without them the two stages of the dialect, both external."""
-    usual = [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
+    usual = [
+        {"queueAlias": alias, "queueOrder": order}
+        for order, alias in enumerate(ALIASES[dialect], 1)
+    ]
     return read_queues(usual if given is None else given, TEXTS[dialect])
 
 
@@ -115,7 +131,9 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler
         alias,
         claims=False,
         checks=mp.Checks(
-            every=schedule.every or usual["every"], up_to=schedule.up_to or usual["up_to"], overdue=schedule.overdue or usual["overdue"]
+            every=schedule.every or usual["every"],
+            up_to=schedule.up_to or usual["up_to"],
+            overdue=schedule.overdue or usual["overdue"],
         ),
         rate=queue.rate,
         concurrency=queue.concurrency or CONCURRENCY.get(queue.worker, 8),
@@ -203,12 +221,18 @@ class OtherBatches:
         try:
             batches = self._look(f"{asset}#")
         except mp.LedgerError as error:
-            return mp.NotYet(note=f"all its stages are confirmed; the other batches of the asset cannot be seen: {error}")
+            return mp.NotYet(
+                note=f"all its stages are confirmed; the other batches of the asset cannot be seen: {error}"
+            )
         behind = [other.key for other in batches if other.key != item.key and not _through(other)]
         if not behind:
             return mp.Done()
-        named = ", ".join(key.partition("#")[2] for key in sorted(behind)[:SHOWN_BATCHES]) + (", …" if len(behind) > SHOWN_BATCHES else "")
-        return mp.NotYet(note=f"all its stages are confirmed; other batches of the asset are not completed: {named}")
+        named = ", ".join(key.partition("#")[2] for key in sorted(behind)[:SHOWN_BATCHES]) + (
+            ", …" if len(behind) > SHOWN_BATCHES else ""
+        )
+        return mp.NotYet(
+            note=f"all its stages are confirmed; other batches of the asset are not completed: {named}"
+        )
 
 
 def _through(batch: Batch) -> bool:

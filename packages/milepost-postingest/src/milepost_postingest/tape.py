@@ -15,7 +15,14 @@ from typing import Any
 import milepost as mp
 from milepost_postingest.answers import named, waits
 from milepost_postingest.program import program_of
-from milepost_postingest.scoutam.api import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
+from milepost_postingest.scoutam.api import (
+    AuthenticationFailed,
+    FileState,
+    NotThere,
+    ScoutAM,
+    ScoutAMError,
+    Unavailable,
+)
 
 COPY = "3"
 MISSES = 100
@@ -38,13 +45,22 @@ class Tape:
 
     program = program_of("scoutam")
 
-    def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY, ticks: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: ScoutAM,
+        mount_root: str,
+        *,
+        copy: str = COPY,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
         if not mount_root.startswith("/") or not _fits(mount_root):
             raise mp.ConfigMistake(
                 f"MOUNT_ROOT is {mount_root!r}; it must be the folder of the files as ScoutAM sees it, such as /scoutfs/ocfl"
             )
         if not copy:
-            raise mp.ConfigMistake("SCOUTAM_COPY is empty; give the number of the copy that must be on tape, such as 3")
+            raise mp.ConfigMistake(
+                "SCOUTAM_COPY is empty; give the number of the copy that must be on tape, such as 3"
+            )
         self.client = client
         self.mount_root = mount_root.rstrip("/")
         self.copy = copy
@@ -58,7 +74,9 @@ class Tape:
         contacted before the first check."""
         missing = [name for name in NEEDED if not env.get(name)]
         if missing:
-            raise mp.ConfigMistake(f"the tape stage needs {', '.join(missing)} in the environment; not set, or empty")
+            raise mp.ConfigMistake(
+                f"the tape stage needs {', '.join(missing)} in the environment; not set, or empty"
+            )
         url, user, password, mount_root = (env[name] for name in NEEDED)
         try:
             client = ScoutAM(url, user, password)
@@ -89,7 +107,10 @@ class Tape:
         on tape."""
         paths = file_paths(payload)
         if isinstance(paths, str):
-            return mp.Reject(f'{paths}; the tape stage needs {{"filePaths": ["path below the mount root", ...]}}', category="WRONG_PAYLOAD")
+            return mp.Reject(
+                f'{paths}; the tape stage needs {{"filePaths": ["path below the mount root", ...]}}',
+                category="WRONG_PAYLOAD",
+            )
         try:
             return self._look(paths, absent)
         except AuthenticationFailed as error:
@@ -154,7 +175,11 @@ class Tape:
             return mp.Reject(
                 f"copy {self.copy} of {path} is marked as damaged; have the copy made again, then retry this asset",
                 category="DAMAGED_COPY",
-                details={"path": path, "copy": self.copy, "volumes": list(state.copies.get(self.copy, ()))},
+                details={
+                    "path": path,
+                    "copy": self.copy,
+                    "volumes": list(state.copies.get(self.copy, ())),
+                },
             )
         if state.never and not state.volumes(self.copy):
             return mp.Reject(
@@ -186,7 +211,11 @@ def file_paths(payload: Any) -> list[str] | str:
     if not paths:
         return "the payload's filePaths are empty, which would prove nothing"
     for number, path in enumerate(paths, 1):
-        if not isinstance(path, str) or not _fits(path) or any(part in ("", ".", "..") for part in path.split("/")):
+        if (
+            not isinstance(path, str)
+            or not _fits(path)
+            or any(part in ("", ".", "..") for part in path.split("/"))
+        ):
             return f"entry {number} of the payload's filePaths is not a path below the mount root"
     return list(dict.fromkeys(paths))
 

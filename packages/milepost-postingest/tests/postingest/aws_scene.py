@@ -124,10 +124,14 @@ class Postingest:
         self.endpoint = endpoint
         self.clock = clock
         blobs = blobs or MemoryBlobs()
-        self.ledger = AwsLedger(Requests(REGION, endpoint, width=4), prefix, blobs, settings=settings, make=make)
+        self.ledger = AwsLedger(
+            Requests(REGION, endpoint, width=4), prefix, blobs, settings=settings, make=make
+        )
         self.store = self.ledger.store
         timing = self.ledger.timing
-        self.plan = self.ledger.prepare(Plan(route or assets(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms))
+        self.plan = self.ledger.prepare(
+            Plan(route or assets(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+        )
         self.route = self.plan.name
         self.table = self.store.names.rows(self.route)
         layout = self.store.layout(self.route)
@@ -140,7 +144,9 @@ class Postingest:
         self.batches: list[list[StreamRecord]] = []
         """Every batch that the relay has been given."""
         self._teller = telling.EventRelay(self.ctx, self.told, "follower")
-        self._stream = Stream(self.store.requests, self.store.control, self.route, self.table, "follower")
+        self._stream = Stream(
+            self.store.requests, self.store.control, self.route, self.table, "follower"
+        )
         self.dynamodb = boto3.client("dynamodb", endpoint_url=endpoint)
         self.sqs = boto3.client("sqs", endpoint_url=endpoint)
 
@@ -154,10 +160,18 @@ class Postingest:
     def key(asset: str = ASSET, batch: str = BATCH) -> Image:
         return {"assetId": {"S": asset}, "batchId": {"S": batch}}
 
-    def put(self, asset: str = ASSET, content: str | None = INPUT, batch: str = BATCH, **more: dict[str, Any]) -> None:
+    def put(
+        self,
+        asset: str = ASSET,
+        content: str | None = INPUT,
+        batch: str = BATCH,
+        **more: dict[str, Any],
+    ) -> None:
         """The step function's PutItem, without a condition."""
         told = {} if content is None else {"input": {"S": content}}
-        self.dynamodb.put_item(TableName=self.table, Item={**self.key(asset, batch), **told, **more})
+        self.dynamodb.put_item(
+            TableName=self.table, Item={**self.key(asset, batch), **told, **more}
+        )
 
     def confirm(
         self,
@@ -171,7 +185,9 @@ class Postingest:
         batch: str = BATCH,
     ) -> None:
         """A confirmer's UpdateItem, in the words of the route's dialect unless a `prefix` is given; with `rewrite` it gives the next stage's input too, without `guarded` it has no condition."""
-        more: dict[str, Any] = {"ConditionExpression": "attribute_exists(assetId)"} if guarded else {}
+        more: dict[str, Any] = (
+            {"ConditionExpression": "attribute_exists(assetId)"} if guarded else {}
+        )
         values = {":x": value}
         if rewrite is not None:
             values[":y"] = {"S": rewrite}
@@ -179,7 +195,8 @@ class Postingest:
         self.dynamodb.update_item(
             TableName=self.table,
             Key=self.key(asset, batch),
-            UpdateExpression=f"SET {self.prefix if prefix is None else prefix}{stage} = :x" + ("" if rewrite is None else ", #input = :y"),
+            UpdateExpression=f"SET {self.prefix if prefix is None else prefix}{stage} = :x"
+            + ("" if rewrite is None else ", #input = :y"),
             ExpressionAttributeValues=values,
             **more,
         )
@@ -195,7 +212,9 @@ class Postingest:
         )
 
     def take_off(self, attribute: str, asset: str = ASSET, batch: str = BATCH) -> None:
-        self.dynamodb.update_item(TableName=self.table, Key=self.key(asset, batch), UpdateExpression=f"REMOVE {attribute}")
+        self.dynamodb.update_item(
+            TableName=self.table, Key=self.key(asset, batch), UpdateExpression=f"REMOVE {attribute}"
+        )
 
     def delete(self, asset: str = ASSET) -> None:
         """By hand, or when its time to live is over."""
@@ -203,12 +222,21 @@ class Postingest:
 
     def received(self, stage: str, url: str | None = None) -> list[Sent]:
         """What a confirmer finds in its queue; it takes all of it."""
-        return [Sent(as_json(body), labels) for body, labels in self.taken(url or self.store.queues.url(self.route, stage))]
+        return [
+            Sent(as_json(body), labels)
+            for body, labels in self.taken(url or self.store.queues.url(self.route, stage))
+        ]
 
     def shown(self, stage: str) -> list[Sent]:
         """Messages of its queue that somebody looks at; they stay there."""
-        asked = {"MaxNumberOfMessages": 10, "VisibilityTimeout": 0, "MessageAttributeNames": ["All"]}
-        found = self.sqs.receive_message(QueueUrl=self.store.queues.url(self.route, stage), **asked).get("Messages", [])
+        asked = {
+            "MaxNumberOfMessages": 10,
+            "VisibilityTimeout": 0,
+            "MessageAttributeNames": ["All"],
+        }
+        found = self.sqs.receive_message(
+            QueueUrl=self.store.queues.url(self.route, stage), **asked
+        ).get("Messages", [])
         return [Sent(as_json(message["Body"]), _labels(message)) for message in found]
 
     def taken(self, url: str) -> list[tuple[str, dict[str, str]]]:
@@ -252,20 +280,32 @@ class Postingest:
     @contextmanager
     def before_each_call(self, act: Callable[[str, dict[str, Any]], None]) -> Iterator[None]:
         """Done before each request of ours; it may raise what AWS would be the trouble for."""
-        with self._around(lambda operation, params, answer: act(operation, params) if answer is None else None):
+        with self._around(
+            lambda operation, params, answer: act(operation, params) if answer is None else None
+        ):
             yield
 
     @contextmanager
-    def after_each_call(self, act: Callable[[str, dict[str, Any], dict[str, Any]], None]) -> Iterator[None]:
+    def after_each_call(
+        self, act: Callable[[str, dict[str, Any], dict[str, Any]], None]
+    ) -> Iterator[None]:
         """Done with each answer that we get."""
-        with self._around(lambda operation, params, answer: None if answer is None else act(operation, params, answer)):
+        with self._around(
+            lambda operation, params, answer: (
+                None if answer is None else act(operation, params, answer)
+            )
+        ):
             yield
 
     @contextmanager
-    def _around(self, act: Callable[[str, dict[str, Any], dict[str, Any] | None], None]) -> Iterator[None]:
+    def _around(
+        self, act: Callable[[str, dict[str, Any], dict[str, Any] | None], None]
+    ) -> Iterator[None]:
         attempt = self.store.requests.attempt
 
-        def attempt_with(patience: Any, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        def attempt_with(
+            patience: Any, service: str, operation: str, params: dict[str, Any]
+        ) -> dict[str, Any]:
             act(operation, params, None)
             answer = attempt(patience, service, operation, params)
             act(operation, params, answer)
@@ -279,7 +319,9 @@ class Postingest:
 
     # What there is ------------------------------------------------------------------------------------------------------
     def row(self, asset: str = ASSET) -> Image | None:
-        found: Image | None = self.dynamodb.get_item(TableName=self.table, Key=self.key(asset), ConsistentRead=True).get("Item")
+        found: Image | None = self.dynamodb.get_item(
+            TableName=self.table, Key=self.key(asset), ConsistentRead=True
+        ).get("Item")
         return found
 
     def item(self, asset: str = ASSET) -> Item:
@@ -294,7 +336,10 @@ class Postingest:
 
     def lines(self, asset: str = ASSET) -> list[str]:
         """The reasons in its history."""
-        return [written.line.reason.value for written in self.ledger.history(self.route, f"{asset}#{BATCH}")]
+        return [
+            written.line.reason.value
+            for written in self.ledger.history(self.route, f"{asset}#{BATCH}")
+        ]
 
     def notes(self, asset: str = ASSET) -> list[Any]:
         lines = [written.line for written in self.ledger.history(self.route, f"{asset}#{BATCH}")]
@@ -302,7 +347,11 @@ class Postingest:
 
     def events(self, asset: str = ASSET) -> list[tuple[str, str, str]]:
         """Kind, stage and status of each event told of it."""
-        return [(one.kind, one.stage, one.status.value) for one in self.told.events if one.key == f"{asset}#{BATCH}"]
+        return [
+            (one.kind, one.stage, one.status.value)
+            for one in self.told.events
+            if one.key == f"{asset}#{BATCH}"
+        ]
 
     def aside(self) -> list[dict[str, Any]]:
         """What was set aside since this was last asked."""
@@ -315,7 +364,9 @@ class Postingest:
 
 
 def _labels(message: dict[str, Any]) -> dict[str, str]:
-    return {name: label["StringValue"] for name, label in message.get("MessageAttributes", {}).items()}
+    return {
+        name: label["StringValue"] for name, label in message.get("MessageAttributes", {}).items()
+    }
 
 
 Opener = Callable[..., Postingest]
@@ -328,7 +379,9 @@ def opener(endpoint: str, prefix: str, ahead: Span = 0) -> Iterator[Opener]:
     opened: list[Postingest] = []
 
     def open_at(clock: Any = None, **options: Any) -> Postingest:
-        opened.append(Postingest(endpoint, prefix, clock or WallClock(span_ms(ahead, "ahead")), **options))
+        opened.append(
+            Postingest(endpoint, prefix, clock or WallClock(span_ms(ahead, "ahead")), **options)
+        )
         return opened[-1]
 
     try:

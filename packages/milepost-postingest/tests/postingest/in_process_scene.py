@@ -48,7 +48,10 @@ class InProcessScene:
         self.clock = VirtualClock() if start is None else VirtualClock(start)
         self.route = postingest(**options)
         self.route.keep = {}  # tests look at rows long after their end
-        self.subscribers = [Formed(CallSubscriber(self._hear, name="desk")), CallSubscriber(self._ask, name="confirmers")]
+        self.subscribers = [
+            Formed(CallSubscriber(self._hear, name="desk")),
+            CallSubscriber(self._ask, name="confirmers"),
+        ]
         self.milepost = mp.open(url, routes=[self.route], clock=self.clock, chance=SeededChance())
         self.ctx = self.milepost.context
 
@@ -72,13 +75,17 @@ class InProcessScene:
         row = {"assetId": asset, "batchId": batch, "input": content, **more}
         return self.milepost.submit(self.route.name, row)[0].answer
 
-    def confirm(self, stage: str, value: Any = True, asset: str = ASSET, batch: str = BATCH) -> None:
+    def confirm(
+        self, stage: str, value: Any = True, asset: str = ASSET, batch: str = BATCH
+    ) -> None:
         self.milepost.confirm(self.route.name, key_of(asset, batch), stage, value, by="confirmer")
 
     # What follows -------------------------------------------------------------------------------------------------------------
     def run(self, until: int | None = None) -> None:
         """Everything that is due now, or up to a moment: workers, resender, relays; nobody waits."""
-        run_until_rest(self.ctx, self.clock, self.subscribers, self.clock.now() if until is None else until)
+        run_until_rest(
+            self.ctx, self.clock, self.subscribers, self.clock.now() if until is None else until
+        )
 
     def asked(self) -> list[Offer]:
         """What confirmers were asked since this was last looked at."""

@@ -35,7 +35,13 @@ class Scene:
     def __init__(self, standin: StandIn, hands: Hands, **client: Any) -> None:
         self.standin = standin
         self.hands = hands
-        settings = {"user": standin.user, "password": standin.password, "ticks": hands, "pause": hands.pause, **client}
+        settings = {
+            "user": standin.user,
+            "password": standin.password,
+            "ticks": hands,
+            "pause": hands.pause,
+            **client,
+        }
         self.client = ScoutAM(settings.pop("url", standin.url), **settings)
         self.tape = Tape(self.client, standin.root or "/")
 

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.postingest.in_process_scene import INPUT, LAST, LEDGERS, PATHS, VOLUMES, InProcessScene, key_of, url_of
+from tests.postingest.in_process_scene import (
+    INPUT,
+    LAST,
+    LEDGERS,
+    PATHS,
+    VOLUMES,
+    InProcessScene,
+    key_of,
+    url_of,
+)
 
 import milepost as mp
 from milepost.core.status import Status
@@ -21,7 +30,9 @@ GIVEN = {"filePaths": ["o/a", "o/b", "o/c"]}
 WHOLE = {path: ["L1"] for path in GIVEN["filePaths"]}
 
 
-def why_not(value: Any, payload: Any = GIVEN, dialect: str = "seed", stage: str = "Scout") -> str | None:
+def why_not(
+    value: Any, payload: Any = GIVEN, dialect: str = "seed", stage: str = "Scout"
+) -> str | None:
     """Why it is refused; None: it confirms."""
     try:
         assert accepts_of(dialect, stage)(value, payload)
@@ -47,7 +58,10 @@ def test_an_answer_with_each_file_confirms(dialect: str) -> None:
         ({**WHOLE, "o/c": []}, "it covers 2 of 3 files; missing: c (in o)"),
         ({**WHOLE, "o/c": [""]}, "it covers 2 of 3 files; missing: c (in o)"),
         ({**WHOLE, "o/c": ["pending"]}, "it covers 2 of 3 files; missing: c (in o)"),
-        ({**WHOLE, "o/c": {"archdone": False, "volumes": ["L1"]}}, "it covers 2 of 3 files; missing: c (in o)"),
+        (
+            {**WHOLE, "o/c": {"archdone": False, "volumes": ["L1"]}},
+            "it covers 2 of 3 files; missing: c (in o)",
+        ),
         (True, "names none of the 3 files"),
         ("yes", "names none of the 3 files"),
         (3, "names none of the 3 files"),
@@ -70,7 +84,9 @@ def test_an_answer_with_each_file_confirms(dialect: str) -> None:
         ("false", "says no, or not yet"),
     ],
 )
-def test_what_does_not_cover_each_file_confirms_nothing(value: Any, said: str, dialect: str) -> None:
+def test_what_does_not_cover_each_file_confirms_nothing(
+    value: Any, said: str, dialect: str
+) -> None:
     told = why_not(value, dialect=dialect, stage=LAST[dialect])
     assert told is not None
     assert said in told
@@ -79,13 +95,30 @@ def test_what_does_not_cover_each_file_confirms_nothing(value: Any, said: str, d
 def test_as_in_the_design_document_a_file_may_be_told_in_other_ways() -> None:
     assert why_not(dict.fromkeys(GIVEN["filePaths"], True)) is None
     assert why_not(dict.fromkeys(GIVEN["filePaths"], "L1")) is None
-    assert why_not({path: {"archdone": True, "volumes": ["L1"]} for path in GIVEN["filePaths"]}) is None
+    assert (
+        why_not({path: {"archdone": True, "volumes": ["L1"]} for path in GIVEN["filePaths"]})
+        is None
+    )
     assert why_not({**GIVEN, "shelf": 7}) is None
     assert why_not({"filePaths": ["o/a"]}) == "it covers 1 of 3 files; missing: b, c (in o)"
     assert why_not(dict.fromkeys(GIVEN["filePaths"], True), dialect="today", stage="TC") is not None
 
 
-@pytest.mark.parametrize("value", [True, 1, "yes", "done", "true", "ingested at noon", {"a": 1}, ["a", 2], {"archdone": True}, "noted"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        1,
+        "yes",
+        "done",
+        "true",
+        "ingested at noon",
+        {"a": 1},
+        ["a", 2],
+        {"archdone": True},
+        "noted",
+    ],
+)
 def test_a_stage_that_was_given_no_files_is_confirmed_by_any_yes(value: Any) -> None:
     assert why_not(value, INPUT) is None
     assert why_not(value, None) is None
@@ -132,15 +165,21 @@ def test_a_refused_answer_is_shown_wherever_people_look(scene: InProcessScene) -
         "The answer did not confirm it: its answer was refused: it covers 1 of 2 files; missing: two (in abc/def/0a1/v1/content)."
     ]
     assert told.next[0].startswith("The stage is offered again in ")
-    assert told.happened[-1].text.startswith("an answer for 'Scout' was refused: it covers 1 of 2 files")
+    assert told.happened[-1].text.startswith(
+        "an answer for 'Scout' was refused: it covers 1 of 2 files"
+    )
     [asked], _ = nearest(scene.ctx, Query(route=scene.route.name), 5)
     assert "it covers 1 of 2 files" in asked.why
     [finding] = [finding for finding in doctor(scene.ctx).findings if finding.about == "answer"]
-    assert finding.what.startswith("the answers for 1 item at postingest/Scout confirm nothing, such as ")
+    assert finding.what.startswith(
+        "the answers for 1 item at postingest/Scout confirm nothing, such as "
+    )
     assert scene.at() == ("Scout", Status.WAITING)
 
 
-def test_the_stage_is_offered_again_within_minutes_and_completes_with_the_whole_answer(scene: InProcessScene) -> None:
+def test_the_stage_is_offered_again_within_minutes_and_completes_with_the_whole_answer(
+    scene: InProcessScene,
+) -> None:
     part_refused(scene)
     scene.run(scene.clock.now() + 5 * 60_000)
     scene.clock.advance("5m")
@@ -153,7 +192,9 @@ def test_a_person_confirms_with_force_and_a_reason(scene: InProcessScene) -> Non
     part_refused(scene)
     with pytest.raises(mp.UsageError):
         scene.milepost.confirm(scene.route.name, key_of(), "Scout", by="ops", force=True)
-    row = scene.milepost.confirm(scene.route.name, key_of(), "Scout", by="ops", force=True, reason="seen on the shelf")
+    row = scene.milepost.confirm(
+        scene.route.name, key_of(), "Scout", by="ops", force=True, reason="seen on the shelf"
+    )
     assert row.status is Status.COMPLETED
     line = scene.shown()["history"][-1]
     assert (line["reason"], line["by"], line["why"]) == ("confirmed", "ops", "seen on the shelf")

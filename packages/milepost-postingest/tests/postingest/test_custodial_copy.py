@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.postingest.ocfl.ocfl_scene import ASSET, FILES, HASHED, Scene, commit, hashed, problems, stage
+from tests.postingest.ocfl.ocfl_scene import (
+    ASSET,
+    FILES,
+    HASHED,
+    Scene,
+    commit,
+    hashed,
+    problems,
+    stage,
+)
 
 import milepost as mp
 from milepost_postingest.custodial_copy import CustodialCopy
@@ -34,8 +43,14 @@ def done(outcome: mp.Outcome) -> mp.Done:
 
 # What it says ------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("fixity", [False, True], ids=["seen", "read"])
-@pytest.mark.parametrize("payload", [PAYLOAD, json.dumps(PAYLOAD), {**PAYLOAD, "more": 1}], ids=["object", "text", "more"])
-def test_an_asset_in_the_repository_is_confirmed_with_its_evidence(scene: Scene, payload: Any, fixity: bool) -> None:
+@pytest.mark.parametrize(
+    "payload",
+    [PAYLOAD, json.dumps(PAYLOAD), {**PAYLOAD, "more": 1}],
+    ids=["object", "text", "more"],
+)
+def test_an_asset_in_the_repository_is_confirmed_with_its_evidence(
+    scene: Scene, payload: Any, fixity: bool
+) -> None:
     scene.build()
     outcome = done(CustodialCopy(scene.root, fixity=fixity).check(payload))
     expected = sorted(f"{hashed(ASSET)}/v1/content/{name}" for name in FILES)
@@ -43,9 +58,12 @@ def test_an_asset_in_the_repository_is_confirmed_with_its_evidence(scene: Scene,
     assert outcome.output == {
         "filePaths": expected,
         "digests": {
-            f"{hashed(ASSET)}/v1/content/{name}": f"sha512:{hashlib.sha512(text.encode()).hexdigest()}" for name, text in FILES.items()
+            f"{hashed(ASSET)}/v1/content/{name}": f"sha512:{hashlib.sha512(text.encode()).hexdigest()}"
+            for name, text in FILES.items()
         },
-        "sizes": {f"{hashed(ASSET)}/v1/content/{name}": len(text.encode()) for name, text in FILES.items()},
+        "sizes": {
+            f"{hashed(ASSET)}/v1/content/{name}": len(text.encode()) for name, text in FILES.items()
+        },
         "version": "v1",
         "objectId": ASSET,
         "fixity": fixity,
@@ -72,12 +90,16 @@ def test_a_staged_asset_is_confirmed_once_it_is_committed(scene: Scene) -> None:
     assert problems(path) == []
     digest = hashlib.sha256(ASSET.encode()).hexdigest()
     place = f"{digest[:3]}/{digest[3:6]}/{digest[6:9]}/{digest}"
-    assert done(look(PAYLOAD)).payload == {"filePaths": [f"{place}/v1/content/old.txt", f"{place}/v2/content/r1/new.txt"]}
+    assert done(look(PAYLOAD)).payload == {
+        "filePaths": [f"{place}/v1/content/old.txt", f"{place}/v2/content/r1/new.txt"]
+    }
 
 
 def test_an_asset_without_files_is_not_there_yet(scene: Scene) -> None:
     scene.build({"a": "1"}, {})
-    assert CustodialCopy(scene.root).check(PAYLOAD) == mp.NotYet(note="its head version has no files")
+    assert CustodialCopy(scene.root).check(PAYLOAD) == mp.NotYet(
+        note="its head version has no files"
+    )
 
 
 def test_a_damaged_asset_is_told_to_people_and_never_confirmed(scene: Scene) -> None:
@@ -148,7 +170,9 @@ def test_a_repository_that_goes_away_is_waited_for(scene: Scene) -> None:
     done(look(PAYLOAD))
 
 
-def test_an_object_that_alone_cannot_be_read_is_a_counted_try(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_alone_cannot_be_read_is_a_counted_try(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.build()
     look = CustodialCopy(scene.root).check
     done(look(PAYLOAD))
@@ -178,7 +202,12 @@ def test_it_is_set_up_from_the_environment(tmp_path: Path) -> None:
     scene.build()
     env = {"OCFL_REPO_DIR": str(scene.root), "OCFL_LAYOUT": HASHED, "OCFL_FIXITY": "1"}
     assert done(CustodialCopy.from_environment(env).check(PAYLOAD)).output["fixity"] is True
-    assert done(CustodialCopy.from_environment({**env, "OCFL_FIXITY": "0"}).check(PAYLOAD)).output["fixity"] is False
+    assert (
+        done(CustodialCopy.from_environment({**env, "OCFL_FIXITY": "0"}).check(PAYLOAD)).output[
+            "fixity"
+        ]
+        is False
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,7 +215,10 @@ def test_it_is_set_up_from_the_environment(tmp_path: Path) -> None:
     [
         ({}, "OCFL_REPO_DIR is not set"),
         ({"OCFL_REPO_DIR": ""}, "OCFL_REPO_DIR is not set"),
-        ({"OCFL_REPO_DIR": "/somewhere", "OCFL_FIXITY": "sometimes"}, "OCFL_FIXITY is 'sometimes'; expected 1 or 0"),
+        (
+            {"OCFL_REPO_DIR": "/somewhere", "OCFL_FIXITY": "sometimes"},
+            "OCFL_FIXITY is 'sometimes'; expected 1 or 0",
+        ),
     ],
 )
 def test_a_setting_that_is_missing_or_wrong_is_a_mistake(env: dict[str, str], said: str) -> None:
@@ -222,7 +254,9 @@ def test_threads_that_come_first_together_open_one_repository(scene: Scene) -> N
 def test_on_a_route_one_asset_arrives_and_another_waits_until_it_is_there(scene: Scene) -> None:
     scene.build({"naïve cafe\u0301.txt": "text"})
     route = mp.Route("assets", key="id")
-    route.stage("CC", claims=False, checks=mp.Checks(every="1m", up_to="1h"))(CustodialCopy(scene.root))
+    route.stage("CC", claims=False, checks=mp.Checks(every="1m", up_to="1h"))(
+        CustodialCopy(scene.root)
+    )
     given: list[Any] = []
 
     @route.stage("TC")

@@ -33,7 +33,9 @@ class NotifiedRoute:
         self.clock = VirtualClock()
         self.route = postingest(**options)
         listener = Formed(CallSubscriber(self.heard.append, name="desk"))
-        self.milepost = mp.open(ledger, routes=[self.route], subscribers=[listener], clock=self.clock)
+        self.milepost = mp.open(
+            ledger, routes=[self.route], subscribers=[listener], clock=self.clock
+        )
 
     def close(self) -> None:
         self.milepost.close()
@@ -74,7 +76,9 @@ def test_the_documents_three_messages_to_the_letter() -> None:
 @pytest.mark.parametrize("correlation", [None, "parent-1"])
 def test_todays_messages_to_the_letter(correlation: str | None) -> None:
     desk = NotifiedRoute(dialect="today")
-    desk.milepost.submit("postingest", {**ROW, **({"correlationId": correlation} if correlation else {})})
+    desk.milepost.submit(
+        "postingest", {**ROW, **({"correlationId": correlation} if correlation else {})}
+    )
     desk.confirm("CC", {"filePaths": ["a", "b"]})
     desk.confirm("TC", {"a": ["L1"], "b": ["L1", "L2"]})
     heard = desk.run()
@@ -83,9 +87,17 @@ def test_todays_messages_to_the_letter(correlation: str | None) -> None:
         {"assetId": ASSET, "status": "Asset has been written to custodial copy disk."},
         {"assetId": ASSET, "status": "Asset has been written to tape"},
     ]
-    for one, (kind, stage) in zip(heard, [(UPDATE, ""), (UPDATE, "CC"), (COMPLETE, "TC")], strict=True):
+    for one, (kind, stage) in zip(
+        heard, [(UPDATE, ""), (UPDATE, "CC"), (COMPLETE, "TC")], strict=True
+    ):
         properties = one["properties"]
-        assert list(properties) == ["executionId", "messageId", "parentMessageId", "timestamp", "messageType"]
+        assert list(properties) == [
+            "executionId",
+            "messageId",
+            "parentMessageId",
+            "timestamp",
+            "messageType",
+        ]
         assert (properties["executionId"], properties["messageType"]) == (BATCH, kind)
         assert properties["messageId"] == message_id(KEY, stage, kind)
         assert properties["parentMessageId"] == correlation
@@ -131,7 +143,9 @@ def test_the_same_asset_in_two_batches_has_two_series_with_ids_of_their_own() ->
 def test_nobody_can_skip_a_stage() -> None:
     desk = NotifiedRoute()
     desk.milepost.submit("postingest", ROW)
-    report = act(desk.milepost.context, "skip", "postingest", keys=[KEY], by="ops", reason="no tape today")
+    report = act(
+        desk.milepost.context, "skip", "postingest", keys=[KEY], by="ops", reason="no tape today"
+    )
     assert (report.done, report.refused_count) == (0, 1)
     assert [kind for kind, _ in desk.said()] == [UPDATE]
 
@@ -140,7 +154,11 @@ def test_what_is_put_again_is_known_and_what_differs_is_told_apart() -> None:
     desk = NotifiedRoute()
     answers = [
         desk.milepost.submit("postingest", row)[0].answer
-        for row in (ROW, {**ROW, "input": '{"preservationSystemId":"9a83532d-dd26-442d-b259-b1823f668649"}'}, {**ROW, "input": "other"})
+        for row in (
+            ROW,
+            {**ROW, "input": '{"preservationSystemId":"9a83532d-dd26-442d-b259-b1823f668649"}'},
+            {**ROW, "input": "other"},
+        )
     ]
     assert answers == ["new", "known", "changed"]
     shown = desk.milepost.show("postingest", KEY)
@@ -153,7 +171,10 @@ def test_what_is_put_again_is_known_and_what_differs_is_told_apart() -> None:
     [
         ({"assetId": ASSET, "batchId": BATCH}, "the field 'input' is missing"),
         ({"assetId": ASSET, "input": "x"}, "the field 'batchId' is missing"),
-        ({**ROW, "colour": "red"}, "the field 'colour' is unknown; this route accepts assetId, batchId, input, correlationId"),
+        (
+            {**ROW, "colour": "red"},
+            "the field 'colour' is unknown; this route accepts assetId, batchId, input, correlationId",
+        ),
         ({**ROW, "correlationId": 7}, "the field 'correlationId' is int, not text"),
     ],
 )
@@ -171,10 +192,19 @@ def test_a_back_fill_tells_updates_only(tmp_path: Path) -> None:
     assert [kind for kind, _ in desk.said()] == [UPDATE, UPDATE, COMPLETE]
     desk.close()
 
-    usual = [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(("CC", "Scout"), 1)]
+    usual = [
+        {"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(("CC", "Scout"), 1)
+    ]
     grown = postingest([*usual, THIRD])
     ctx = open_context(ledger, [grown], clock=desk.clock, check=False)
-    done = apply_route(ctx, ctx.plan("postingest"), mapping={}, by="ops", reason="tapes go off site now", back_fill="Offsite")
+    done = apply_route(
+        ctx,
+        ctx.plan("postingest"),
+        mapping={},
+        by="ops",
+        reason="tapes go off site now",
+        back_fill="Offsite",
+    )
     assert done.back_filled == 1
     ctx.ledger.close()
 
@@ -214,13 +244,28 @@ def test_complete_waits_while_another_batch_of_the_asset_is_unfinished() -> None
 def test_a_batch_that_failed_is_waited_for_and_one_that_was_cancelled_is_not() -> None:
     desk = NotifiedRoute(wait_for_batches=True)
     desk.milepost.submit("postingest", ROW, {**ROW, "batchId": "later"})
-    desk.milepost.confirm("postingest", f"{ASSET}#later", "CC", by="confirmer", outcome=mp.Reject("damaged"))
+    desk.milepost.confirm(
+        "postingest", f"{ASSET}#later", "CC", by="confirmer", outcome=mp.Reject("damaged")
+    )
     for stage in ("CC", "Scout"):
         desk.confirm(stage)
     assert COMPLETE not in [kind for kind, _ in desk.said()]
     ctx = desk.milepost.context
-    assert act(ctx, "retry", "postingest", keys=[f"{ASSET}#later"], by="ops", reason="mended").done == 1
-    assert act(ctx, "cancel", "postingest", keys=[f"{ASSET}#later"], by="ops", reason="it is not wanted").done == 1
+    assert (
+        act(ctx, "retry", "postingest", keys=[f"{ASSET}#later"], by="ops", reason="mended").done
+        == 1
+    )
+    assert (
+        act(
+            ctx,
+            "cancel",
+            "postingest",
+            keys=[f"{ASSET}#later"],
+            by="ops",
+            reason="it is not wanted",
+        ).done
+        == 1
+    )
     desk.clock.advance("2h")
     assert [kind for kind, _ in desk.said()].count(COMPLETE) == 1
 
@@ -244,7 +289,9 @@ def test_a_part_of_the_files_on_tape_confirms_nothing(early: bool) -> None:
     assert [kind for kind, _ in desk.said()] == [UPDATE, UPDATE, COMPLETE]
 
 
-@pytest.mark.parametrize("value", [True, "yes", {"filePaths": []}, {"filePaths": [""]}, {"filePaths": "a"}, ["a"]])
+@pytest.mark.parametrize(
+    "value", [True, "yes", {"filePaths": []}, {"filePaths": [""]}, {"filePaths": "a"}, ["a"]]
+)
 def test_what_is_no_list_of_files_does_not_confirm_the_first_stage_today(value: Any) -> None:
     desk = NotifiedRoute(dialect="today")
     desk.milepost.submit("postingest", ROW)

@@ -33,7 +33,9 @@ class Repository:
 
     def check(self, payload: Any, absent: Any = None) -> mp.Outcome:
         if payload["preservationSystemId"] in self.damaged:
-            return mp.Reject("the object is damaged; have it repaired, then retry the item", category="DAMAGED")
+            return mp.Reject(
+                "the object is damaged; have it repaired, then retry the item", category="DAMAGED"
+            )
         return mp.Done({"filePaths": [f"{payload['preservationSystemId']}/v1/content/letter.txt"]})
 
 
@@ -44,14 +46,22 @@ class Scene:
         self.clock = VirtualClock()
         self.repository = Repository()
         self.messages: list[str] = []
-        self.desk = Formed(CallSubscriber(lambda message: self.messages.append(str(dict(message))), name="desk"))
+        self.desk = Formed(
+            CallSubscriber(lambda message: self.messages.append(str(dict(message))), name="desk")
+        )
         route = postingest(QUEUES, workers={"CC": self.repository}, wait_for_batches=True)
-        self.post = mp.open(url, routes=[route], clock=self.clock, chance=SeededChance(1), subscribers=[self.desk])
+        self.post = mp.open(
+            url, routes=[route], clock=self.clock, chance=SeededChance(1), subscribers=[self.desk]
+        )
         for number in (1, 2):
             self.submit(number)
 
     def submit(self, number: int, **options: Any) -> None:
-        content = {"assetId": "a-1", "batchId": f"b-{number}", "input": {"preservationSystemId": f"p-{number}"}}
+        content = {
+            "assetId": "a-1",
+            "batchId": f"b-{number}",
+            "input": {"preservationSystemId": f"p-{number}"},
+        }
         self.post.submit("postingest", content, **options)
 
     def run(self, hours: int = 0) -> None:
@@ -82,9 +92,16 @@ def test_a_rejected_asset_stays_and_can_be_retried(scene: Scene) -> None:
     scene.run(hours=26)
     assert scene.failed == ["a-1#b-1"]
     scene.repository.damaged.clear()
-    assert scene.post.act("retry", "postingest", keys=["a-1#b-1"], by="ops", reason="repaired").done == 1
+    assert (
+        scene.post.act("retry", "postingest", keys=["a-1#b-1"], by="ops", reason="repaired").done
+        == 1
+    )
     scene.run(hours=2)
-    assert (scene.status("b-1"), scene.status("b-2"), scene.complete) == ("COMPLETED", "COMPLETED", 2)
+    assert (scene.status("b-1"), scene.status("b-2"), scene.complete) == (
+        "COMPLETED",
+        "COMPLETED",
+        2,
+    )
 
 
 def test_a_rejected_batch_holds_the_others_of_its_asset_up(scene: Scene) -> None:
@@ -106,33 +123,59 @@ def test_a_rejected_batch_counts_whatever_became_of_its_row(scene: Scene) -> Non
     scene.run(hours=3)
     shown = scene.post.show("postingest", "a-1#b-2")
     assert (shown["status"], scene.complete) == ("WAITING", 0)
-    assert shown["note"] == "all its stages are confirmed; other batches of the asset are not completed: b-1"
+    assert (
+        shown["note"]
+        == "all its stages are confirmed; other batches of the asset are not completed: b-1"
+    )
 
 
 def test_doctor_counts_failed_assets_that_have_left_and_were_not_pruned(scene: Scene) -> None:
     leave_as_before(scene)
-    findings = [(found.what, found.next) for found in doctor(scene.post.context).findings if found.about == "failed"]
+    findings = [
+        (found.what, found.next)
+        for found in doctor(scene.post.context).findings
+        if found.about == "failed"
+    ]
     assert findings == [
         (
             "1 failed item of postingest left the ledger before anybody dealt with it; only the seals are left",
             "milepost list postingest --status failed",
         )
     ]
-    prune(scene.post.context, "postingest", 0, by="ops", reason="settled by hand", statuses=frozenset({mp.Status.REJECTED}))
+    prune(
+        scene.post.context,
+        "postingest",
+        0,
+        by="ops",
+        reason="settled by hand",
+        statuses=frozenset({mp.Status.REJECTED}),
+    )
     assert [found for found in doctor(scene.post.context).findings if found.about == "failed"] == []
 
 
-def test_retry_of_a_failed_asset_that_has_left_names_the_command_that_starts_it_again(scene: Scene) -> None:
+def test_retry_of_a_failed_asset_that_has_left_names_the_command_that_starts_it_again(
+    scene: Scene,
+) -> None:
     leave_as_before(scene)
-    report = scene.post.act("retry", "postingest", keys=["a-1#b-1"], by="ops", reason="repaired", dry_run=True)
+    report = scene.post.act(
+        "retry", "postingest", keys=["a-1#b-1"], by="ops", reason="repaired", dry_run=True
+    )
     [(key, why)] = report.refused
     assert key == "a-1#b-1"
     command = why.partition("submit it again: ")[2]
     words = shlex.split(command)
     assert words[:4] == ["milepost", "submit", "postingest", "--item"]
-    assert json.loads(words[4]) == {"assetId": "a-1", "batchId": "b-1", "input": {"preservationSystemId": "p-1"}}
+    assert json.loads(words[4]) == {
+        "assetId": "a-1",
+        "batchId": "b-1",
+        "input": {"preservationSystemId": "p-1"},
+    }
     assert words[5:] == ["--failed-again", "--by", "YOU", "--reason", "…"]
     scene.repository.damaged.clear()
     scene.post.submit("postingest", json.loads(words[4]), by="ops", failed_again="repaired")
     scene.run(hours=3)
-    assert (scene.status("b-1"), scene.status("b-2"), scene.complete) == ("COMPLETED", "COMPLETED", 2)
+    assert (scene.status("b-1"), scene.status("b-2"), scene.complete) == (
+        "COMPLETED",
+        "COMPLETED",
+        2,
+    )

@@ -50,8 +50,12 @@ def shelves() -> Shelves:
 
 
 @pytest.fixture(params=LEDGERS)
-def scene(request: pytest.FixtureRequest, tmp_path: Path, shelves: Shelves) -> Iterator[InProcessScene]:
-    scene = InProcessScene(url_of(request.param, tmp_path), queues=QUEUES, workers={"Scout": shelves})
+def scene(
+    request: pytest.FixtureRequest, tmp_path: Path, shelves: Shelves
+) -> Iterator[InProcessScene]:
+    scene = InProcessScene(
+        url_of(request.param, tmp_path), queues=QUEUES, workers={"Scout": shelves}
+    )
     yield scene
     scene.close()
 
@@ -88,7 +92,9 @@ def test_how_old_the_assets_at_each_stage_are(scene: InProcessScene) -> None:
     scene.clock.advance("1d")
     cc, scout = snapshots(scene.ctx)[ROUTE].stages
     day, hour = 86_400_000, 3_600_000
-    assert (cc.p50_ms, cc.p95_ms, cc.oldest_ms) == tuple(pytest.approx(days * day, abs=hour) for days in (1, 10, 10))
+    assert (cc.p50_ms, cc.p95_ms, cc.oldest_ms) == tuple(
+        pytest.approx(days * day, abs=hour) for days in (1, 10, 10)
+    )
     assert scout.p50_ms == scout.p95_ms == scout.oldest_ms == pytest.approx(day, abs=hour)
 
 
@@ -120,25 +126,41 @@ def test_which_are_overdue_and_why(scene: InProcessScene, shelves: Shelves) -> N
     ]
     assert not more
     view = late_item_view(found[0], scene.clock.now())
-    assert (view["note"], view["entered_at"], view["here_for_s"] - view["overdue_for_s"]) == ("2 of 4 files on tape", came, 14 * 86_400.0)
+    assert (view["note"], view["entered_at"], view["here_for_s"] - view["overdue_for_s"]) == (
+        "2 of 4 files on tape",
+        came,
+        14 * 86_400.0,
+    )
     scene.clock.advance("6d")
     look(scene)
     found, more = overdue(scene.ctx, ALL, 2)
-    assert (keys((found, more)), more) == (["half", "none"], True), "the one that has been late for longest first"
-    assert keys(overdue(scene.ctx, Query(route=ROUTE, stages=frozenset({"CC"})), 50)) == ["unanswered"]
+    assert (keys((found, more)), more) == (["half", "none"], True), (
+        "the one that has been late for longest first"
+    )
+    assert keys(overdue(scene.ctx, Query(route=ROUTE, stages=frozenset({"CC"})), 50)) == [
+        "unanswered"
+    ]
     [asked] = overdue(scene.ctx, Query(route=ROUTE, stages=frozenset({"CC"})), 50)[0]
     assert asked.why == "offered; not confirmed yet"
     scene.confirm("CC", asset="unanswered")
     assert overdue(scene.ctx, Query(route=ROUTE, stages=frozenset({"CC"})), 50) == ([], False)
 
 
-def test_an_error_and_a_pause_are_told_as_the_reason(scene: InProcessScene, shelves: Shelves) -> None:
-    shelves.said = {"a": mp.Retry("the library does not answer", category="UNREACHABLE", after="20d")}
+def test_an_error_and_a_pause_are_told_as_the_reason(
+    scene: InProcessScene, shelves: Shelves
+) -> None:
+    shelves.said = {
+        "a": mp.Retry("the library does not answer", category="UNREACHABLE", after="20d")
+    }
     on_disk(scene, "a")
     scene.clock.advance("15d")
-    assert [asked.why for asked in overdue(scene.ctx, ALL, 5)[0]] == ["try 1 failed: UNREACHABLE: the library does not answer"]
+    assert [asked.why for asked in overdue(scene.ctx, ALL, 5)[0]] == [
+        "try 1 failed: UNREACHABLE: the library does not answer"
+    ]
     pause(scene.ctx, ROUTE, "Scout", by="ops", reason="the robot is serviced")
-    assert [asked.why for asked in overdue(scene.ctx, ALL, 5)[0]] == ["postingest/Scout is paused by ops: the robot is serviced"]
+    assert [asked.why for asked in overdue(scene.ctx, ALL, 5)[0]] == [
+        "postingest/Scout is paused by ops: the robot is serviced"
+    ]
 
 
 def test_what_would_be_complete_next(scene: InProcessScene, shelves: Shelves) -> None:
@@ -150,8 +172,19 @@ def test_what_would_be_complete_next(scene: InProcessScene, shelves: Shelves) ->
     }
     scene.put("on-the-way")
     on_disk(scene, "failing", "none", "half-later", "half", "most")
-    assert keys(nearest(scene.ctx, ALL, 50)) == ["most", "half", "half-later", "none", "failing", "on-the-way"]
-    assert (keys(nearest(scene.ctx, ALL, 2)), nearest(scene.ctx, ALL, 2)[1], nearest(scene.ctx, ALL, 6)[1]) == (
+    assert keys(nearest(scene.ctx, ALL, 50)) == [
+        "most",
+        "half",
+        "half-later",
+        "none",
+        "failing",
+        "on-the-way",
+    ]
+    assert (
+        keys(nearest(scene.ctx, ALL, 2)),
+        nearest(scene.ctx, ALL, 2)[1],
+        nearest(scene.ctx, ALL, 6)[1],
+    ) == (
         ["most", "half"],
         True,
         False,
@@ -163,7 +196,15 @@ def test_what_would_be_complete_next(scene: InProcessScene, shelves: Shelves) ->
 
 
 @pytest.mark.parametrize(
-    ("note", "there"), [(None, 0.0), ("", 0.0), ("none of it", 0.0), ("1 of 0 files", 0.0), ("3 of 4", 0.75), ("5 of 4", 1.0)]
+    ("note", "there"),
+    [
+        (None, 0.0),
+        ("", 0.0),
+        ("none of it", 0.0),
+        ("1 of 0 files", 0.0),
+        ("3 of 4", 0.75),
+        ("5 of 4", 1.0),
+    ],
 )
 def test_a_notes_share_is_read_where_it_tells_one(note: str | None, there: float) -> None:
     assert share(note) == there
@@ -176,7 +217,9 @@ def test_the_answers_need_the_route_file(scene: InProcessScene) -> None:
             question(scene.ctx, ALL, 5)
 
 
-def test_a_paused_tape_stage_is_not_asked_and_counts_nothing(scene: InProcessScene, shelves: Shelves) -> None:
+def test_a_paused_tape_stage_is_not_asked_and_counts_nothing(
+    scene: InProcessScene, shelves: Shelves
+) -> None:
     pause(scene.ctx, ROUTE, "Scout", by="ops", reason="the robot is serviced")
     on_disk(scene, "a")
     scene.clock.advance("2d")
@@ -206,21 +249,37 @@ def test_a_paused_external_stage_is_offered_once_and_still_confirmed(scene: InPr
 
 def test_a_person_confirms_by_hand_with_a_reason(scene: InProcessScene) -> None:
     on_disk(scene, "a")
-    done = act(scene.ctx, "confirm", ROUTE, keys=[key_of("a")], stage="Scout", by="ops", reason="seen on tape L03721 myself")
+    done = act(
+        scene.ctx,
+        "confirm",
+        ROUTE,
+        keys=[key_of("a")],
+        stage="Scout",
+        by="ops",
+        reason="seen on tape L03721 myself",
+    )
     assert done.done == 1
     last = scene.shown("a")["history"][-1]
-    assert (last["reason"], last["by"], last["why"]) == ("confirmed", "ops", "seen on tape L03721 myself")
+    assert (last["reason"], last["by"], last["why"]) == (
+        "confirmed",
+        "ops",
+        "seen on tape L03721 myself",
+    )
 
 
 def test_assets_at_a_stage_that_the_route_has_not_got_are_named(scene: InProcessScene) -> None:
     scene.put("a")
-    narrow = open_context("memory:", [postingest([{"queueAlias": "Scout", "queueOrder": 1}])], check=False)
+    narrow = open_context(
+        "memory:", [postingest([{"queueAlias": "Scout", "queueOrder": 1}])], check=False
+    )
     narrow.ledger = scene.ctx.ledger
     assert status(narrow)["routes"][ROUTE]["unknown_stages"] == ["CC"]
     assert status(scene.ctx)["routes"][ROUTE]["unknown_stages"] == []
 
 
-def test_a_third_stage_is_back_filled_at_a_pace_and_nobody_is_told_complete_twice(tmp_path: Path, shelves: Shelves) -> None:
+def test_a_third_stage_is_back_filled_at_a_pace_and_nobody_is_told_complete_twice(
+    tmp_path: Path, shelves: Shelves
+) -> None:
     url, assets = url_of("sqlite", tmp_path), [f"asset-{number:02d}" for number in range(12)]
     scene = InProcessScene(url, queues=QUEUES, workers={"Scout": shelves})
     shelves.said = {asset: mp.Done({"file": ["L1"]}) for asset in assets}
@@ -230,8 +289,16 @@ def test_a_third_stage_is_back_filled_at_a_pace_and_nobody_is_told_complete_twic
     scene.clock.advance("1d")
 
     queues = [*QUEUES, THIRD]
-    ctx = open_context(url, [postingest(queues, workers={"Scout": shelves})], clock=scene.clock, check=False)
-    given: dict[str, Any] = {"mapping": {}, "by": "ops", "reason": "tapes go off site", "back_fill": "Offsite", "pace": 5.0}
+    ctx = open_context(
+        url, [postingest(queues, workers={"Scout": shelves})], clock=scene.clock, check=False
+    )
+    given: dict[str, Any] = {
+        "mapping": {},
+        "by": "ops",
+        "reason": "tapes go off site",
+        "back_fill": "Offsite",
+        "pace": 5.0,
+    }
     coming = apply_route(ctx, ctx.plan(ROUTE), dry_run=True, **given).back_fill
     assert coming is not None
     assert (coming.items, coming.takes_ms, coming.sealed) == (12, 2400, 0)
@@ -249,6 +316,8 @@ def test_a_third_stage_is_back_filled_at_a_pace_and_nobody_is_told_complete_twic
     for asset in assets:
         later.confirm("Offsite", asset=asset)
     assert later.statuses() == ["Tapes are off site."] * 12
-    assert {one["body"]["properties"]["messageType"].rpartition(".")[2] for one in later.heard} == {"update"}
+    assert {one["body"]["properties"]["messageType"].rpartition(".")[2] for one in later.heard} == {
+        "update"
+    }
     assert {later.at(asset) for asset in assets} == {("Offsite", Status.COMPLETED.value)}
     later.close()

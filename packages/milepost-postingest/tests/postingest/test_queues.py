@@ -12,8 +12,16 @@ import milepost as mp
 from milepost_postingest import postingest
 
 SEED = [
-    {"queueAlias": "CC", "queueOrder": 1, "queueUrl": "https://sqs.eu-west-2.amazonaws.com/1/intg-dr2-custodial-copy-confirmer"},
-    {"queueAlias": "Scout", "queueOrder": 2, "queueUrl": "https://sqs.eu-west-2.amazonaws.com/2/intg-dr2-scout-am-confirmer"},
+    {
+        "queueAlias": "CC",
+        "queueOrder": 1,
+        "queueUrl": "https://sqs.eu-west-2.amazonaws.com/1/intg-dr2-custodial-copy-confirmer",
+    },
+    {
+        "queueAlias": "Scout",
+        "queueOrder": 2,
+        "queueUrl": "https://sqs.eu-west-2.amazonaws.com/2/intg-dr2-scout-am-confirmer",
+    },
 ]
 
 
@@ -33,15 +41,21 @@ def test_the_documents_own_configuration_makes_the_route(tmp_path: Path) -> None
         assert shape(postingest(given)) == expected
 
 
-@pytest.mark.parametrize(("dialect", "aliases"), [("seed", ["CC", "Scout"]), ("today", ["CC", "TC"])])
-def test_without_a_configuration_there_are_the_two_usual_stages(dialect: str, aliases: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "aliases"), [("seed", ["CC", "Scout"]), ("today", ["CC", "TC"])]
+)
+def test_without_a_configuration_there_are_the_two_usual_stages(
+    dialect: str, aliases: list[str]
+) -> None:
     route = postingest(dialect=dialect)
     assert shape(route) == [(alias, None, True) for alias in aliases]
     assert route.key == ("assetId", "batchId")
 
 
 def test_a_third_stage_is_a_line_of_configuration() -> None:
-    third = queue("Offsite", 3, statusText="Tapes are off site.", resendAfter="30d", checks={"overdue": "60d"})
+    third = queue(
+        "Offsite", 3, statusText="Tapes are off site.", resendAfter="30d", checks={"overdue": "60d"}
+    )
     stage = postingest([*SEED, third]).stages[2]
     assert (stage.name, stage.announce, stage.resend_after_ms, stage.overdue_ms) == (
         "Offsite",
@@ -55,7 +69,12 @@ def test_a_worker_of_ours_is_a_stage_with_a_handler_and_only_looks() -> None:
     def there(item: mp.Item) -> mp.Outcome:
         return mp.Done()
 
-    given = [queue("CC", 1, worker="ocfl", checks={"every": "5m", "upTo": "1d"}, rate="10/s", concurrency=3), queue("Scout", 2)]
+    given = [
+        queue(
+            "CC", 1, worker="ocfl", checks={"every": "5m", "upTo": "1d"}, rate="10/s", concurrency=3
+        ),
+        queue("Scout", 2),
+    ]
     stage = postingest(given, workers={"CC": there}).stages[0]
     assert (stage.handler, stage.claims, stage.rate, stage.concurrency) == (there, False, 10.0, 3)
     assert (stage.checks.every, stage.checks.up_to) == ("5m", "1d")
@@ -66,14 +85,29 @@ def test_a_worker_of_ours_is_a_stage_with_a_handler_and_only_looks() -> None:
     [
         ("[{", "Unable to decode queues from the configuration"),
         ("{}", "Unable to decode queues from the configuration"),
-        ([{"queueAlias": "CC"}], "Unable to decode queues from the configuration: Object missing required field `queueOrder`"),
-        ([queue("CC", "1")], "Unable to decode queues from the configuration: Expected `int`, got `str`"),  # type: ignore[arg-type]
-        ([queue("CC", 1, queueURL="x")], "Unable to decode queues from the configuration: Object contains unknown field `queueURL`"),
+        (
+            [{"queueAlias": "CC"}],
+            "Unable to decode queues from the configuration: Object missing required field `queueOrder`",
+        ),
+        (
+            [queue("CC", "1")],
+            "Unable to decode queues from the configuration: Expected `int`, got `str`",
+        ),  # type: ignore[arg-type]
+        (
+            [queue("CC", 1, queueURL="x")],
+            "Unable to decode queues from the configuration: Object contains unknown field `queueURL`",
+        ),
         ([queue("CC", 1), queue("OC", 2)], "Unsupported queue, 'OC' found in the configuration."),
-        ([queue("CC", 1, worker="fax")], "queue 'CC' has the worker 'fax'; there are external, ocfl, scoutam"),
+        (
+            [queue("CC", 1, worker="fax")],
+            "queue 'CC' has the worker 'fax'; there are external, ocfl, scoutam",
+        ),
         ([], "No queues found in the configuration"),
         ([queue("CC", 2), queue("Scout", 3)], "Config does not have a queue with queueOrder 1"),
-        ([queue("CC", 1), queue("Scout", 1)], "Config has more than 1 queue with the same queueOrder"),
+        (
+            [queue("CC", 1), queue("Scout", 1)],
+            "Config has more than 1 queue with the same queueOrder",
+        ),
         ([queue("CC", 1), queue("Scout", 3)], "Config does not have queues in sequential order"),
         (
             [queue("CC", 1, queueUrl="u"), queue("Scout", 2, queueUrl="u")],
@@ -109,11 +143,21 @@ def test_a_bad_stage_name_and_a_bad_schedule_are_told_too() -> None:
         postingest(dialect="tomorrow")
 
 
-@pytest.mark.parametrize(("worker", "missing"), [("ocfl", "OCFL_REPO_DIR"), ("scoutam", "SCOUTAM_URL")])
-def test_who_only_submits_and_looks_needs_no_settings_of_a_worker(worker: str, missing: str) -> None:
+@pytest.mark.parametrize(
+    ("worker", "missing"), [("ocfl", "OCFL_REPO_DIR"), ("scoutam", "SCOUTAM_URL")]
+)
+def test_who_only_submits_and_looks_needs_no_settings_of_a_worker(
+    worker: str, missing: str
+) -> None:
     route = postingest([queue("CC", 1, worker=worker)], environment={})
     with mp.open("memory:", routes=[route]) as desk:
-        assert desk.submit("postingest", {"assetId": "a", "batchId": "b", "input": {"preservationSystemId": "x"}})[0].answer == "new"
+        assert (
+            desk.submit(
+                "postingest",
+                {"assetId": "a", "batchId": "b", "input": {"preservationSystemId": "x"}},
+            )[0].answer
+            == "new"
+        )
         with pytest.raises(mp.ConfigMistake, match=missing):
             desk.run(until_idle=0)
         shown = desk.show("postingest", "a#b")

@@ -25,7 +25,10 @@ from milepost_postingest.custodial_copy import CustodialCopy
 from milepost_testing.clock import SeededChance, VirtualClock
 from milepost_testing.drive import run_until_rest
 
-QUEUES = [{"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"}, {"queueAlias": "Scout", "queueOrder": 2, "worker": "scoutam"}]
+QUEUES = [
+    {"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"},
+    {"queueAlias": "Scout", "queueOrder": 2, "worker": "scoutam"},
+]
 KEY = "a%231#b"
 ON_DISK = {"filePaths": ["p/1"], "digests": {"p/1": "sha512:0a"}, "sizes": {"p/1": 11}}
 
@@ -60,7 +63,13 @@ class Scene:
 
     def run(self) -> None:
         """Do all that is due within the hour, and no more."""
-        run_until_rest(self.ctx, self.clock, follow_ups(self.ctx, self.ctx.plans), self.clock.now() + 3_600_000, 1)
+        run_until_rest(
+            self.ctx,
+            self.clock,
+            follow_ups(self.ctx, self.ctx.plans),
+            self.clock.now() + 3_600_000,
+            1,
+        )
 
     def item(self, route: str = "postingest-recheck") -> mp.Item:
         [item] = self.ctx.ledger.get([(route, KEY)])
@@ -73,7 +82,11 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     from milepost.engine.intake import submit
 
     scene = Scene("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/m.db")
-    submit(scene.ctx, "postingest", [{"assetId": "a#1", "batchId": "b", "input": {"preservationSystemId": "p"}}])
+    submit(
+        scene.ctx,
+        "postingest",
+        [{"assetId": "a#1", "batchId": "b", "input": {"preservationSystemId": "p"}}],
+    )
     scene.run()
     assert scene.item("postingest").status is Status.COMPLETED
     yield scene
@@ -88,7 +101,10 @@ def advance(scene: Scene, span: str) -> None:
 def test_a_completed_asset_is_checked_again_every_year_and_not_earlier(scene: Scene) -> None:
     item = scene.item()
     assert (item.status, item.key_parts) == (Status.PENDING, ["a#1", "b"])
-    assert item.input["payloads"] == {"CC": {"preservationSystemId": "p"}, "Scout": {"filePaths": ["p/1"]}}
+    assert item.input["payloads"] == {
+        "CC": {"preservationSystemId": "p"},
+        "Scout": {"filePaths": ["p/1"]},
+    }
     assert item.input["confirmed"] == {"CC": ON_DISK, "Scout": {"p/1": ["V1"]}}
     looks = len(scene.disk.payloads)
     advance(scene, "360d")
@@ -130,7 +146,10 @@ def test_an_event_that_comes_again_makes_no_second_item(scene: Scene) -> None:
     from milepost.engine.events.feed import feed_events
 
     [subscriber] = follow_ups(scene.ctx, scene.ctx.plans)
-    envelopes = [cloud_event(entry.event) for entry in feed_events(scene.ctx.ledger.history("postingest", KEY))]
+    envelopes = [
+        cloud_event(entry.event)
+        for entry in feed_events(scene.ctx.ledger.history("postingest", KEY))
+    ]
     assert set(subscriber.tell(envelopes)) == {None}
     assert len(scene.ctx.ledger.history("postingest-recheck", KEY)) == 1
 
@@ -158,7 +177,10 @@ def test_recheck_needs_a_stage_with_a_worker_of_ours() -> None:
 
 # What is compared -----------------------------------------------------------------------------------------------------
 def lines(scene: Scene) -> list[tuple[str, Any]]:
-    return [(entry.line.reason.value, entry.line.note) for entry in scene.ctx.ledger.history("postingest-recheck", KEY)][1:]
+    return [
+        (entry.line.reason.value, entry.line.note)
+        for entry in scene.ctx.ledger.history("postingest-recheck", KEY)
+    ][1:]
 
 
 def test_a_good_check_is_recorded_as_a_success_by_the_ledgers_clock(scene: Scene) -> None:
@@ -169,7 +191,9 @@ def test_a_good_check_is_recorded_as_a_success_by_the_ledgers_clock(scene: Scene
     told = story(scene.ctx, "postingest-recheck", KEY)
     assert told is not None
     assert "WAITING for its next check. The last fixity check was successful" in told.where
-    assert told.why == [f"The last check found everything well (every file was there on {day}; {same})."]
+    assert told.why == [
+        f"The last check found everything well (every file was there on {day}; {same})."
+    ]
 
 
 def test_a_healthy_asset_is_never_overdue_and_one_that_is_not_checked_is(scene: Scene) -> None:
@@ -191,12 +215,26 @@ def test_a_healthy_asset_is_never_overdue_and_one_that_is_not_checked_is(scene: 
 @pytest.mark.parametrize(
     ("present", "category", "message"),
     [
-        ({"filePaths": ["p/2"]}, "GONE", "CC had confirmed it; now it is gone or incomplete: 1 of 1 files missing: 1 (in p)"),
-        (ON_DISK | {"digests": {"p/1": "sha512:0b"}}, "DAMAGED", "CC had confirmed other content: p/1 has sha512:0b, not sha512:0a"),
-        (ON_DISK | {"sizes": {"p/1": 12}}, "DAMAGED", "CC had confirmed other content: p/1 has 12 bytes, not 11"),
+        (
+            {"filePaths": ["p/2"]},
+            "GONE",
+            "CC had confirmed it; now it is gone or incomplete: 1 of 1 files missing: 1 (in p)",
+        ),
+        (
+            ON_DISK | {"digests": {"p/1": "sha512:0b"}},
+            "DAMAGED",
+            "CC had confirmed other content: p/1 has sha512:0b, not sha512:0a",
+        ),
+        (
+            ON_DISK | {"sizes": {"p/1": 12}},
+            "DAMAGED",
+            "CC had confirmed other content: p/1 has 12 bytes, not 11",
+        ),
     ],
 )
-def test_other_content_than_was_confirmed_is_rejected(scene: Scene, present: Any, category: str, message: str) -> None:
+def test_other_content_than_was_confirmed_is_rejected(
+    scene: Scene, present: Any, category: str, message: str
+) -> None:
     scene.disk.output = present
     advance(scene, "366d")
     row = scene.item().row
@@ -207,7 +245,11 @@ def test_other_content_than_was_confirmed_is_rejected(scene: Scene, present: Any
 
 
 def test_new_versions_may_add_files(scene: Scene) -> None:
-    scene.disk.output = {"filePaths": ["p/1", "p/2"], "digests": {"p/1": "sha512:0A", "p/2": "sha512:0c"}, "sizes": {"p/1": 11, "p/2": 5}}
+    scene.disk.output = {
+        "filePaths": ["p/1", "p/2"],
+        "digests": {"p/1": "sha512:0A", "p/2": "sha512:0c"},
+        "sizes": {"p/1": 11, "p/2": 5},
+    }
     advance(scene, "366d")
     [(reason, note)] = lines(scene)
     assert reason == "checked"
@@ -224,7 +266,9 @@ def test_files_on_other_volumes_are_recorded_and_found_by_volume(scene: Scene) -
     assert [found.files for found in on_volume(scene.ctx, "postingest", "V2")] == [["p/1"]]
     assert list(on_volume(scene.ctx, "postingest", "V1")) == []
     advance(scene, "366d")
-    assert lines(scene)[-1][1].endswith("Scout: 1 confirmed file, same volumes"), "compared with the volumes found last"
+    assert lines(scene)[-1][1].endswith("Scout: 1 confirmed file, same volumes"), (
+        "compared with the volumes found last"
+    )
     assert scene.item().results == {"recheck": {"stages": {"Scout": {"p/1": ["V2"]}}}}
 
 
@@ -235,7 +279,9 @@ def test_an_item_without_the_confirmed_output_says_what_it_compares_with(scene: 
     item.content.input.pop("confirmed")
     outcome = handler(item)
     assert isinstance(outcome, mp.Checked)
-    unknown = "compared with the inventory only, because it is not recorded which files were confirmed"
+    unknown = (
+        "compared with the inventory only, because it is not recorded which files were confirmed"
+    )
     assert outcome.note == f"every file was there; CC: {unknown}; Scout: {unknown}"
 
 
@@ -252,7 +298,10 @@ def test_a_good_check_is_a_successful_fixity_check_in_premis_and_in_evidence(sce
     assert "<eventOutcome>success</eventOutcome>" in event
     assert "<eventOutcomeDetailNote>every file was there on " in event
     assert "not-yet" not in document
-    assert f" (milepost {mp.__version__}, recheck)</agentName><agentType>software</agentType><agentVersion>{mp.__version__}<" in document
+    assert (
+        f" (milepost {mp.__version__}, recheck)</agentName><agentType>software</agentType><agentVersion>{mp.__version__}<"
+        in document
+    )
 
 
 # Against a repository on disk -----------------------------------------------------------------------------------------
@@ -295,25 +344,45 @@ def write_object(root: Path, *versions: dict[str, bytes]) -> None:
 @pytest.mark.parametrize(
     ("later", "category"),
     [
-        ([{"IO_Metadata.xml": b"<io/>", "letter.txt": b"Dear reader"}, {"letter.txt": b"Dear readers"}], None),
+        (
+            [
+                {"IO_Metadata.xml": b"<io/>", "letter.txt": b"Dear reader"},
+                {"letter.txt": b"Dear readers"},
+            ],
+            None,
+        ),
         ([{"other.txt": b"something else"}], "GONE"),
         ([{"IO_Metadata.xml": b"<io/>", "letter.txt": b"Dear nobody"}], "DAMAGED"),
     ],
     ids=["a later version", "another object", "another content"],
 )
-def test_an_object_is_compared_with_what_was_confirmed(tmp_path: Path, later: list[dict[str, bytes]], category: str | None) -> None:
+def test_an_object_is_compared_with_what_was_confirmed(
+    tmp_path: Path, later: list[dict[str, bytes]], category: str | None
+) -> None:
     root = tmp_path / "repository"
     root.mkdir()
     (root / "0=ocfl_1.1").write_text("ocfl_1.1\n")
-    (root / "ocfl_layout.json").write_text(json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "x"}))
+    (root / "ocfl_layout.json").write_text(
+        json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "x"})
+    )
     write_object(root, {"IO_Metadata.xml": b"<io/>", "letter.txt": b"Dear reader"})
     clock = VirtualClock()
-    route = postingest(QUEUES[:1], workers={"CC": CustodialCopy(root, fixity=True, settled=0)}, recheck="1d")
+    route = postingest(
+        QUEUES[:1], workers={"CC": CustodialCopy(root, fixity=True, settled=0)}, recheck="1d"
+    )
     with mp.open("memory:", routes=[route], clock=clock, chance=SeededChance(1)) as post:
-        post.submit("postingest", {"assetId": "a-1", "batchId": "b", "input": {"preservationSystemId": "p-1"}})
+        post.submit(
+            "postingest",
+            {"assetId": "a-1", "batchId": "b", "input": {"preservationSystemId": "p-1"}},
+        )
         authors: list[str] = []
         for _ in range(2):
-            run_until_rest(post.context, clock, follow_ups(post.context, post.context.plans), clock.now() + 60_000)
+            run_until_rest(
+                post.context,
+                clock,
+                follow_ups(post.context, post.context.plans),
+                clock.now() + 60_000,
+            )
             write_object(root, *later)
             authors += [line["by"] for line in post.show("postingest", "a-1#b")["history"][1:]]
             clock.advance("25h")

@@ -11,4 +11,13 @@ from milepost_testing.drive import assert_item, drain
 from milepost_testing.seeded_runner import SimRunner
 from milepost_testing.simulator import Simulator
 
-__all__ = ["SeededChance", "SimRunner", "Simulator", "VirtualClock", "assert_item", "audit", "drain", "problems"]
+__all__ = [
+    "SeededChance",
+    "SimRunner",
+    "Simulator",
+    "VirtualClock",
+    "assert_item",
+    "audit",
+    "drain",
+    "problems",
+]

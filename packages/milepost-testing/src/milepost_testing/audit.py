@@ -14,7 +14,16 @@ from milepost.core.status import Reason, Status, allowed
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
-SENT_ELSEWHERE = frozenset({Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL, Reason.RERUN, Reason.REPLACED, Reason.NOTED})
+SENT_ELSEWHERE = frozenset(
+    {
+        Reason.OPERATOR_RETRY,
+        Reason.MOVED,
+        Reason.BACK_FILL,
+        Reason.RERUN,
+        Reason.REPLACED,
+        Reason.NOTED,
+    }
+)
 """Reasons with which operators send an item to a stage other than the next."""
 
 
@@ -35,7 +44,11 @@ def problems(ledger: Ledger, route: str, plan: Plan | None = None) -> Iterator[s
     for key, n in Counter(row.key for row in rows).items():
         if n > 1:
             yield f"{key}: has {n} rows"
-    counted = {(count.stage, count.status, count.hour): count.n for count in ledger.counts(route) if count.n}
+    counted = {
+        (count.stage, count.status, count.hour): count.n
+        for count in ledger.counts(route)
+        if count.n
+    }
     real = dict(Counter((row.stage, row.status, row.entered_at // HOUR) for row in rows))
     if counted != real:
         yield f"counters say {_shown(counted)}, the rows say {_shown(real)}"
@@ -48,7 +61,9 @@ def problems(ledger: Ledger, route: str, plan: Plan | None = None) -> Iterator[s
             yield f"{row.key}: {problem}"
 
 
-def every_item(ledger: Ledger, route: str, limit: int = 500, *, with_content: bool = False) -> Iterator[Item]:
+def every_item(
+    ledger: Ledger, route: str, limit: int = 500, *, with_content: bool = False
+) -> Iterator[Item]:
     """All items of a route, page by page."""
     after = None
     while True:
@@ -71,7 +86,11 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
     held = row.status is Status.PROCESSING and row.undecided is None
     if held != (row.lease is not None):
         yield f"is {row.status} with lease {row.lease}"
-    if row.claimed_at is not None and row.not_before is not None and row.claimed_at < row.not_before:
+    if (
+        row.claimed_at is not None
+        and row.not_before is not None
+        and row.claimed_at < row.not_before
+    ):
         yield f"was claimed at {row.claimed_at}, and is not to start before {row.not_before}"
     if row.losses > MAX_LOSSES:
         yield f"has {row.losses} losses"
@@ -87,7 +106,9 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
 def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[str]:
     written = ledger.history(row.route, row.key)
     broken = verify_chain(
-        ((line.previous, line.body) for line in written), origin(row.route, row.key, row.input_digest, row.life), row.head
+        ((line.previous, line.body) for line in written),
+        origin(row.route, row.key, row.input_digest, row.life),
+        row.head,
     )
     if broken is not None:
         yield f"the chain is broken from line {broken} on"
@@ -105,7 +126,11 @@ def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[s
     if row.status not in _possible(lines[-1].status):
         yield f"is {row.status}, its last line says {lines[-1].status}"
     # A line has the stage's name of its time: a name that is not in the plan has been renamed since.
-    if plan is not None and row.stage != lines[-1].after_stage and lines[-1].after_stage in plan.by_name:
+    if (
+        plan is not None
+        and row.stage != lines[-1].after_stage
+        and lines[-1].after_stage in plan.by_name
+    ):
         yield f"is at {row.stage!r}, its last line says {lines[-1].after_stage!r}"
 
 
@@ -132,12 +157,19 @@ def _step_problems(before: Line | None, line: Line, plan: Plan | None) -> Iterat
         return
     if not any(allowed(status, line.status, line.reason) for status in _possible(before.status)):
         yield f"{what} leads from {before.status} to {line.status}, which no edge allows"
-    if plan is None or not {before.after_stage, line.stage, line.after_stage} <= plan.by_name.keys():
+    if (
+        plan is None
+        or not {before.after_stage, line.stage, line.after_stage} <= plan.by_name.keys()
+    ):
         return
     if line.stage != before.after_stage:
         yield f"{what} is at {line.stage!r}, the line before ended at {before.after_stage!r}"
     following = plan.following[line.stage]
-    if line.to is not None and line.reason not in SENT_ELSEWHERE and (following is None or line.to != following.name):
+    if (
+        line.to is not None
+        and line.reason not in SENT_ELSEWHERE
+        and (following is None or line.to != following.name)
+    ):
         yield f"{what} leads from {line.stage!r} to {line.to!r}, out of order"
     stage = plan.by_name[line.stage]
     threshold = max(retry.attempts for retry in (stage.retry, *map(stage.retry_of, stage.lanes)))

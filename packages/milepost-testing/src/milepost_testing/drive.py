@@ -41,15 +41,24 @@ def drain(
     left = run_until_rest(ctx, clock, [*subscribed, *subscribers], until, seed)
     if left is not None:
         span = short_span(span_ms(at_most, "at_most"))
-        waiting = "\n  ".join(_shown(item) for item in _live(ctx)) or "no item; a subscriber has not received all events"
-        raise AssertionError(f"not idle after {span}; the next due time is {iso(left)}:\n  {waiting}")
+        waiting = (
+            "\n  ".join(_shown(item) for item in _live(ctx))
+            or "no item; a subscriber has not received all events"
+        )
+        raise AssertionError(
+            f"not idle after {span}; the next due time is {iso(left)}:\n  {waiting}"
+        )
     return clock.now()
 
 
-def run_until_rest(ctx: Context, clock: VirtualClock, subscribers: Sequence[Subscriber], until: int, seed: int = 0) -> int | None:
+def run_until_rest(
+    ctx: Context, clock: VirtualClock, subscribers: Sequence[Subscriber], until: int, seed: int = 0
+) -> int | None:
     """Run until nothing is due up to `until`; None, or the next due time after `until`."""
     runner = SimRunner(clock, seed)
-    station = Station(ctx, subscribers=subscribers, runner=runner, holder=f"drain-{ctx.chance.token()}")
+    station = Station(
+        ctx, subscribers=subscribers, runner=runner, holder=f"drain-{ctx.chance.token()}"
+    )
     station.heartbeat.start()
     runner.enlist(station.roles)
     try:
@@ -72,10 +81,14 @@ def _let_settle(ctx: Context, runner: SimRunner) -> None:
     while quiet < 2:
         before, ended = ctx.ledger.change_counter(), runner.next_end()
         runner.everybody()
-        quiet = quiet + 1 if (ctx.ledger.change_counter(), runner.next_end()) == (before, ended) else 0
+        quiet = (
+            quiet + 1 if (ctx.ledger.change_counter(), runner.next_end()) == (before, ended) else 0
+        )
 
 
-def _next_moment(ctx: Context, station: Station, runner: SimRunner, subscribed: Sequence[str]) -> int | None:
+def _next_moment(
+    ctx: Context, station: Station, runner: SimRunner, subscribed: Sequence[str]
+) -> int | None:
     """The next due time, if nothing happens outside."""
     now = ctx.clock.now()
     assert station.worker is not None
@@ -105,12 +118,18 @@ def assert_item(
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:
         known = ctx.ledger.peek(route, [key])[0]
-        what = "it was never submitted" if known is None else f"it ended {known.status} and was pruned"
+        what = (
+            "it was never submitted" if known is None else f"it ended {known.status} and was pruned"
+        )
         raise AssertionError(f"{route}/{key} has no row: {what}")
     if isinstance(item, Refused):
         raise AssertionError(f"{route}/{key}: its row cannot be read: {item.reason}")
     expected = {"stage": stage, "status": status, "attempts": attempts}
-    found = {"stage": item.row.stage, "status": item.row.status.value, "attempts": item.row.attempts}
+    found = {
+        "stage": item.row.stage,
+        "status": item.row.status.value,
+        "attempts": item.row.attempts,
+    }
     wrong = [f"{name} is {found[name]!r}, not {str(value) if name == 'status' else value!r}" for name, value in expected.items()
              if value is not None and found[name] != value]  # fmt: skip
     if wrong:
@@ -128,7 +147,9 @@ def _live(ctx: Context, limit: int = 5) -> list[Item]:
     items = []
     for plan in ctx.plans.values():
         ours = frozenset(stage.name for stage in plan.stages if stage.ours)
-        items += ctx.ledger.find(Query(route=plan.name, statuses=LIVE, stages=ours, limit=limit)).items
+        items += ctx.ledger.find(
+            Query(route=plan.name, statuses=LIVE, stages=ours, limit=limit)
+        ).items
     return items[:limit]
 
 
@@ -136,9 +157,15 @@ def _shown(item: Item) -> str:
     row = item.row
     error = "" if row.error is None else f"; last error {row.error.category}: {row.error.message}"
     due = "" if row.due_at is None else f", due {iso(row.due_at)}"
-    return f"{row.route}/{row.key}: {row.status} at {row.stage!r}, attempts {row.attempts}{due}{error}"
+    return (
+        f"{row.route}/{row.key}: {row.status} at {row.stage!r}, attempts {row.attempts}{due}{error}"
+    )
 
 
 def _told(line: Line) -> str:
-    attempt = "" if line.attempt is None else f" (attempt {line.attempt.number}, {line.attempt.category}: {line.attempt.message})"
+    attempt = (
+        ""
+        if line.attempt is None
+        else f" (attempt {line.attempt.number}, {line.attempt.category}: {line.attempt.message})"
+    )
     return f"{iso(line.at)} {line.reason.value} at {line.stage!r}: {line.status.value}{attempt}"

@@ -88,7 +88,9 @@ class StandInAnswer:
         """The bytes to send."""
         if self.content is None:
             return b""
-        return self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
+        return (
+            self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
+        )
 
 
 class HttpStandIn:
@@ -101,7 +103,9 @@ class HttpStandIn:
         self.closing = threading.Event()
         self.lock = threading.RLock()
         self._server = _Server(("127.0.0.1", port), self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name=f"{type(self).__name__}-server")
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), name=f"{type(self).__name__}-server"
+        )
 
     def answer(self, request: StandInRequest) -> StandInAnswer:
         """The right answer to a request; called by one thread at a time."""
@@ -126,7 +130,12 @@ class HttpStandIn:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.closing.set()
         self._server.shutdown()
         self._thread.join()
@@ -196,7 +205,9 @@ def handle_signals() -> Callable[[], None]:
         signal.signal(number, lambda *_: stop.set())
 
     def until_signal() -> None:
-        while not stop.wait(0.2):  # a signal that came just before a wait without a timeout would be lost
+        while not stop.wait(
+            0.2
+        ):  # a signal that came just before a wait without a timeout would be lost
             pass
 
     return until_signal
@@ -264,13 +275,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         parts = urlsplit(self.path)
-        query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        query = {
+            name: values[-1]
+            for name, values in parse_qs(parts.query, keep_blank_values=True).items()
+        }
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault, answer = self.server.standin.handle(StandInRequest(self.command, parts.path, query, self.headers, body))
+        fault, answer = self.server.standin.handle(
+            StandInRequest(self.command, parts.path, query, self.headers, body)
+        )
         if fault is None:
             self._send(answer)
         elif fault.kind == "status":
-            content = fault.body if fault.body is not None else {"status": fault.status, "message": "a fault of the stand-in"}
+            content = (
+                fault.body
+                if fault.body is not None
+                else {"status": fault.status, "message": "a fault of the stand-in"}
+            )
             self._send(StandInAnswer(fault.status, content, tuple(fault.headers.items())))
         elif fault.kind in BODIES:
             content, kind = BODIES[fault.kind]
@@ -278,7 +298,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.close_connection = True
             with suppress(OSError):
-                spoil(fault.kind, self.connection, answer.body or b"{}", self.server.standin.closing)
+                spoil(
+                    fault.kind, self.connection, answer.body or b"{}", self.server.standin.closing
+                )
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 

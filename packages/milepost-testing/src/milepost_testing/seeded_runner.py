@@ -37,7 +37,12 @@ class SimRunner:
     """
 
     def __init__(
-        self, clock: VirtualClock, seed: int = 0, *, duration: Duration = brisk, meddle: Callable[[Stage], Stage] | None = None
+        self,
+        clock: VirtualClock,
+        seed: int = 0,
+        *,
+        duration: Duration = brisk,
+        meddle: Callable[[Stage], Stage] | None = None,
     ) -> None:
         self.clock = clock
         self.dice = random.Random(seed)
@@ -49,8 +54,22 @@ class SimRunner:
         self._wanted: dict[str, int] = {}
 
     # What a Station asks for ------------------------------------------------------------------------------------------
-    def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
-        pool = SimCrew(self, stage if self._meddle is None else self._meddle(stage), width, execute, execute_async, wake)
+    def pool(
+        self,
+        stage: Stage,
+        width: int,
+        execute: Execute,
+        execute_async: ExecuteAsync,
+        wake: Callable[[], None],
+    ) -> HandlerPool:
+        pool = SimCrew(
+            self,
+            stage if self._meddle is None else self._meddle(stage),
+            width,
+            execute,
+            execute_async,
+            wake,
+        )
         self._crews.append(pool)
         return pool
 
@@ -91,17 +110,24 @@ class SimRunner:
 
     def next_end(self) -> int | None:
         """When the next call ends."""
-        return min((end for end in (pool.next_end() for pool in self._crews) if end is not None), default=None)
+        return min(
+            (end for end in (pool.next_end() for pool in self._crews) if end is not None),
+            default=None,
+        )
 
     def next_turn(self, name: str) -> int | None:
         """When the first of the services with this name prefix wants its turn."""
-        return min((at for service, at in self._wanted.items() if service.startswith(name)), default=None)
+        return min(
+            (at for service, at in self._wanted.items() if service.startswith(name)), default=None
+        )
 
     def step(self) -> bool:
         """One event whose time has come: a call ends, or a service has a turn. False: there is none."""
         now = self.clock.now()
         ready: list[SimCrew | str] = [name for name, at in self._wanted.items() if at <= now]
-        ready += [pool for pool in self._crews if (end := pool.next_end()) is not None and end <= now]
+        ready += [
+            pool for pool in self._crews if (end := pool.next_end()) is not None and end <= now
+        ]
         if not ready:
             return False
         chosen = self.dice.choice(ready)
@@ -145,7 +171,9 @@ class _Call:
 
     __slots__ = ("began", "end", "job", "portion", "rans")
 
-    def __init__(self, job: Job, portion: Portion, began: int, end: int, rans: list[JobResult] | None) -> None:
+    def __init__(
+        self, job: Job, portion: Portion, began: int, end: int, rans: list[JobResult] | None
+    ) -> None:
         self.job, self.portion, self.began, self.end, self.rans = job, portion, began, end, rans
 
 
@@ -153,7 +181,13 @@ class SimCrew:
     """Runs one stage's calls, at most `width` of them at a time."""
 
     def __init__(
-        self, runner: SimRunner, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]
+        self,
+        runner: SimRunner,
+        stage: Stage,
+        width: int,
+        execute: Execute,
+        execute_async: ExecuteAsync,
+        wake: Callable[[], None],
     ) -> None:
         self._runner, self._stage, self._width = runner, stage, width
         self._execute, self._execute_async, self._wake = execute, execute_async, wake
@@ -165,7 +199,12 @@ class SimCrew:
     def busy(self) -> bool:
         return bool(self._jobs or self._calls or self._done)
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+    def put(
+        self,
+        jobs: Sequence[Job],
+        caps: Mapping[str, int | None] = NO_CAPS,
+        joint_caps: Mapping[str, int | None] = NO_CAPS,
+    ) -> None:
         self._jobs.put(jobs, caps, joint_caps)
         self._begin()
 
@@ -204,13 +243,17 @@ class SimCrew:
         call = min(self._calls, key=lambda one: one.end)
         self._calls.remove(call)
         self._jobs.done(call.portion)
-        self._done += self._handle(call.job, call.end - call.began)[0] if call.rans is None else call.rans
+        self._done += (
+            self._handle(call.job, call.end - call.began)[0] if call.rans is None else call.rans
+        )
         self._begin()
         self._wake()
 
     def _begin(self) -> None:
         runner = self._runner
-        while len(self._calls) < self._width and (taken := self._jobs.take(self._width)) is not None:
+        while (
+            len(self._calls) < self._width and (taken := self._jobs.take(self._width)) is not None
+        ):
             job, portion = taken
             began, took = runner.clock.now(), runner.duration(runner.dice, self._stage)
             rans = None
@@ -224,7 +267,9 @@ class SimCrew:
             looks = iter((0,))
             return self._execute(self._stage, job, lambda: next(looks, took)), took
         loop, began = self._runner.loop, self._runner.loop.time()
-        rans = loop.finish(self._execute_async(self._stage, job, lambda: round((loop.time() - began) * 1000)))
+        rans = loop.finish(
+            self._execute_async(self._stage, job, lambda: round((loop.time() - began) * 1000))
+        )
         return rans, took + math.ceil((loop.time() - began) * 1000)
 
 

@@ -40,7 +40,15 @@ from milepost_testing.audit import every_item, problems
 from milepost_testing.clock import SeededChance, VirtualClock
 from milepost_testing.drive import run_until_rest
 from milepost_testing.seeded_runner import SimRunner
-from milepost_testing.simulator_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
+from milepost_testing.simulator_faults import (
+    MORTAL,
+    Died,
+    Ear,
+    Meddler,
+    MortalLedger,
+    plain_input,
+    prove_dead,
+)
 
 DAY = 86_400_000
 
@@ -87,16 +95,32 @@ class Simulator:
         self._url = ledger if ":" in ledger else f"sqlite:///{ledger}"
         self._ledger = open_ledger(self._url)[0]
         timing = self._ledger.timing
-        plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in routes]
-        self._plans = {plan.name: register(self._ledger, plan, self.clock.now(), "simulator") for plan in plans}
+        plans = [
+            Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+            for route in routes
+        ]
+        self._plans = {
+            plan.name: register(self._ledger, plan, self.clock.now(), "simulator") for plan in plans
+        }
         self.ctx = self._context(self._ledger)
-        made = inputs or {route.name: [plain_input(route, n) for n in range(items)] for route in routes}
+        made = inputs or {
+            route.name: [plain_input(route, n) for n in range(items)] for route in routes
+        }
         self._inputs = {name: list(given) for name, given in made.items()}
-        self._fresh = {(route, route_plan.route.key_of(one)) for route, route_plan in self._plans.items() for one in self._inputs[route]}
+        self._fresh = {
+            (route, route_plan.route.key_of(one))
+            for route, route_plan in self._plans.items()
+            for one in self._inputs[route]
+        }
         self._meddler = Meddler(random.Random(self.dice.random()), faults)
         self._ear = Ear(random.Random(self.dice.random()), faults / 2)
         self._wanted = processes
-        self._guarded = [(plan, stage) for plan in self._plans.values() for stage in plan.stages if stage.has_breaker]
+        self._guarded = [
+            (plan, stage)
+            for plan in self._plans.values()
+            for stage in plan.stages
+            if stage.has_breaker
+        ]
         self._alive: list[_Process] = []
         self._left_behind: list[Ledger] = []
 
@@ -156,8 +180,12 @@ class Simulator:
         ledger = self._ledger if self._url == "memory:" else open_ledger(self._url)[0]
         ctx = self._context(cast(Ledger, MortalLedger(ledger)))
         seed = self.seed * 1_000 + self._born
-        runner = SimRunner(self.clock, seed, duration=self._meddler.duration, meddle=self._meddler.meddle)
-        station = Station(ctx, subscribers=[self._ear], runner=runner, holder=f"process-{self._born}")
+        runner = SimRunner(
+            self.clock, seed, duration=self._meddler.duration, meddle=self._meddler.meddle
+        )
+        station = Station(
+            ctx, subscribers=[self._ear], runner=runner, holder=f"process-{self._born}"
+        )
         station.heartbeat.start()
         watch = [station.clock_watch] if self._wrong_clock else []
         runner.enlist([*watch, station.heartbeat, *station.roles])
@@ -166,7 +194,13 @@ class Simulator:
 
     def _context(self, ledger: Ledger) -> Context:
         self._contexts += 1
-        return Context(ledger, self._plans, self.clock, SeededChance(self.seed * 1_000 + self._contexts), MemoryBlobs())
+        return Context(
+            ledger,
+            self._plans,
+            self.clock,
+            SeededChance(self.seed * 1_000 + self._contexts),
+            MemoryBlobs(),
+        )
 
     # What people and partners do ----------------------------------------------------------------------------------------
     def _hand_over(self) -> None:
@@ -175,8 +209,16 @@ class Simulator:
         chosen = self.dice.sample(self._inputs[route], min(4, len(self._inputs[route])))
         later = "1h" if self.dice.random() < 0.2 else None
         for receipt in submit(self.ctx, route, [*chosen, None], not_before=later):
-            expected = "new" if (route, receipt.key) in self._fresh else "known" if receipt.key else "malformed"
-            assert receipt.answer == expected, self._told(f"{route}/{receipt.key} was answered {receipt.answer!r}, not {expected!r}")
+            expected = (
+                "new"
+                if (route, receipt.key) in self._fresh
+                else "known"
+                if receipt.key
+                else "malformed"
+            )
+            assert receipt.answer == expected, self._told(
+                f"{route}/{receipt.key} was answered {receipt.answer!r}, not {expected!r}"
+            )
             self._fresh.discard((route, receipt.key))
         self.happened["submitted"] += 1
 
@@ -187,7 +229,11 @@ class Simulator:
         if not stage.external and self.dice.random() < 0.8:
             return
         key = plan.route.key_of(self.dice.choice(self._inputs[plan.name]))
-        outcome = Retry("simulated: they say no") if self.dice.random() < 0.2 else Done({"receipt": self.dice.randrange(3)})
+        outcome = (
+            Retry("simulated: they say no")
+            if self.dice.random() < 0.2
+            else Done({"receipt": self.dice.randrange(3)})
+        )
         for _ in range(self.dice.choice([1, 1, 2])):
             confirm_outside(self.ctx, plan.name, key, stage.name, outcome, "partner")
         self.happened["confirmed"] += 1
@@ -199,29 +245,54 @@ class Simulator:
             for name in held:
                 resume(self.ctx, *name.split("/"), by="ops", reason="simulated")
         else:
-            pause(self.ctx, plan.name, self.dice.choice([None, *plan.by_name]), by="ops", reason="simulated")
+            pause(
+                self.ctx,
+                plan.name,
+                self.dice.choice([None, *plan.by_name]),
+                by="ops",
+                reason="simulated",
+            )
             self.happened["paused"] += 1
 
     def _close_breakers(self) -> None:
         plan, stage = self.dice.choice(self._guarded)
-        self.happened["breakers closed"] += len(close_breakers(self.ctx, plan.name, stage.name, by="ops", reason="simulated"))
+        self.happened["breakers closed"] += len(
+            close_breakers(self.ctx, plan.name, stage.name, by="ops", reason="simulated")
+        )
 
     def _operate(self) -> None:
         plan = self._plans[self.dice.choice(list(self._plans))]
         place = self._place_to_act_on(plan)
         given = self._inputs[plan.name][place]
-        verb = self.dice.choice(["retry", "retry", "skip", "cancel", "resend", "rerun", "replace", "reschedule"])
+        verb = self.dice.choice(
+            ["retry", "retry", "skip", "cancel", "resend", "rerun", "replace", "reschedule"]
+        )
         options: dict[str, Any] = {}
         if verb == "rerun":
-            options = {"stage": self.dice.choice([None, *plan.by_name]), "as_new": self.dice.random() < 0.5}
+            options = {
+                "stage": self.dice.choice([None, *plan.by_name]),
+                "as_new": self.dice.random() < 0.5,
+            }
         elif verb == "reschedule":
             options = {"not_before": self.dice.choice(["0s", "30s", "2h"])}
         elif verb == "replace":
             if not isinstance(given, dict) or plan.route.carries is not None:
                 return
             changed = {**given, "replaced": self.dice.randrange(1_000_000)}
-            options = {"content": changed, "here": self.dice.random() < 0.5, "rerun": self.dice.random() < 0.5}
-        done = act(self.ctx, verb, plan.name, keys=[plan.route.key_of(given)], by="ops", reason="simulated", **options).done
+            options = {
+                "content": changed,
+                "here": self.dice.random() < 0.5,
+                "rerun": self.dice.random() < 0.5,
+            }
+        done = act(
+            self.ctx,
+            verb,
+            plan.name,
+            keys=[plan.route.key_of(given)],
+            by="ops",
+            reason="simulated",
+            **options,
+        ).done
         if verb == "replace" and done:
             self._inputs[plan.name][place] = options["content"]
         self.happened[verb] += done
@@ -230,8 +301,14 @@ class Simulator:
         """Half of the time one of the inputs whose item is here and not completed, because most verbs are for those; otherwise any."""
         inputs = self._inputs[plan.name]
         if self.dice.random() < 0.5:
-            open_keys = {item.key for item in every_item(self._ledger, plan.name) if item.row.status is not Status.COMPLETED}
-            places = [place for place, given in enumerate(inputs) if plan.route.key_of(given) in open_keys]
+            open_keys = {
+                item.key
+                for item in every_item(self._ledger, plan.name)
+                if item.row.status is not Status.COMPLETED
+            }
+            places = [
+                place for place, given in enumerate(inputs) if plan.route.key_of(given) in open_keys
+            ]
             if places:
                 return self.dice.choice(places)
         return self.dice.randrange(len(inputs))
@@ -245,7 +322,10 @@ class Simulator:
         if self.dice.random() < 0.3:
             self._bury(process)
         else:
-            cast(MortalLedger, process.station.ctx.ledger).doomed = (self.dice.choice(["before", "after"]), self.dice.choice(MORTAL))
+            cast(MortalLedger, process.station.ctx.ledger).doomed = (
+                self.dice.choice(["before", "after"]),
+                self.dice.choice(MORTAL),
+            )
 
     def _bury(self, process: _Process) -> None:
         """The process is gone with everything it held. Its neighbours may have proof, or must wait for the leases to expire."""
@@ -300,7 +380,11 @@ class Simulator:
 
     # What must hold -----------------------------------------------------------------------------------------------------
     def _look(self, when: str) -> None:
-        wrong = [f"{plan.name}: {one}" for plan in self._plans.values() for one in problems(self._ledger, plan.name, plan)]
+        wrong = [
+            f"{plan.name}: {one}"
+            for plan in self._plans.values()
+            for one in problems(self._ledger, plan.name, plan)
+        ]
         wrong += self._meddler.wrong
         wrong += self._wrong_breakers()
         assert not wrong, self._told("\n  ".join([when, *wrong[:20]]))
@@ -317,9 +401,13 @@ class Simulator:
             if breaker is None:
                 wrong.append(f"{name} has a breaker's record, but no breaker")
             elif len(record.failures) >= breaker.failures:
-                wrong.append(f"the breaker of {name} is closed after {len(record.failures)} failures")
+                wrong.append(
+                    f"the breaker of {name} is closed after {len(record.failures)} failures"
+                )
             elif sum(now < probe.until for probe in record.probes) + record.passed > breaker.probes:
-                wrong.append(f"the breaker of {name} has let {len(record.probes)} items through after {record.passed} that passed")
+                wrong.append(
+                    f"the breaker of {name} has let {len(record.probes)} items through after {record.passed} that passed"
+                )
         return wrong
 
     def _calm_down(self) -> None:
@@ -335,12 +423,18 @@ class Simulator:
         self._ear.share = 0
         for route, inputs in self._inputs.items():
             submit(self.ctx, route, inputs)
-        for _ in range(1 + sum(stage.external for plan in self._plans.values() for stage in plan.stages)):
-            run_until_rest(self.ctx, self.clock, [self._ear], self.clock.now() + 60 * DAY, self.seed)
+        for _ in range(
+            1 + sum(stage.external for plan in self._plans.values() for stage in plan.stages)
+        ):
+            run_until_rest(
+                self.ctx, self.clock, [self._ear], self.clock.now() + 60 * DAY, self.seed
+            )
             for plan in self._plans.values():
                 for item in every_item(self._ledger, plan.name):
                     if not item.row.terminal and plan.by_name[item.stage].external:
-                        confirm_outside(self.ctx, plan.name, item.key, item.stage, Done(True), "partner")
+                        confirm_outside(
+                            self.ctx, plan.name, item.key, item.stage, Done(True), "partner"
+                        )
         run_until_rest(self.ctx, self.clock, [self._ear], self.clock.now() + DAY, self.seed)
 
     def _look_at_the_end(self) -> None:
@@ -352,19 +446,34 @@ class Simulator:
                 expected: list[str] = []
                 for written in self._ledger.history(plan.name, item.key):
                     line = written.line
-                    expected += [event.id for event in events_of(line, plan.name, item.key, item.row.correlation_id)]
+                    expected += [
+                        event.id
+                        for event in events_of(line, plan.name, item.key, item.row.correlation_id)
+                    ]
                     who = (line.by, line.since)
-                    assert line.since is None or who not in lost, self._told(f"{item.key}: {line} is from a worker that was lost")
+                    assert line.since is None or who not in lost, self._told(
+                        f"{item.key}: {line} is from a worker that was lost"
+                    )
                     if line.reason is Reason.LOST:
                         lost.add(who)
                 heard = list(dict.fromkeys(self._ear.heard.get((plan.name, item.key), [])))
-                assert heard == expected, self._told(f"{item.key}: events delivered {heard}, its history has {expected}")
+                assert heard == expected, self._told(
+                    f"{item.key}: events delivered {heard}, its history has {expected}"
+                )
 
     def _report(self) -> SimulationReport:
-        statuses = Counter(item.row.status.value for name in self._plans for item in every_item(self._ledger, name))
+        statuses = Counter(
+            item.row.status.value for name in self._plans for item in every_item(self._ledger, name)
+        )
         lines = self._ledger.feed(0, 10_000_000)
         digest = sha256(b"\n".join(line.previous + line.body for line in lines)).hexdigest()
-        return SimulationReport(self.seed, dict(sorted(self.happened.items())), dict(sorted(statuses.items())), len(lines), digest)
+        return SimulationReport(
+            self.seed,
+            dict(sorted(self.happened.items())),
+            dict(sorted(statuses.items())),
+            len(lines),
+            digest,
+        )
 
     def _told(self, what: str) -> str:
         return f"seed {self.seed}: {what}"

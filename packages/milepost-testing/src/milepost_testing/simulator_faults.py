@@ -74,7 +74,9 @@ class Meddler:
             self._watch(stage, argument)
             fault = self._fault(stage, argument)
             if self.dice.random() < self.share / 4:
-                await asyncio.sleep(self.dice.choice([1, 3600]))  # in virtual time; longer than the timeout, if there is one
+                await asyncio.sleep(
+                    self.dice.choice([1, 3600])
+                )  # in virtual time; longer than the timeout, if there is one
             return await handler(argument) if fault is None else fault
 
         def probe(item: Item) -> Any:
@@ -82,15 +84,27 @@ class Meddler:
             assert verify is not None
             return verify(item)
 
-        return replace(stage, handler=call_async if stage.is_async else call, verify=None if verify is None else probe)
+        return replace(
+            stage,
+            handler=call_async if stage.is_async else call,
+            verify=None if verify is None else probe,
+        )
 
     def _watch(self, stage: Stage, argument: Any) -> None:
         self.calls += 1
         for item in argument if stage.batch > 1 else [argument]:
             if item.stage != stage.name or item.row.lease is None:
-                self.wrong.append(f"{item.key} came to the handler of {stage.name!r} at {item.stage!r}, lease {item.row.lease}")
-            if item.row.unknown and stage.verify is not None and (item.key, item.stage, item.row.lease) not in self._probed:
-                self.wrong.append(f"{item.key}: {stage.name!r} was repeated without a verify probe, although its result was unknown")
+                self.wrong.append(
+                    f"{item.key} came to the handler of {stage.name!r} at {item.stage!r}, lease {item.row.lease}"
+                )
+            if (
+                item.row.unknown
+                and stage.verify is not None
+                and (item.key, item.stage, item.row.lease) not in self._probed
+            ):
+                self.wrong.append(
+                    f"{item.key}: {stage.name!r} was repeated without a verify probe, although its result was unknown"
+                )
 
     def _fault(self, stage: Stage, argument: Any) -> Any:
         dice = self.dice
@@ -116,7 +130,11 @@ class Meddler:
             case 5 if self.dice.random() < 0.3:
                 return Reject("simulated: no such thing")
             case _:
-                return Retry("simulated: busy", after=self.dice.choice([None, 3]), unknown=self.dice.random() < 0.3)
+                return Retry(
+                    "simulated: busy",
+                    after=self.dice.choice([None, 3]),
+                    unknown=self.dice.random() < 0.3,
+                )
 
 
 class Ear:
@@ -139,7 +157,9 @@ class Ear:
                 answers.append(ValueError("simulated: not this one"))
                 continue
             answers.append(None)
-            self.heard.setdefault((envelope["data"]["route"], envelope["subject"]), []).append(envelope["id"])
+            self.heard.setdefault((envelope["data"]["route"], envelope["subject"]), []).append(
+                envelope["id"]
+            )
         return answers
 
 

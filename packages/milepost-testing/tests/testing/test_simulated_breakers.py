@@ -19,14 +19,23 @@ def calls() -> mp.Route:
     @route.stage(
         "deliver",
         lane=lambda content: f"partner{content['n'] % 3}",
-        lanes={"partner0": mp.Limits(breaker=mp.Breaker(failures=1, cooldown="1m", probes=2), retry=mp.Backoff(attempts=2, base=1))},
+        lanes={
+            "partner0": mp.Limits(
+                breaker=mp.Breaker(failures=1, cooldown="1m", probes=2),
+                retry=mp.Backoff(attempts=2, base=1),
+            )
+        },
         breaker=mp.Breaker(failures=2, within="10m", cooldown="20s"),
         retry=mp.Backoff(attempts=5, base=1),
     )
     def deliver(item: mp.Item) -> mp.Outcome:
         return mp.Done()
 
-    @route.stage("report", breaker=mp.Breaker(failures=2, within="1h", cooldown="5s"), retry=mp.Backoff(attempts=4, base=1))
+    @route.stage(
+        "report",
+        breaker=mp.Breaker(failures=2, within="1h", cooldown="5s"),
+        retry=mp.Backoff(attempts=4, base=1),
+    )
     async def report(item: mp.Item) -> mp.Outcome:
         return mp.Done()
 
@@ -43,7 +52,9 @@ def test_every_promise_holds_in_memory(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_promise_holds_on_sqlite(seed: int, tmp_path: Path) -> None:
-    report = Simulator(2_000 + seed, [calls()], str(tmp_path / "sim.db"), faults=0.4, items=8).run(500, look_every=25)
+    report = Simulator(2_000 + seed, [calls()], str(tmp_path / "sim.db"), faults=0.4, items=8).run(
+        500, look_every=25
+    )
     assert sum(report.statuses.values()) == 8
     assert set(report.statuses) <= ENDED
     assert report.happened["breakers seen open"]

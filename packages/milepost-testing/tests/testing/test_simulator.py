@@ -12,7 +12,15 @@ from tests.seeds import seeds
 import milepost as mp
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.items import Conflict
-from milepost_testing import SeededChance, SimRunner, Simulator, VirtualClock, assert_item, audit, drain
+from milepost_testing import (
+    SeededChance,
+    SimRunner,
+    Simulator,
+    VirtualClock,
+    assert_item,
+    audit,
+    drain,
+)
 from milepost_testing.simulator import SimulationReport
 
 DAY = 86_400_000
@@ -22,7 +30,12 @@ def routes() -> list[mp.Route]:
     """Every kind of stage there is: lanes, a probe, batches, async with a timeout, checks, a rate, an external one."""
     parcels = mp.Route("parcels", key="id")
 
-    @parcels.stage("weigh", retry=mp.Backoff(attempts=3, base=1), verify=lambda item: None, lane=lambda content: f"lane{content['n'] % 3}")
+    @parcels.stage(
+        "weigh",
+        retry=mp.Backoff(attempts=3, base=1),
+        verify=lambda item: None,
+        lane=lambda content: f"lane{content['n'] % 3}",
+    )
     def weigh(item: mp.Item) -> mp.Outcome:
         return mp.Done({"grams": 340})
 
@@ -63,7 +76,10 @@ def test_every_promise_holds_in_memory(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(10, quick=3))
 def test_every_promise_holds_on_sqlite(seed: int, tmp_path: Path) -> None:
-    check(Simulator(1_000 + seed, routes(), str(tmp_path / "sim.db"), faults=0.3, items=6).run(500), 12)
+    check(
+        Simulator(1_000 + seed, routes(), str(tmp_path / "sim.db"), faults=0.3, items=6).run(500),
+        12,
+    )
 
 
 @pytest.mark.parametrize("seed", seeds(20, quick=4))
@@ -79,9 +95,9 @@ def test_the_same_seed_gives_the_same_run_to_the_letter(tmp_path: Path) -> None:
     first, second, other = (Simulator(seed, routes(), items=8).run(1_000) for seed in (5, 5, 6))
     assert first == second
     assert first.digest != other.digest
-    assert Simulator(5, routes(), str(tmp_path / "a.db"), items=4).run(300) == Simulator(5, routes(), str(tmp_path / "b.db"), items=4).run(
-        300
-    )
+    assert Simulator(5, routes(), str(tmp_path / "a.db"), items=4).run(300) == Simulator(
+        5, routes(), str(tmp_path / "b.db"), items=4
+    ).run(300)
 
 
 def test_what_is_to_go_wrong_goes_wrong() -> None:
@@ -101,7 +117,13 @@ def test_what_is_to_go_wrong_goes_wrong() -> None:
     ):  # fmt: skip
         assert reasons.get(reason, 0) > 0, f"no line says {reason!r}: {reasons}"
     assert happened["died"] > 20
-    assert min(happened[what] for what in ("started", "stopped", "clock jumped", "paused", "submitted", "confirmed")) > 5, happened
+    assert (
+        min(
+            happened[what]
+            for what in ("started", "stopped", "clock jumped", "paused", "submitted", "confirmed")
+        )
+        > 5
+    ), happened
 
 
 class Careless(MemoryLedger):
@@ -137,7 +159,10 @@ def weekly(answers: list[Any], **options: Any) -> mp.Route:
     """A stage that answers in turn; the last answer holds from then on."""
     route = mp.Route("parcels", key="id")
 
-    @route.stage("weigh", **{"retry": mp.Backoff(attempts=5, base="7d", factor=1, cap="7d", jitter=0), **options})
+    @route.stage(
+        "weigh",
+        **{"retry": mp.Backoff(attempts=5, base="7d", factor=1, cap="7d", jitter=0), **options},
+    )
     async def weigh(item: mp.Item) -> mp.Outcome:
         await asyncio.sleep(3)
         answer: mp.Outcome = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -150,7 +175,12 @@ def weekly(answers: list[Any], **options: Any) -> mp.Route:
 def test_a_week_of_waiting_takes_a_moment(url: str) -> None:
     clock = VirtualClock()
     began = clock.now()
-    with mp.open(url, [weekly([mp.Retry("busy"), mp.NotYet(after="3d"), mp.Done()])], clock=clock, chance=SeededChance()) as post:
+    with mp.open(
+        url,
+        [weekly([mp.Retry("busy"), mp.NotYet(after="3d"), mp.Done()])],
+        clock=clock,
+        chance=SeededChance(),
+    ) as post:
         post.submit("parcels", {"id": "a"})
         assert drain(post, clock) == clock.now()
         assert clock.now() - began == pytest.approx(10 * DAY, abs=60_000)
@@ -161,10 +191,14 @@ def test_a_week_of_waiting_takes_a_moment(url: str) -> None:
 
 def test_silence_after_handing_over_is_waited_out_too(url: str) -> None:
     clock = VirtualClock()
-    with mp.open(url, [weekly([mp.HandedOver(within="2d")])], clock=clock, chance=SeededChance()) as post:
+    with mp.open(
+        url, [weekly([mp.HandedOver(within="2d")])], clock=clock, chance=SeededChance()
+    ) as post:
         post.submit("parcels", {"id": "a"})
         drain(post, clock)
-        item = assert_item(post, "parcels", "a", stage="weigh", status=mp.Status.MAX_RETRIES_EXCEEDED, attempts=5)
+        item = assert_item(
+            post, "parcels", "a", stage="weigh", status=mp.Status.MAX_RETRIES_EXCEEDED, attempts=5
+        )
         assert item.row.error is not None
         assert item.row.error.category == "NO_ANSWER"
 
@@ -174,7 +208,9 @@ def test_what_never_comes_to_rest_is_told(url: str) -> None:
     route = weekly([mp.NotYet()], checks=mp.Checks(every="1h", up_to="1h"))
     with mp.open(url, [route], clock=clock, chance=SeededChance()) as post:
         post.submit("parcels", {"id": "a"})
-        with pytest.raises(AssertionError, match=r"(?s)not idle after 2 d.*parcels/a: WAITING at 'weigh'"):
+        with pytest.raises(
+            AssertionError, match=r"(?s)not idle after 2 d.*parcels/a: WAITING at 'weigh'"
+        ):
             drain(post, clock, at_most="2d")
 
 
@@ -226,7 +262,9 @@ def test_subscribers_are_told_before_it_rests(url: str) -> None:
 # assert_item ------------------------------------------------------------------------------------------------------------
 def test_assert_item_says_what_it_found_instead() -> None:
     clock = VirtualClock()
-    with mp.open("memory:", [weekly([mp.Retry("the scale is busy")])], clock=clock, chance=SeededChance()) as post:
+    with mp.open(
+        "memory:", [weekly([mp.Retry("the scale is busy")])], clock=clock, chance=SeededChance()
+    ) as post:
         post.submit("parcels", {"id": "a"})
         drain(post, clock)
         assert assert_item(post, "parcels", "a").key == "a"

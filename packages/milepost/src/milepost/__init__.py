@@ -106,7 +106,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
     "application.context": ("AppContext", "AppDocuments"),
-    "application.declaration": ("Application", "AwsAccess", "Download", "Metric", "Page", "Redirect"),
+    "application.declaration": (
+        "Application",
+        "AwsAccess",
+        "Download",
+        "Metric",
+        "Page",
+        "Redirect",
+    ),
     "application.settings": ("AppSettings",),
     "cli.options": ("check_signed", "json_option", "signed"),
     "cli.output": ("print_json", "print_next_page", "print_table"),
@@ -115,7 +122,14 @@ _HOMES = {
     "core.values.durations": ("full_time", "iso", "local_zone", "moment_ms", "span_ms", "zone_of"),
     "core.values.histogram": ("Histogram",),
     "core.values.json": ("name_given_twice",),
-    "core.values.redaction": ("hidden_url", "hidden_urls", "hide_fields", "redacted", "secrets_of_url", "url_in_key"),
+    "core.values.redaction": (
+        "hidden_url",
+        "hidden_urls",
+        "hide_fields",
+        "redacted",
+        "secrets_of_url",
+        "url_in_key",
+    ),
     "core.admission.rates": ("CallRate",),
     "core.errors": (
         "ActRefused",

@@ -61,11 +61,21 @@ class Milepost(Operations):
         file_mode = None if mode is None else read_mode(mode)
         for name, n in Counter(one.name for one in subscribers).items():
             if n > 1:
-                raise UsageError(f"two subscribers are called {name!r}: they would share a cursor, and each miss events; rename one")
+                raise UsageError(
+                    f"two subscribers are called {name!r}: they would share a cursor, and each miss events; rename one"
+                )
         self._signer = None if signing_key is None else read_signer(Path(signing_key))
         self._applications = [_configured(one) for one in applications]
         given = [*routes, *(route for one in self._applications for route in one.routes)]
-        super().__init__(open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance, mode=file_mode))
+        super().__init__(
+            open_context(
+                ledger,
+                [*given, *follow_up_routes(given)],
+                clock=clock,
+                chance=chance,
+                mode=file_mode,
+            )
+        )
         install(self.context, self._applications)
         self._subscribers = tuple(subscribers)
         self._lock = threading.Lock()
@@ -122,7 +132,9 @@ class Milepost(Operations):
         def stop() -> None:
             run.stop(next(stops, 0))
 
-        with collected_signals(signal.SIGTERM, on_signal=lambda: loop.call_soon_threadsafe(stop)) as received:
+        with collected_signals(
+            signal.SIGTERM, on_signal=lambda: loop.call_soon_threadsafe(stop)
+        ) as received:
             run.start()
             ended = asyncio.wrap_future(run.end)
             cancelled: asyncio.CancelledError | None = None
@@ -166,10 +178,14 @@ class Milepost(Operations):
         with self._lock:
             return any(not run.ended for run in self._runs)
 
-    def _new_run(self, runner: ThreadRunner, until_idle: float | None, *, log_error: bool = False) -> BackgroundRun:
+    def _new_run(
+        self, runner: ThreadRunner, until_idle: float | None, *, log_error: bool = False
+    ) -> BackgroundRun:
         def on_end(run: BackgroundRun, error: BaseException | None) -> None:
             if log_error and error is not None:
-                log.error("the background work ended with an error; stop() raises it", exc_info=error)
+                log.error(
+                    "the background work ended with an error; stop() raises it", exc_info=error
+                )
             with self._lock:
                 self._runs.discard(run)
 
@@ -215,7 +231,12 @@ class Milepost(Operations):
     def __enter__(self) -> Milepost:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self.close()
         except Exception:
@@ -226,11 +247,18 @@ class Milepost(Operations):
     async def __aenter__(self) -> Milepost:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
 
-def _configured(given: str | Application[Any] | ConfiguredApplication[Any]) -> ConfiguredApplication[Any]:
+def _configured(
+    given: str | Application[Any] | ConfiguredApplication[Any],
+) -> ConfiguredApplication[Any]:
     if isinstance(given, ConfiguredApplication):
         return given
     return (load_application(given) if isinstance(given, str) else given).configured()
@@ -307,10 +335,14 @@ class BackgroundRun:
             raise error
 
 
-def restore(file: str | Path, ledger: str = DEFAULT_LEDGER, *, overwrite: bool = False, force: bool = False) -> RestoreReport:
+def restore(
+    file: str | Path, ledger: str = DEFAULT_LEDGER, *, overwrite: bool = False, force: bool = False
+) -> RestoreReport:
     """Replace the ledger by a backup; no process may use the ledger meanwhile. An existing ledger is renamed with `overwrite`, else refused.
     The backup is checked before and after copying; `force` accepts items with broken hash chains."""
-    return restore_ledger(Path(file), ledger, overwrite=overwrite, force=force, on_progress=lambda done, whole: None)
+    return restore_ledger(
+        Path(file), ledger, overwrite=overwrite, force=force, on_progress=lambda done, whole: None
+    )
 
 
 open = Milepost

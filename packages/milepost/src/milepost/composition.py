@@ -17,7 +17,14 @@ from milepost.engine.context import Context
 from milepost.engine.heads.route import heads_for
 from milepost.engine.views.queries import attach_all
 from milepost.ports.blobs import Blobs
-from milepost.ports.extensions import LEDGERS, LedgerScheme, extension, extension_points, loaded, missing_package
+from milepost.ports.extensions import (
+    LEDGERS,
+    LedgerScheme,
+    extension,
+    extension_points,
+    loaded,
+    missing_package,
+)
 from milepost.ports.ledger import MISSING_CAPABILITIES, Ledger
 from milepost.ports.runner import Chance, Clock
 from milepost.ports.upkeep import Progress, RestoreReport
@@ -37,7 +44,9 @@ def open_ledger(url: str, *, make: bool = True, mode: int | None = None) -> tupl
 
         path = rest[3:]
         if path == ":memory:":
-            raise ConfigMistake("SQLite keeps such a database for one connection alone; write memory: for a ledger in this process")
+            raise ConfigMistake(
+                "SQLite keeps such a database for one connection alone; write memory: for a ledger in this process"
+            )
         ledger = SqliteLedger.open(path, mode)
         return ledger, FolderBlobs(blobs_folder(path), ledger.file_mode)
     if scheme == "memory":
@@ -54,13 +63,25 @@ def ledger_scheme(url: str) -> LedgerScheme:
     if known is None:
         missing = missing_package(LEDGERS, scheme)
         if missing is not None:
-            raise ConfigMistake(f"the ledger {url!r} needs a package that is not installed; {missing}")
-        forms = ", ".join([*BUILT_IN_FORMS, *(loaded(point).form for point in extension_points(LEDGERS))])
+            raise ConfigMistake(
+                f"the ledger {url!r} needs a package that is not installed; {missing}"
+            )
+        forms = ", ".join(
+            [*BUILT_IN_FORMS, *(loaded(point).form for point in extension_points(LEDGERS))]
+        )
         raise ConfigMistake(f"unknown ledger {url!r}; write {forms}")
     return known
 
 
-def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_progress: Progress, mode: int | None = None) -> RestoreReport:
+def restore_ledger(
+    file: Path,
+    url: str,
+    *,
+    overwrite: bool,
+    force: bool,
+    on_progress: Progress,
+    mode: int | None = None,
+) -> RestoreReport:
     """Replace the SQLite ledger of the URL by a backup."""
     scheme, _, rest = url.partition(":")
     if scheme != "sqlite" or not rest.startswith("///") or len(rest) < 4:
@@ -69,7 +90,9 @@ def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_pro
         )
     from milepost.ledgers.sqlite.file.backup import restore
 
-    return restore(file, rest[3:], overwrite=overwrite, force=force, on_progress=on_progress, mode=mode)
+    return restore(
+        file, rest[3:], overwrite=overwrite, force=force, on_progress=on_progress, mode=mode
+    )
 
 
 def open_context(
@@ -87,13 +110,20 @@ def open_context(
     plans_wanted = list(routes)
     names = [route.name for route in plans_wanted]
     if len(set(names)) < len(names):
-        raise ConfigMistake(f"two routes have the name {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
+        raise ConfigMistake(
+            f"two routes have the name {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}"
+        )
     ledger, blobs = open_ledger(url, make=make, mode=mode)
     try:
-        plans_wanted += heads_for(plans_wanted, blobs.advice if isinstance(blobs, NoBlobs) else None)
+        plans_wanted += heads_for(
+            plans_wanted, blobs.advice if isinstance(blobs, NoBlobs) else None
+        )
         clock = clock or _clock_for(ledger)
         timing = ledger.timing
-        plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
+        plans = [
+            Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+            for route in plans_wanted
+        ]
         for at, plan in enumerate(plans):
             try:
                 plans[at] = ledger.prepare(plan)
@@ -110,7 +140,9 @@ def open_context(
     except BaseException:
         ledger.close()
         raise
-    ctx = Context(ledger, {plan.name: plan for plan in plans}, clock, chance or SystemChance(), blobs)
+    ctx = Context(
+        ledger, {plan.name: plan for plan in plans}, clock, chance or SystemChance(), blobs
+    )
     attach_all(ctx)
     return ctx
 

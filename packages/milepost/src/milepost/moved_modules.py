@@ -42,7 +42,9 @@ class MovedModules:
     """Finder and loader of old import paths. It is asked first: a moved package would look for its own modules under the old name."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """The spec of a moved module."""
         if not name.startswith("milepost.") or (name != EMPTY and new_name(name) is None):
             return None
@@ -61,5 +63,9 @@ class MovedModules:
             return
         import warnings
 
-        warnings.warn(f"{old} is {new} now; the old name goes with the next version", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{old} is {new} now; the old name goes with the next version",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         sys.modules[old] = import_module(new)

@@ -38,7 +38,9 @@ def milepost_error(error: BaseException) -> MilepostError | None:
 
     if not isinstance(error, (NetError, NetUsageError, SignatureRefused)):
         return None
-    translated = UsageError(str(error)) if isinstance(error, NetUsageError) else MilepostError(str(error))
+    translated = (
+        UsageError(str(error)) if isinstance(error, NetUsageError) else MilepostError(str(error))
+    )
     for fact in FACTS:
         if hasattr(error, fact):
             setattr(translated, fact, getattr(error, fact))

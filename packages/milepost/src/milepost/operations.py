@@ -32,9 +32,22 @@ from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
-from milepost.engine.views.lanes import LaneView, PauseView, count_waiting, lane_views, pause_view, pauses
+from milepost.engine.views.lanes import (
+    LaneView,
+    PauseView,
+    count_waiting,
+    lane_views,
+    pause_view,
+    pauses,
+)
 from milepost.engine.views.page_tokens import find_page
-from milepost.engine.views.queries import WARN_ROWS, cost_text, filter_as_given, read_parts, statuses_of
+from milepost.engine.views.queries import (
+    WARN_ROWS,
+    cost_text,
+    filter_as_given,
+    read_parts,
+    statuses_of,
+)
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import Query
 from milepost.ports.upkeep import BackupReport
@@ -87,14 +100,31 @@ class Operations:
         )  # fmt: skip
 
     def prune(
-        self, route: str, older_than: Span, *, by: str, reason: str, statuses: Iterable[str] = (), dry_run: bool = False
+        self,
+        route: str,
+        older_than: Span,
+        *,
+        by: str,
+        reason: str,
+        statuses: Iterable[str] = (),
+        dry_run: bool = False,
     ) -> PruneReport:
         """Remove rows that ended longer ago than this: of COMPLETED items, or of those with one of these `statuses` ("failed" means both
         failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts the rows by status."""
         span = span_ms(older_than, "older_than")
-        return prune(self.context, route, span, by=by, reason=reason, statuses=statuses_of(statuses), dry_run=dry_run)
+        return prune(
+            self.context,
+            route,
+            span,
+            by=by,
+            reason=reason,
+            statuses=statuses_of(statuses),
+            dry_run=dry_run,
+        )
 
-    def forget(self, route: str, key: str, *, by: str, reason: str, dry_run: bool = False) -> ForgetReport:
+    def forget(
+        self, route: str, key: str, *, by: str, reason: str, dry_run: bool = False
+    ) -> ForgetReport:
         """Remove the content of an item that has ended: input, outputs, error texts, blobs and kept evidence, whatever subscriber is absent.
         Its key stays known by a keyed digest. The report's `stays` names what remains elsewhere. Raises ActRefused if it has not ended."""
         return forget(self.context, route, key, by=by, reason=reason, dry_run=dry_run)
@@ -145,7 +175,17 @@ class Operations:
         twice counts once."""
         key, said = known_key(self.context, route, key), outcome or Done(value)
         if force:
-            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=said, force=True)
+            report = act(
+                self.context,
+                "confirm",
+                route,
+                keys=[key],
+                by=by,
+                reason=reason,
+                stage=stage,
+                outcome=said,
+                force=True,
+            )
             for _, why in report.refused:
                 raise ActRefused(f"{route}/{key}: {why}")
             [item] = self.context.ledger.get([(route, key)])
@@ -158,56 +198,115 @@ class Operations:
         return answer
 
     def confirm_all(
-        self, route: str, stage: str, outcomes: Mapping[str, Outcome], *, by: str, awaited: bool = False
+        self,
+        route: str,
+        stage: str,
+        outcomes: Mapping[str, Outcome],
+        *,
+        by: str,
+        awaited: bool = False,
     ) -> dict[str, Row | ActRefused]:
         """Report the outcomes of a stage, by key, as `confirm` does with each: the rows are read together, and written as one batch. The answer
         has for each key the row as it then is, or why it cannot be accepted."""
-        taken = {key: answer for key, (answer, _) in take_confirmations(self.context, route, stage, outcomes, by, awaited=awaited).items()}
-        repeated = [key for key, answer in taken.items() if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE]
-        for key, item in zip(repeated, self.context.ledger.get([(route, key) for key in repeated]) if repeated else (), strict=True):
+        taken = {
+            key: answer
+            for key, (answer, _) in take_confirmations(
+                self.context, route, stage, outcomes, by, awaited=awaited
+            ).items()
+        }
+        repeated = [
+            key
+            for key, answer in taken.items()
+            if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE
+        ]
+        for key, item in zip(
+            repeated,
+            self.context.ledger.get([(route, key) for key in repeated]) if repeated else (),
+            strict=True,
+        ):
             if isinstance(item, Item):
                 taken[key] = item.row
         return {
-            key: ActRefused(f"{route}/{key}: {answer}", answer.kind) if isinstance(answer, Refusal) else answer
+            key: ActRefused(f"{route}/{key}: {answer}", answer.kind)
+            if isinstance(answer, Refusal)
+            else answer
             for key, answer in taken.items()
         }
 
-    def note(self, route: str, key: str, text: str, *, by: str, data: Any = None, reason: str = "", version: int | None = None) -> Row:
+    def note(
+        self,
+        route: str,
+        key: str,
+        text: str,
+        *,
+        by: str,
+        data: Any = None,
+        reason: str = "",
+        version: int | None = None,
+    ) -> Row:
         """Add a line to the item's history, signed by `by`, that changes nothing else; returns the new row. `data` is a JSON value that is
         kept with the text, for programs. `version`: add it only if the item still has this version, as `show` gives it. Raises
         ActRefused if it cannot be done, with the kind "changed-since" if it has another version."""
-        answer = note(self.context, route, key, text, by=by, data=data, reason=reason, version=version)
+        answer = note(
+            self.context, route, key, text, by=by, data=data, reason=reason, version=version
+        )
         if isinstance(answer, Refusal):
             raise ActRefused(f"{route}/{key}: {answer}", answer.kind)
         return answer
 
-    def rerun(self, route: str, key: str, *, by: str, reason: str, stage: str | None = None, as_new: bool = False) -> Row:
+    def rerun(
+        self,
+        route: str,
+        key: str,
+        *,
+        by: str,
+        reason: str,
+        stage: str | None = None,
+        as_new: bool = False,
+    ) -> Row:
         """Run a COMPLETED item again from a stage, the first if none is given; returns the new row. `as_new`: with a new work_id also
         at the last stage. Raises ActRefused if it cannot be done."""
         return self._act("rerun", route, key, by, reason, stage=stage, as_new=as_new)
 
-    def replace(self, route: str, content: Any, *, by: str, reason: str, here: bool = False, rerun: bool = False) -> Row:
+    def replace(
+        self,
+        route: str,
+        content: Any,
+        *,
+        by: str,
+        reason: str,
+        here: bool = False,
+        rerun: bool = False,
+    ) -> Row:
         """Replace the content of the item with the content's key; returns the new row. It starts again at the first
         stage, or, with `here`, at its present one; with `rerun` also if it is COMPLETED. Raises ActRefused if it cannot be done."""
         key = self.context.plan(route).route.key_of(content)
         return self._act("replace", route, key, by, reason, content=content, here=here, rerun=rerun)
 
-    def reschedule(self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str) -> Row:
+    def reschedule(
+        self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str
+    ) -> Row:
         """Set another start time (or a span from now) for an item that has not started; returns the new row. Raises ActRefused if it
         cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
 
-    def redate(self, route: str, *, by: str, reason: str, dry_run: bool = False, act_id: str | None = None) -> ActReport:
+    def redate(
+        self, route: str, *, by: str, reason: str, dry_run: bool = False, act_id: str | None = None
+    ) -> ActReport:
         """Date the items of a route that are dated in the future, by a clock that was ahead, as of now. With `dry_run` nothing is changed.
         `act_id`: as for `act`."""
-        return redate_rows(self.context, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id)
+        return redate_rows(
+            self.context, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id
+        )
 
     def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
         key = known_key(self.context, route, key)
         report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
         [item] = self.context.ledger.get([(route, key)])
         if report.refused or not isinstance(item, Item):
-            raise ActRefused(f"{route}/{key}: {report.refused[0][1] if report.refused else 'its row has left'}")
+            raise ActRefused(
+                f"{route}/{key}: {report.refused[0][1] if report.refused else 'its row has left'}"
+            )
         return item.row
 
     def items(
@@ -234,7 +333,10 @@ class Operations:
         query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
         times = _created(self.context.clock.now(), created_from, created_before, zone)
         lanes = BlockedLanes(self.context, route)
-        return [row_view(item, lanes.of(item.row)) for item in each(self.context, replace(query, **times), limit)]
+        return [
+            row_view(item, lanes.of(item.row))
+            for item in each(self.context, replace(query, **times), limit)
+        ]
 
     def item_page(
         self,
@@ -258,10 +360,16 @@ class Operations:
         `after` is the `next` of the page before, of the same search; another text raises UsageError."""
         query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
         search = (query, str(created_from), str(created_before))
-        query = replace(query, **_created(self.context.clock.now(), created_from, created_before, zone))
-        found = find_page(self.context, query, search, oldest_first=oldest_first, after=after, limit=limit)
+        query = replace(
+            query, **_created(self.context.clock.now(), created_from, created_before, zone)
+        )
+        found = find_page(
+            self.context, query, search, oldest_first=oldest_first, after=after, limit=limit
+        )
         lanes = BlockedLanes(self.context, route)
-        return FoundItems([row_view(item, lanes.of(item.row)) for item in found.items], found.next, found.ordered)
+        return FoundItems(
+            [row_view(item, lanes.of(item.row)) for item in found.items], found.next, found.ordered
+        )
 
     def _query(
         self,
@@ -279,7 +387,13 @@ class Operations:
         _check_lists(statuses=statuses, stages=stages, parts=parts)
         chosen, at = statuses_of(statuses), frozenset(stages) or None
         query = Query(
-            route=route, statuses=chosen, stages=at, lane=lane, prefix=prefix, parts=read_parts(self.context, route, parts), group=group
+            route=route,
+            statuses=chosen,
+            stages=at,
+            lane=lane,
+            prefix=prefix,
+            parts=read_parts(self.context, route, parts),
+            group=group,
         )
         cost = None if scan or query == Query(route=route) else self.context.ledger.cost_of(query)
         if cost is not None and cost.rows > WARN_ROWS:
@@ -311,12 +425,28 @@ class Operations:
         `act_id`: a name of your own for the act. A repeat with it continues an act that was cut off, or gets the report of one that has
         finished; with other items or options it raises UsageError."""
         _check_lists(keys=keys, statuses=statuses, stages=stages, parts=parts)
-        options: dict[str, Any] = {"by": by, "reason": reason, "stage": stage, "as_new": as_new, "dry_run": dry_run, "act_id": act_id}
+        options: dict[str, Any] = {
+            "by": by,
+            "reason": reason,
+            "stage": stage,
+            "as_new": as_new,
+            "dry_run": dry_run,
+            "act_id": act_id,
+        }
         if keys is not None:
             return act(self.context, verb, route, keys=keys, **options)
         statuses, stages, parts = list(statuses), list(stages), list(parts)
         query = self._query(True, route, statuses, stages, lane, prefix, parts, group)
-        asked = filter_as_given(self.context, route, statuses=statuses, stages=stages, lane=lane, prefix=prefix, parts=parts, group=group)
+        asked = filter_as_given(
+            self.context,
+            route,
+            statuses=statuses,
+            stages=stages,
+            lane=lane,
+            prefix=prefix,
+            parts=parts,
+            group=group,
+        )
         return act(self.context, verb, route, query=query, asked=asked, **options)
 
     def pause(
@@ -337,7 +467,12 @@ class Operations:
         stays, unless `until` or `drain` is given, or it would end by itself. `own`, for a program that pauses by itself: a pause by another
         than `by` stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in force now, with the
         number of items that wait there, and for a lane without any the lanes with similar names (`near`)."""
-        options: dict[str, Any] = {"until": until, "drain": drain, "own": own, "endless_stays": endless_stays}
+        options: dict[str, Any] = {
+            "until": until,
+            "drain": drain,
+            "own": own,
+            "endless_stays": endless_stays,
+        }
         hold = pause(self.context, route, stage, lane, by=by, reason=reason, **options)
         # A program that pauses by itself has met an item there.
         waiting = None if own else count_waiting(self.context, route, stage, lane)
@@ -358,7 +493,16 @@ class Operations:
         if it is one by `by`."""
         return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain, own=own)
 
-    def record_act(self, verb: str, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> None:
+    def record_act(
+        self,
+        verb: str,
+        route: str,
+        stage: str | None = None,
+        lane: str | None = None,
+        *,
+        by: str,
+        reason: str,
+    ) -> None:
         """Put an act of an operator on record, as `milepost acts` shows it: one of an application's own that changes no item and has been done,
         such as `verb="add-destination"`. Pauses, limits and acts on items are recorded without this."""
         signed(by, reason)
@@ -385,7 +529,9 @@ class Operations:
             row = found.row
         return max(0.0, ((row.look_at or now) - now) / 1000)
 
-    def drain(self, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
+    def drain(
+        self, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str
+    ) -> None:
         """Start the items that wait in a stage or lane now, or enter it within a second, at most at this rate; when they have been started, the
         usual limits apply again."""
         drain(self.context, route, stage, lane, rate, by=by, reason=reason)
@@ -395,7 +541,9 @@ class Operations:
         texts name no item, file or host."""
         return [(one.part, one.why) for one in unready(self.context)]
 
-    def close_breakers(self, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
+    def close_breakers(
+        self, route: str, stage: str, lane: str | None = None, *, by: str, reason: str
+    ) -> list[str]:
         """Close the open breaker of a lane, or those of all lanes of a stage, so that their items are started at once; returns the scopes of
         the closed breakers."""
         return close_breakers(self.context, route, stage, lane, by=by, reason=reason)
@@ -406,11 +554,22 @@ class Operations:
         self.context.stage(route, stage)
         return lane_views(self.context, self.context.plan(route), stage, names)
 
-    def forecast(self, route: str, *, stage: str | None = None, lane: str | None = None) -> dict[str, Any] | None:
+    def forecast(
+        self, route: str, *, stage: str | None = None, lane: str | None = None
+    ) -> dict[str, Any] | None:
         """When the items that move are completed, or through the `stage`, and which wait for something else, as `milepost forecast --json` shows
         it; `text` says it in words. None: this ledger does not count items by lane."""
-        found = route_forecast(self.context, route, scope_of(self.context, route, stage=stage, lane=lane))
-        return None if found is None else {**forecast_view(route, found, self.context.clock.now()), "sentences": sentence_views(found)}
+        found = route_forecast(
+            self.context, route, scope_of(self.context, route, stage=stage, lane=lane)
+        )
+        return (
+            None
+            if found is None
+            else {
+                **forecast_view(route, found, self.context.clock.now()),
+                "sentences": sentence_views(found),
+            }
+        )
 
     def groups(self, route: str) -> list[dict[str, Any]]:
         """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""
@@ -454,5 +613,7 @@ def _created(now: int, begin: Moment | None, end: Moment | None, zone: tzinfo) -
     """The conditions of a search on the time of acceptance, in milliseconds."""
     given = {"created_from": begin, "created_before": end}
     return {
-        name: moment_ms(value, now, name.removeprefix("created_"), zone, past=True) for name, value in given.items() if value is not None
+        name: moment_ms(value, now, name.removeprefix("created_"), zone, past=True)
+        for name, value in given.items()
+        if value is not None
     }

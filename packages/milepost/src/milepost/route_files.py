@@ -28,7 +28,9 @@ def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route
     for spec in specs:
         for route in _load(spec):
             if found.setdefault(route.name, route) is not route:
-                raise ConfigMistake(f"two routes have the name {route.name!r}, one of them in {spec}; rename one")
+                raise ConfigMistake(
+                    f"two routes have the name {route.name!r}, one of them in {spec}; rename one"
+                )
     return [*found.values(), *follow_up_routes(list(found.values()))]
 
 
@@ -37,12 +39,26 @@ def load_application(spec: str) -> Application[Any]:
     if is_name(spec):
         return _named(spec)
     place, _, name = spec.partition(":")
-    module = load_file(Path(place), "application file") if place.endswith(".py") else load_module(place)
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Application) and name in ("", key)}
+    module = (
+        load_file(Path(place), "application file") if place.endswith(".py") else load_module(place)
+    )
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, Application) and name in ("", key)
+    }
     if len({id(value) for value in found.values()}) != 1:
-        there = ", ".join(key for key, value in vars(module).items() if isinstance(value, Application))
-        wanted = f"no application {name!r}; it has {there or 'none'}" if name else f"{'several: ' + there if there else 'no application'}"
-        raise ConfigMistake(f"{place} has {wanted}; write  application = milepost.Application('NAME', Settings)")
+        there = ", ".join(
+            key for key, value in vars(module).items() if isinstance(value, Application)
+        )
+        wanted = (
+            f"no application {name!r}; it has {there or 'none'}"
+            if name
+            else f"{'several: ' + there if there else 'no application'}"
+        )
+        raise ConfigMistake(
+            f"{place} has {wanted}; write  application = milepost.Application('NAME', Settings)"
+        )
     return next(iter(found.values()))
 
 
@@ -54,14 +70,18 @@ def _named(name: str) -> Application[Any]:
     if application is None:
         missing = missing_package(APPLICATIONS, name)
         if missing is not None:
-            raise ConfigMistake(f"the application {name!r} needs a package that is not installed; {missing}")
+            raise ConfigMistake(
+                f"the application {name!r} needs a package that is not installed; {missing}"
+            )
         installed = ", ".join(names_of(APPLICATIONS)) or "none"
         raise ConfigMistake(
             f"there is no application {name!r}; write the name of one that is installed ({installed}), a file such as {name}.py,"
             f" or module:NAME ('milepost init --application {name}' writes a small one)"
         )
     if not isinstance(application, Application):
-        raise ConfigMistake(f"the application {name!r} is {type(application).__name__}; its entry point must name a milepost.Application")
+        raise ConfigMistake(
+            f"the application {name!r} is {type(application).__name__}; its entry point must name a milepost.Application"
+        )
     return application
 
 
@@ -75,9 +95,13 @@ def _load(spec: str) -> list[Route]:
             return [route]
         there = [key for key, value in vars(module).items() if isinstance(value, Route)]
         raise ConfigMistake(f"{place} has no route {name!r}; it has {', '.join(there) or 'none'}")
-    routes = list({id(value): value for value in vars(module).values() if isinstance(value, Route)}.values())
+    routes = list(
+        {id(value): value for value in vars(module).values() if isinstance(value, Route)}.values()
+    )
     if not routes:
-        raise ConfigMistake(f"{place} has no route; write one as  parcels = milepost.Route('parcels', key='id')")
+        raise ConfigMistake(
+            f"{place} has no route; write one as  parcels = milepost.Route('parcels', key='id')"
+        )
     return routes
 
 
@@ -86,7 +110,9 @@ def load_file(path: Path, kind: str = "route file") -> ModuleType:
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         example = "; 'milepost init' writes an example" if kind == "route file" else ""
-        raise ConfigMistake(f"there is no {kind} {path}{where}: correct its name in milepost.toml or on the command line{example}")
+        raise ConfigMistake(
+            f"there is no {kind} {path}{where}: correct its name in milepost.toml or on the command line{example}"
+        )
     path = path.resolve()
     name = path.stem
     known = sys.modules.get(name)
@@ -118,7 +144,9 @@ def load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigMistake(f"there is no module {name!r}; is it installed, and is this the right folder?") from None
+            raise ConfigMistake(
+                f"there is no module {name!r}; is it installed, and is this the right folder?"
+            ) from None
         raise _config_mistake(error, name, None) from None
     except Exception as error:
         raise _config_mistake(error, name, None) from None

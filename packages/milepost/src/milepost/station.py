@@ -57,7 +57,9 @@ class Station:
         self.stopping = threading.Event()
         wanted = set(roles)
         self.worker = Worker(ctx, self.runner, self.holder) if "worker" in wanted else None
-        receivers: list[Subscriber] = [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
+        receivers: list[Subscriber] = (
+            [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
+        )
         relays = [EventRelay(ctx, subscriber, self.holder) for subscriber in receivers]
         self._receivers = [subscriber.name for subscriber in receivers]
         run: list[Service] = [*relays, *services]
@@ -82,7 +84,13 @@ class Station:
         # coincide with its work.)
         self._idle_every = 0.53 if ctx.ledger.work_queues else 0.05
 
-    def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
+    def run(
+        self,
+        *,
+        until_idle_s: float | None = None,
+        on_tick: Callable[[], None] | None = None,
+        tick_s: float = 0.2,
+    ) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until no item is held, no event waits, and nothing becomes due within that time."""
         try:
             self.clock_watch.turn()
@@ -93,8 +101,17 @@ class Station:
                 raise
         watching: list[Service] = [self.clock_watch, self.heartbeat]
         if until_idle_s is not None:
-            watching.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
-        services: list[Service] = [*self.roles, *(Role(service, self.ctx.clock, self.stopping.is_set) for service in watching)]
+            watching.append(
+                Every(
+                    "idle-watch",
+                    self._idle_every,
+                    lambda: self._stop_if_idle(round(until_idle_s * 1000)),
+                )
+            )
+        services: list[Service] = [
+            *self.roles,
+            *(Role(service, self.ctx.clock, self.stopping.is_set) for service in watching),
+        ]
         if on_tick is not None:
             services.append(Every("tick", tick_s, on_tick))
         try:
@@ -126,7 +143,9 @@ class Station:
 
     def idle(self, within_ms: int) -> bool:
         """Whether no item is held, no event waits, no back-fill is active, and nothing is due soon. Paused and external items do not count."""
-        if not all(role.quiet for role in self.roles) or (self._resends and back_fill_waits(self.ctx)):
+        if not all(role.quiet for role in self.roles) or (
+            self._resends and back_fill_waits(self.ctx)
+        ):
             return False
         horizon = self.ctx.clock.now() + within_ms
         worker = self.worker
@@ -145,14 +164,18 @@ class Station:
 
     def _anything_due(self, worker: Worker, horizon: int) -> bool:
         """Whether an item that the worker could claim is due by then."""
-        due = self.ctx.ledger.next_due([plan for plan in self.ctx.plans.values() if plan.name not in worker.outdated])
+        due = self.ctx.ledger.next_due(
+            [plan for plan in self.ctx.plans.values() if plan.name not in worker.outdated]
+        )
         return due is not None and due <= horizon
 
     def _facts(self) -> dict[str, Any]:
         ran = [role for role in self.roles if role.last_good_run]
         facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in ran}}
         facts["next_runs"] = {role.name: role.next_run for role in ran}
-        facts["standing_still"] = {role.name: role.standing_still for role in self.roles if role.standing_still is not None}
+        facts["standing_still"] = {
+            role.name: role.standing_still for role in self.roles if role.standing_still is not None
+        }
         if self.worker is not None:
             facts["in_hand"] = self.worker.in_hand
             facts["overrunning"] = self.worker.overrunning()

@@ -10,11 +10,17 @@ from tests.http.servers_on_ledgers import new_aws_ledger
 
 
 @pytest.fixture(params=["memory", "sqlite", "aws"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     # Where a ledger on AWS is told of no bucket, its blobs are in the folder where it is opened.
     monkeypatch.chdir(tmp_path)
     if request.param == "aws":
-        server = request.getfixturevalue("ministack") if request.node.get_closest_marker("wire") else None
+        server = (
+            request.getfixturevalue("ministack")
+            if request.node.get_closest_marker("wire")
+            else None
+        )
         with new_aws_ledger(server) as address:
             yield address
     else:

@@ -28,7 +28,9 @@ LOAD = 150
 
 
 def begin(folder: Path, url: str, *command: str, **env: str) -> subprocess.Popen[str]:
-    shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__", "postingest"))
+    shutil.copytree(
+        EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__", "postingest")
+    )
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
@@ -58,22 +60,40 @@ def end(process: subprocess.Popen[str], name: str, url: str) -> tuple[str, dict[
 def call(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body), {"content-type": "application/json"})
+        connection.request(
+            method,
+            path,
+            None if body is None else json.dumps(body),
+            {"content-type": "application/json"},
+        )
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
         connection.close()
 
 
-def test_the_fastapi_app_works_while_it_serves_and_drains_at_its_end(url: str, tmp_path: Path) -> None:
+def test_the_fastapi_app_works_while_it_serves_and_drains_at_its_end(
+    url: str, tmp_path: Path
+) -> None:
     port = standins.free_port()
-    process = begin(tmp_path, url, "-m", "uvicorn", "examples.fastapi_app:app", "--port", str(port), "--no-access-log")
+    process = begin(
+        tmp_path,
+        url,
+        "-m",
+        "uvicorn",
+        "examples.fastapi_app:app",
+        "--port",
+        str(port),
+        "--no-access-log",
+    )
     try:
         assert process.stdout is not None
         while "running on" not in process.stdout.readline():
             assert process.poll() is None
         for number in range(LOAD):
-            status, body = call(port, "POST", "/letters", {"id": f"L-{number}", "to": f"door {number}"})
+            status, body = call(
+                port, "POST", "/letters", {"id": f"L-{number}", "to": f"door {number}"}
+            )
             assert (status, body["answer"]) == (202, "new")
         assert call(port, "POST", "/letters", {"to": "nowhere"})[0] == 422
         assert call(port, "GET", "/letters/none")[0] == 404
@@ -83,7 +103,9 @@ def test_the_fastapi_app_works_while_it_serves_and_drains_at_its_end(url: str, t
     finally:
         process.kill()
         process.communicate()
-    assert process.returncode == 0 or process.returncode == -signal.SIGTERM  # uvicorn passes the signal on, once all is done
+    assert (
+        process.returncode == 0 or process.returncode == -signal.SIGTERM
+    )  # uvicorn passes the signal on, once all is done
     assert sum(counts.values()) == LOAD
     assert counts["COMPLETED"] >= 1
 

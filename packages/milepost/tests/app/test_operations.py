@@ -19,7 +19,9 @@ SIGNED = {"by": "ops", "reason": "a test"}
 def sorted_route() -> mp.Route:
     route = mp.Route("parcels", key="id")
 
-    @route.stage("weigh", retry=mp.Backoff(attempts=1), lane=lambda content: content.get("depot", ""))
+    @route.stage(
+        "weigh", retry=mp.Backoff(attempts=1), lane=lambda content: content.get("depot", "")
+    )
     def weigh(item: mp.Item) -> mp.Outcome:
         return mp.Retry("the scale is away") if item.input.get("heavy") else mp.Done()
 
@@ -29,7 +31,12 @@ def sorted_route() -> mp.Route:
 @pytest.fixture
 def desk() -> Iterator[mp.Milepost]:
     with mp.open("memory:", routes=[sorted_route()]) as opened:
-        opened.submit("parcels", {"id": "a"}, {"id": "b", "heavy": True}, {"id": "c", "heavy": True, "depot": "north"})
+        opened.submit(
+            "parcels",
+            {"id": "a"},
+            {"id": "b", "heavy": True},
+            {"id": "c", "heavy": True, "depot": "north"},
+        )
         yield opened
 
 
@@ -72,12 +79,19 @@ def test_a_paused_lane_waits_and_the_others_go_on(desk: mp.Milepost) -> None:
 
 
 def test_a_lane_shows_its_pause_its_limits_and_how_many_wait(desk: mp.Milepost) -> None:
-    desk.pause("parcels", "weigh", "north", until="2h", drain="5/s", by="ops", reason="the depot is closed")
+    desk.pause(
+        "parcels", "weigh", "north", until="2h", drain="5/s", by="ops", reason="the depot is closed"
+    )
     desk.run(until_idle=0)
     usual, north = desk.lanes("parcels", "weigh", ["", "north"])
     assert (usual.paused, usual.waiting, usual.breaker, usual.rate) == (None, 0, None, None)
     assert north.paused is not None
-    assert (north.paused.reason, north.paused.by, north.paused.drain, north.waiting) == ("the depot is closed", "ops", "5/s", 1)
+    assert (north.paused.reason, north.paused.by, north.paused.drain, north.waiting) == (
+        "the depot is closed",
+        "ops",
+        "5/s",
+        1,
+    )
     assert north.paused.until is not None
     assert north.paused.until > str(north.paused.since)
     assert desk.resume("parcels", "weigh", "north", **SIGNED)
@@ -90,7 +104,9 @@ def test_a_lane_shows_its_pause_its_limits_and_how_many_wait(desk: mp.Milepost) 
 def test_an_open_breaker_is_shown_and_closed() -> None:
     route = mp.Route("calls", key="id")
 
-    @route.stage("call", breaker=mp.Breaker(failures=1, cooldown="1h"), retry=mp.Backoff(attempts=9))
+    @route.stage(
+        "call", breaker=mp.Breaker(failures=1, cooldown="1h"), retry=mp.Backoff(attempts=9)
+    )
     def call(item: mp.Item) -> mp.Outcome:
         return mp.Retry("no answer")
 
@@ -123,7 +139,10 @@ def test_items_are_listed_by_part_of_the_key_and_by_time() -> None:
 def test_the_feed_has_every_line_in_order_and_goes_on_where_it_ended(desk: mp.Milepost) -> None:
     desk.run(until_idle=0)
     first = desk.feed(limit=2)
-    assert [(entry.line.reason, entry.key) for entry in first] == [("accepted", "a"), ("accepted", "b")]
+    assert [(entry.line.reason, entry.key) for entry in first] == [
+        ("accepted", "a"),
+        ("accepted", "b"),
+    ]
     rest = desk.feed(first[-1].seq)
     assert sorted((entry.line.reason, entry.key) for entry in rest) == [
         ("accepted", "c"),
@@ -137,14 +156,20 @@ def test_the_feed_has_every_line_in_order_and_goes_on_where_it_ended(desk: mp.Mi
     assert desk.feed(rest[-1].seq) == []
 
 
-def test_a_search_that_no_index_serves_reads_every_row_only_if_asked(desk: mp.Milepost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_no_index_serves_reads_every_row_only_if_asked(
+    desk: mp.Milepost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(desk.context.ledger, "cost_of", lambda query: ScanCost(5_000, 5_000, None))
     assert keys(desk.items("parcels", statuses=["live"])) == ["a", "b", "c"]
     with pytest.raises(mp.CostlyQuery, match="all 5,000 rows of parcels are read"):
         desk.items("parcels", statuses=["live"], scan=False)
-    assert len(desk.items("parcels", limit=2, scan=False)) == 2, "without a condition, reading ends with the page"
+    assert len(desk.items("parcels", limit=2, scan=False)) == 2, (
+        "without a condition, reading ends with the page"
+    )
     [lane] = desk.lanes("parcels", "weigh", [""])
-    assert (lane.waiting, lane.in_progress) == (None, None), "it is not counted by reading every row"
+    assert (lane.waiting, lane.in_progress) == (None, None), (
+        "it is not counted by reading every row"
+    )
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -155,13 +180,29 @@ def test_a_note_is_a_signed_line_that_changes_nothing_else(kind: str, tmp_path: 
         desk.run(until_idle=0)
         before = desk.show("parcels", "b")
         assert before is not None
-        desk.note("parcels", "b", "claimed by Ann", by="ann", data={"claim": "Ann"}, version=before["version"])
+        desk.note(
+            "parcels",
+            "b",
+            "claimed by Ann",
+            by="ann",
+            data={"claim": "Ann"},
+            version=before["version"],
+        )
         after = desk.show("parcels", "b")
         assert after is not None
         line = after["history"][-1]
-        assert (line["reason"], line["by"], line["note"]) == ("noted", "ann", {"text": "claimed by Ann", "data": {"claim": "Ann"}})
+        assert (line["reason"], line["by"], line["note"]) == (
+            "noted",
+            "ann",
+            {"text": "claimed by Ann", "data": {"claim": "Ann"}},
+        )
         assert after["verified"], "the line is part of the chain"
-        assert {name for name in before if before[name] != after[name]} <= {"version", "updated_at", "history", "chain"}
+        assert {name for name in before if before[name] != after[name]} <= {
+            "version",
+            "updated_at",
+            "history",
+            "chain",
+        }
         with pytest.raises(mp.ActRefused, match="it has changed since") as refused:
             desk.note("parcels", "b", "claimed by Bob", by="bob", version=before["version"])
         assert refused.value.kind == "changed-since"
@@ -206,8 +247,18 @@ def test_a_claim_is_asked_for_in_the_ledger_unless_it_is_young() -> None:
 
 
 def test_only_a_confirmation_can_be_forced_not_another_outcome(desk: mp.Milepost) -> None:
-    with pytest.raises(mp.UsageError, match="only a confirmation that a stage is done can be forced"):
-        desk.confirm("parcels", "a", "weigh", by="ops", reason="it is lost", outcome=mp.Reject("lost"), force=True)
+    with pytest.raises(
+        mp.UsageError, match="only a confirmation that a stage is done can be forced"
+    ):
+        desk.confirm(
+            "parcels",
+            "a",
+            "weigh",
+            by="ops",
+            reason="it is lost",
+            outcome=mp.Reject("lost"),
+            force=True,
+        )
     found = desk.show("parcels", "a")
     assert found is not None
     assert found["stage"] == "weigh"
@@ -233,8 +284,12 @@ def test_a_follow_up_of_a_follow_up_need_not_be_named_either() -> None:
         assert ended == {name: {"COMPLETED": 1} for name in ("first", "second", "third")}
 
 
-@pytest.mark.parametrize("filters", [{"stages": "weigh"}, {"statuses": "failed"}, {"parts": "id=a"}, {"keys": "a"}])
-def test_one_text_where_a_list_is_meant_is_a_mistake(desk: mp.Milepost, filters: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "filters", [{"stages": "weigh"}, {"statuses": "failed"}, {"parts": "id=a"}, {"keys": "a"}]
+)
+def test_one_text_where_a_list_is_meant_is_a_mistake(
+    desk: mp.Milepost, filters: dict[str, str]
+) -> None:
     """Its characters would be taken for names, which mostly match nothing."""
     [(name, value)] = filters.items()
     with pytest.raises(mp.UsageError, match=f"{name} is '{value}'; give a list"):

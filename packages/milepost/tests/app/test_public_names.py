@@ -17,7 +17,12 @@ def declared() -> dict[str, str]:
     """The names that type checkers see, with the module of each."""
     tree = ast.parse(Path(milepost.__file__).read_text(encoding="utf-8"))
     guarded = next(node for node in tree.body if isinstance(node, ast.If))
-    return {name.name: str(node.module) for node in guarded.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    return {
+        name.name: str(node.module)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
 
 
 def test_every_public_name_is_the_one_that_type_checkers_see() -> None:
@@ -29,7 +34,9 @@ def test_every_public_name_is_the_one_that_type_checkers_see() -> None:
 def test_type_checkers_do_not_see_the_hook_that_imports_names() -> None:
     """They would take any name for a public one."""
     tree = ast.parse(Path(milepost.__file__).read_text(encoding="utf-8"))
-    assert "__getattr__" not in [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert "__getattr__" not in [
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef)
+    ]
     assert callable(vars(milepost)["__getattr__"])
 
 
@@ -58,7 +65,9 @@ def test_the_package_alone_imports_only_the_old_names_of_modules() -> None:
 
 def test_a_route_file_needs_only_the_rules() -> None:
     script = "import sys, milepost as mp; mp.Route('parcels', key='id'); print('asyncio' in sys.modules, 'milepost.engine' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False False\n"
 
 

@@ -47,7 +47,9 @@ SIGNED = {"by": "ops", "reason": "test"}
 
 
 @contextmanager
-def at_work(station: Station, **options: Any) -> Iterator[tuple[list[BaseException], threading.Event]]:
+def at_work(
+    station: Station, **options: Any
+) -> Iterator[tuple[list[BaseException], threading.Event]]:
     """The station runs in a thread; stopped and waited for at the end. Yields a list for the error it may end with, and its end."""
     errors: list[BaseException] = []
     ended = threading.Event()
@@ -121,7 +123,9 @@ def test_a_stage_never_runs_more_calls_at_once_than_it_may(ledger: Ledger) -> No
 def test_a_slow_stage_holds_up_no_other_and_stopping_waits_for_what_runs(ledger: Ledger) -> None:
     gate = Gate()
     finished = threading.Event()
-    quick = one_stage(lambda item: (finished.set() if item.key == "last" else None) or Done(), "quick")
+    quick = one_stage(
+        lambda item: (finished.set() if item.key == "last" else None) or Done(), "quick"
+    )
     ctx = context(ledger, SystemClock(), gated(gate, "slow", concurrency=2), quick)
     add(ctx, "slow", "s1", "s2", "s3")
     with at_work(Station(ctx)):
@@ -147,7 +151,11 @@ def test_sys_exit_and_the_like_in_a_handler_end_neither_thread_nor_loop_nor_stat
     async def awaited(item: Item) -> Outcome:
         return plain(item)
 
-    ctx = context(ledger, SystemClock(), one_stage(awaited if is_async else plain, concurrency=2, retry=Backoff(attempts=2, base=0)))
+    ctx = context(
+        ledger,
+        SystemClock(),
+        one_stage(awaited if is_async else plain, concurrency=2, retry=Backoff(attempts=2, base=0)),
+    )
     add(ctx, "parcels", "bad1", "bad2", "bad3", "good")
     Station(ctx).run(until_idle_s=0)
     assert row(ctx, "parcels", "good").status is Status.COMPLETED
@@ -170,7 +178,9 @@ def test_a_limit_reaches_a_running_station(ledger: Ledger) -> None:
     assert gate.most == 4
 
 
-def test_an_error_in_one_service_stops_the_station_with_it_and_nothing_stays_leased(ledger: Ledger) -> None:
+def test_an_error_in_one_service_stops_the_station_with_it_and_nothing_stays_leased(
+    ledger: Ledger,
+) -> None:
     gate = Gate()
     ctx = context(ledger, SystemClock(), gated(gate, concurrency=2))
     add(ctx, "parcels", "a", "b", "c")
@@ -292,7 +302,9 @@ def test_an_async_crew_made_smaller_leaves_no_job_lying() -> None:
 def run_until_idle(ctx: Context, clock: VirtualClock, seconds: float, **options: Any) -> int:
     """How many milliseconds the station ran."""
     began = clock.now()
-    Station(ctx, runner=SimRunner(clock, duration=lasting()), holder=f"until-{began}", **options).run(until_idle_s=seconds)
+    Station(
+        ctx, runner=SimRunner(clock, duration=lasting()), holder=f"until-{began}", **options
+    ).run(until_idle_s=seconds)
     return clock.now() - began
 
 
@@ -302,15 +314,23 @@ def idle_route(outcome: Callable[[Item], Outcome]) -> Route:
     return route
 
 
-def test_until_idle_waits_for_what_falls_due_within_its_seconds(ledger: Ledger, clock: VirtualClock) -> None:
-    ctx = context(ledger, clock, idle_route(lambda item: Done() if item.attempt == 2 else Retry("once more")))
+def test_until_idle_waits_for_what_falls_due_within_its_seconds(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    ctx = context(
+        ledger, clock, idle_route(lambda item: Done() if item.attempt == 2 else Retry("once more"))
+    )
     add(ctx, "parcels", "a")
     assert 1_000 <= run_until_idle(ctx, clock, 2) < 2_000
     assert row(ctx, "parcels", "a").stage == "delivered"
 
 
-@pytest.mark.parametrize("outcome", [Retry("later", after="1h"), NotYet(after="1h"), HandedOver(within="1h")])
-def test_until_idle_does_not_wait_for_what_is_due_later(ledger: Ledger, clock: VirtualClock, outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    "outcome", [Retry("later", after="1h"), NotYet(after="1h"), HandedOver(within="1h")]
+)
+def test_until_idle_does_not_wait_for_what_is_due_later(
+    ledger: Ledger, clock: VirtualClock, outcome: Outcome
+) -> None:
     ctx = context(ledger, clock, idle_route(lambda item: outcome))
     add(ctx, "parcels", "a")
     assert run_until_idle(ctx, clock, 2) < 1_000
@@ -318,29 +338,42 @@ def test_until_idle_does_not_wait_for_what_is_due_later(ledger: Ledger, clock: V
     assert run_until_idle(ctx, clock, 600) < 1_000
 
 
-def test_until_idle_does_not_count_external_and_paused_items(ledger: Ledger, clock: VirtualClock) -> None:
-    ctx = context(ledger, clock, idle_route(lambda item: Done()), one_stage(lambda item: Done(), "held"))
+def test_until_idle_does_not_count_external_and_paused_items(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    ctx = context(
+        ledger, clock, idle_route(lambda item: Done()), one_stage(lambda item: Done(), "held")
+    )
     pause(ctx, "held", **SIGNED)
     add(ctx, "parcels", "a")
     add(ctx, "held", "b")
     assert run_until_idle(ctx, clock, 30 * 86_400) < 1_000
-    assert (row(ctx, "parcels", "a").stage, row(ctx, "held", "b").status) == ("delivered", Status.QUEUED)
+    assert (row(ctx, "parcels", "a").stage, row(ctx, "held", "b").status) == (
+        "delivered",
+        Status.QUEUED,
+    )
 
 
-def test_until_idle_waits_until_everybody_has_been_told(ledger: Ledger, clock: VirtualClock) -> None:
+def test_until_idle_waits_until_everybody_has_been_told(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, one_stage(lambda item: Done()))
     add(ctx, "parcels", *(f"k{number}" for number in range(30)))
     ear = RecordingSubscriber()
     failures = iter([ConnectionError("away")] * 3)
     ear.takes = lambda envelope: next(failures, None)
     run_until_idle(ctx, clock, 60, subscribers=[ear])
-    assert {key: ear.of(key) for key in ("k0", "k29")} == {key: ["accepted", "completed"] for key in ("k0", "k29")}
+    assert {key: ear.of(key) for key in ("k0", "k29")} == {
+        key: ["accepted", "completed"] for key in ("k0", "k29")
+    }
 
 
 def test_until_idle_waits_for_a_call_that_takes_long(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, one_stage(lambda item: Done()))
     add(ctx, "parcels", "a")
-    Station(ctx, runner=SimRunner(clock, duration=lasting(weigh=300_000)), holder="me").run(until_idle_s=2)
+    Station(ctx, runner=SimRunner(clock, duration=lasting(weigh=300_000)), holder="me").run(
+        until_idle_s=2
+    )
     assert reasons(ctx, "parcels", "a") == [Reason.ACCEPTED, Reason.COMPLETED]
 
 
@@ -408,7 +441,11 @@ class Place:
     """A ledger file, the script that works on it, and what its handlers wrote down."""
 
     def __init__(self, folder: Path) -> None:
-        self.ledger, self.calls, self.script = folder / "ledger.db", folder / "calls", folder / "station.py"
+        self.ledger, self.calls, self.script = (
+            folder / "ledger.db",
+            folder / "calls",
+            folder / "station.py",
+        )
         self.script.write_text(SCRIPT)
         self.calls.touch()
         route = Route("parcels")
@@ -450,7 +487,9 @@ def test_sigterm_lets_what_runs_finish_and_gives_the_rest_back(place: Place) -> 
     add(place.ctx, "parcels", *quick, *slow)
     process = place.start("drain")
     lines(process, "ready", *["begun"] * 3)
-    wait_until(lambda: sum(row(place.ctx, "parcels", key).status is Status.PROCESSING for key in slow) >= 8)
+    wait_until(
+        lambda: sum(row(place.ctx, "parcels", key).status is Status.PROCESSING for key in slow) >= 8
+    )
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out.strip(), err) == (0, "stopped", "")
@@ -458,7 +497,9 @@ def test_sigterm_lets_what_runs_finish_and_gives_the_rest_back(place: Place) -> 
     assert told[Reason.ADVANCED] == 3
     assert told[Reason.GIVEN_BACK] == told.total() - 3 >= 5
     assert {row(place.ctx, "parcels", key).attempts for key in slow} == {0}
-    assert not place.ctx.ledger.find(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))).items
+    assert not place.ctx.ledger.find(
+        Query(route="parcels", statuses=frozenset({Status.PROCESSING}))
+    ).items
     assert place.ctx.ledger.dead_workers() == [], "it has signed off"
     audit(place.ctx.ledger, "parcels", place.ctx.plan("parcels"))
 
@@ -476,7 +517,9 @@ def test_two_processes_share_two_thousand_items_and_none_is_done_twice(place: Pl
     assert set(done.values()) == {1}
     assert len({call.rsplit(" ", 1)[1] for call in calls}) == 2, "both took part"
     assert audit(place.ctx.ledger, "parcels", place.ctx.plan("parcels")) == 2_000
-    assert {count.status for count in place.ctx.ledger.counts("parcels") if count.n} == {Status.COMPLETED}
+    assert {count.status for count in place.ctx.ledger.counts("parcels") if count.n} == {
+        Status.COMPLETED
+    }
 
 
 def test_the_leases_of_a_killed_process_come_back_at_the_next_start(place: Place) -> None:
@@ -494,11 +537,17 @@ def test_the_leases_of_a_killed_process_come_back_at_the_next_start(place: Place
     for key in keys:
         assert row(place.ctx, "parcels", key).status is Status.COMPLETED
         assert Reason.LOST in reasons(place.ctx, "parcels", key)
-        lost = next(written.line for written in place.ctx.ledger.history("parcels", key) if written.line.reason is Reason.LOST)
+        lost = next(
+            written.line
+            for written in place.ctx.ledger.history("parcels", key)
+            if written.line.reason is Reason.LOST
+        )
         assert lost.at < until, "nobody waited for the lease to run out"
         assert f"verify {key}" in place.calls.read_text()
     [dead] = [process for process in processes(place.ctx) if process.pid == killed.pid]
-    assert (dead.stopped, dead.in_hand) == (True, 0), "whoever took back what it held says that it is gone"
+    assert (dead.stopped, dead.in_hand) == (True, 0), (
+        "whoever took back what it held says that it is gone"
+    )
     assert dead not in live_processes(place.ctx)
 
 
@@ -519,4 +568,13 @@ def test_a_handler_whose_close_fails_leaves_no_thread_behind() -> None:
         with pytest.raises(OSError, match="the connection is gone"):
             post.run(until_idle=0)
         assert post.status()["routes"]["letters"]["statuses"] == {"COMPLETED": 1}
-    wait_until(lambda: not [one for one in set(threading.enumerate()) - others if one.name.startswith(("handlers", "stage-"))], 5.0)
+    wait_until(
+        lambda: (
+            not [
+                one
+                for one in set(threading.enumerate()) - others
+                if one.name.startswith(("handlers", "stage-"))
+            ]
+        ),
+        5.0,
+    )

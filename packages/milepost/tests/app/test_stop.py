@@ -34,7 +34,12 @@ def one_stage(handler: Callable[..., Any], **options: Any) -> mp.Route:
 
 
 def submit(post: mp.Milepost, n: int, start: int = 0) -> None:
-    assert {receipt.answer for receipt in post.submit("letters", *({"id": f"L-{number}"} for number in range(start, start + n)))} == {"new"}
+    assert {
+        receipt.answer
+        for receipt in post.submit(
+            "letters", *({"id": f"L-{number}"} for number in range(start, start + n))
+        )
+    } == {"new"}
 
 
 def rows(post: mp.Milepost) -> list[Any]:
@@ -44,7 +49,9 @@ def rows(post: mp.Milepost) -> list[Any]:
 def check_drained(post: mp.Milepost) -> Counter[Status]:
     """Nothing is held, no try was counted, and the threads have ended."""
     found = rows(post)
-    assert [row.key for row in found if row.status is Status.PROCESSING or row.lease is not None] == []
+    assert [
+        row.key for row in found if row.status is Status.PROCESSING or row.lease is not None
+    ] == []
     assert {row.attempts for row in found} <= {0}
     assert not post.running
     return Counter(row.status for row in found)
@@ -97,7 +104,11 @@ class StageThreads:
 
     def left(self) -> list[threading.Thread]:
         ours = [thread for thread in threading.enumerate() if thread not in self._before]
-        return [thread for thread in ours if thread.name.startswith("stage-") or thread.name in ("milepost", "worker", "handlers")]
+        return [
+            thread
+            for thread in ours
+            if thread.name.startswith("stage-") or thread.name in ("milepost", "worker", "handlers")
+        ]
 
 
 @pytest.fixture
@@ -107,7 +118,9 @@ def threads() -> StageThreads:
 
 # On all ledgers, under load -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str, threads: StageThreads) -> None:
+def test_stop_drains_under_load_and_start_goes_on_from_there(
+    url: str, kind: str, threads: StageThreads
+) -> None:
     gate = Gate()
     with mp.open(url, [gated(gate, kind, concurrency=4)]) as post:
         submit(post, LOAD)
@@ -120,7 +133,9 @@ def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str
         assert sum(counted.values()) == LOAD
         post.start()
         submit(post, LOAD, start=LOAD)
-        wait_until(lambda: post.status()["routes"]["letters"]["statuses"].get("COMPLETED", 0) == 2 * LOAD)
+        wait_until(
+            lambda: post.status()["routes"]["letters"]["statuses"].get("COMPLETED", 0) == 2 * LOAD
+        )
         assert post.running
     assert not post.running
     wait_until(lambda: threads.left() == [])
@@ -258,7 +273,9 @@ def test_a_handler_may_stop_its_own_program(quick_url: str, kind: str) -> None:
         answers.append(await post.stop_async())
         return mp.Done()
 
-    with mp.open(quick_url, [one_stage(plain if kind == "plain" else awaited, concurrency=1)]) as post:
+    with mp.open(
+        quick_url, [one_stage(plain if kind == "plain" else awaited, concurrency=1)]
+    ) as post:
         submit(post, 3)
         post.start()
         wait_until(lambda: not post.running)
@@ -332,7 +349,9 @@ def test_a_full_disk_is_waited_for_and_the_program_goes_on_when_there_is_room(
         assert check_drained(post) == {Status.COMPLETED: 3}
 
 
-def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_the_background_is_raised_by_stop_once(
+    quick_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
         failing(post)
         post.start()
@@ -343,7 +362,9 @@ def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplo
         assert post.stop()
 
 
-def test_a_run_that_failed_counts_as_running_until_its_error_is_logged(quick_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_failed_counts_as_running_until_its_error_is_logged(
+    quick_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logging_began, log_it = threading.Event(), threading.Event()
 
     def log_slowly(*args: object, **kwargs: object) -> None:
@@ -362,7 +383,9 @@ def test_a_run_that_failed_counts_as_running_until_its_error_is_logged(quick_url
             post.stop()
 
 
-def test_an_error_in_the_background_is_raised_by_the_next_start_and_by_the_end_of_the_block(quick_url: str) -> None:
+def test_an_error_in_the_background_is_raised_by_the_next_start_and_by_the_end_of_the_block(
+    quick_url: str,
+) -> None:
     with pytest.raises(LedgerDamaged, match="is damaged"):
         with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
             failing(post)
@@ -394,7 +417,9 @@ def test_run_and_run_async_raise_what_ended_them(quick_url: str) -> None:
 
 
 @pytest.mark.parametrize("error", [StopIteration("mine"), asyncio.CancelledError("mine")])
-def test_run_async_ends_with_an_error_that_no_future_can_hold(quick_url: str, error: BaseException) -> None:
+def test_run_async_ends_with_an_error_that_no_future_can_hold(
+    quick_url: str, error: BaseException
+) -> None:
     """Such as the StopIteration of a `next()` without a default."""
 
     def fails(*_: Any) -> Any:
@@ -455,7 +480,9 @@ def test_a_program_that_ends_without_waiting_gives_its_work_back_uncounted(quick
     post.close()
 
 
-def test_a_handler_that_cancels_its_own_task_has_failed_whichever_loop_it_runs_on(quick_url: str) -> None:
+def test_a_handler_that_cancels_its_own_task_has_failed_whichever_loop_it_runs_on(
+    quick_url: str,
+) -> None:
     async def handler(item: mp.Item) -> mp.Outcome:
         task = asyncio.current_task()
         assert task is not None
@@ -466,7 +493,9 @@ def test_a_handler_that_cancels_its_own_task_has_failed_whichever_loop_it_runs_o
     with mp.open(quick_url, [one_stage(handler, retry=mp.Backoff(attempts=2, base=0))]) as post:
         submit(post, 2)
         asyncio.run(post.run_async(until_idle=1))
-        assert {(row.status, row.attempts) for row in rows(post)} == {(Status.MAX_RETRIES_EXCEEDED, 2)}
+        assert {(row.status, row.attempts) for row in rows(post)} == {
+            (Status.MAX_RETRIES_EXCEEDED, 2)
+        }
 
 
 PROGRAM = """
@@ -498,10 +527,14 @@ except KeyboardInterrupt:
 
 
 @contextmanager
-def program_at_work(tmp_path: Path, method: str, handler_s: float) -> Iterator[subprocess.Popen[str]]:
+def program_at_work(
+    tmp_path: Path, method: str, handler_s: float
+) -> Iterator[subprocess.Popen[str]]:
     """A program in whose handler an item has arrived."""
     command = [sys.executable, "-c", PROGRAM, method, str(handler_s)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "begun\n"
@@ -518,7 +551,9 @@ def statuses_after(folder: Path) -> Counter[Status]:
 
 @pytest.mark.parametrize("method", ["run", "run_async"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_drains_a_program_before_it_ends(tmp_path: Path, method: str, number: signal.Signals) -> None:
+def test_a_signal_drains_a_program_before_it_ends(
+    tmp_path: Path, method: str, number: signal.Signals
+) -> None:
     with program_at_work(tmp_path, method, 0.5) as process:
         process.send_signal(number)
         output, errors = process.communicate(timeout=TIMEOUT)
@@ -541,7 +576,9 @@ def test_a_second_signal_ends_run_at_once(tmp_path: Path) -> None:
 def _signals_waiting(process: int) -> int:
     """How many signals the kernel has not handed over yet (Linux)."""
     status = Path(f"/proc/{process}/status").read_text()
-    pending = [line.split()[1] for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    pending = [
+        line.split()[1] for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))
+    ]
     return sum(int(mask, 16) for mask in pending)
 
 
@@ -553,7 +590,9 @@ def test_ctrl_c_that_does_not_interrupt_the_wait_of_run_is_handled(tmp_path: Pat
     assert statuses_after(tmp_path) == {Status.COMPLETED: 1, Status.QUEUED: 2}
 
 
-def test_a_signal_that_comes_before_the_work_has_begun_drains_it_too(quick_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_comes_before_the_work_has_begun_drains_it_too(
+    quick_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin = BackgroundRun.start
 
     def interrupted(run: BackgroundRun) -> None:

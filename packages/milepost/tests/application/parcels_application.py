@@ -17,7 +17,12 @@ class Settings(mp.AppSettings, frozen=True):
     origins: list[str] = []
 
 
-application = mp.Application("parcels-desk", Settings, summary="Parcels that are weighed.", templates=Path(__file__).parent / "templates")
+application = mp.Application(
+    "parcels-desk",
+    Settings,
+    summary="Parcels that are weighed.",
+    templates=Path(__file__).parent / "templates",
+)
 calls: list[int] = []
 
 
@@ -90,13 +95,24 @@ class Note(Struct):
 
 
 def own_shape(problem: mp.Problem) -> mp.Answer:
-    return mp.Answer({"success": False, "message": problem.detail, "code": problem.code}, problem.status)
+    return mp.Answer(
+        {"success": False, "message": problem.detail, "code": problem.code}, problem.status
+    )
 
 
-@application.endpoint("POST", "/parcel", scope="submit", body=Parcel, answers={201: SubmitAnswer}, summary="Hand in a parcel")
+@application.endpoint(
+    "POST",
+    "/parcel",
+    scope="submit",
+    body=Parcel,
+    answers={201: SubmitAnswer},
+    summary="Hand in a parcel",
+)
 def hand_in_over_http(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
     """The parcel is on disk when this is answered."""
-    [receipt] = app.submit("weighed", {"id": call.body.id, "grams": call.body.grams}, by=call.caller.name)
+    [receipt] = app.submit(
+        "weighed", {"id": call.body.id, "grams": call.body.grams}, by=call.caller.name
+    )
     return mp.Answer(SubmitAnswer(call.body.id, receipt.answer), 201)
 
 
@@ -113,13 +129,17 @@ def hand_in_over_http(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
 async def raw(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
     if call.body == b"fails":
         raise mp.MalformedInput("there is no id", field="id")
-    return mp.Answer({"success": True, "size": len(call.body), "kind": call.headers.get("content-type")})
+    return mp.Answer(
+        {"success": True, "size": len(call.body), "kind": call.headers.get("content-type")}
+    )
 
 
 @application.page("/parcels-desk", title="Parcels")
 def parcels_page(app: mp.AppContext[Settings], call: mp.Call) -> mp.Page:
     total = app.status()["routes"].get("weighed", {}).get("total", 0)
-    return mp.Page("parcels.html", {"total": total, "heaviest": app.settings.heaviest, "note": "<b>heavy</b>"})
+    return mp.Page(
+        "parcels.html", {"total": total, "heaviest": app.settings.heaviest, "note": "<b>heavy</b>"}
+    )
 
 
 @application.page("/parcels-desk/new", scope="submit", form=Note)
@@ -132,4 +152,9 @@ def new_parcel(app: mp.AppContext[Settings], call: mp.Call) -> mp.Redirect:
 def figures(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
     if app.settings.fault == "raises":
         raise ValueError("the cable is cut")
-    yield mp.Metric("heaviest_grams", "The most that is taken.", {("scale-1",): app.settings.heaviest}, ("scale",))
+    yield mp.Metric(
+        "heaviest_grams",
+        "The most that is taken.",
+        {("scale-1",): app.settings.heaviest},
+        ("scale",),
+    )

@@ -36,7 +36,9 @@ class Partner:
 
     def __init__(self, settings: Settings) -> None:
         self.url = net.parse_url(settings.url)
-        self.client = net.Client(allow_cidrs=settings.allow_cidrs, timeouts=net.Timeouts(total=settings.timeout))
+        self.client = net.Client(
+            allow_cidrs=settings.allow_cidrs, timeouts=net.Timeouts(total=settings.timeout)
+        )
 
 
 def parts_of(**settings: Any) -> tuple[Partner, list[mp.Route]]:
@@ -59,13 +61,30 @@ def parts_of(**settings: Any) -> tuple[Partner, list[mp.Route]]:
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "webhook url": (lambda: WebhookSubscriber("ftp://office.example"), "begins with https"),
-    "webhook network": (lambda: WebhookSubscriber(OFFICE, allow_cidrs=["10.0.0.1/8"]), r"allow_cidrs\[0\].*10.0.0.0/8"),
-    "webhook header": (lambda: WebhookSubscriber(OFFICE, headers={"Host": "b"}), "WebhookSubscriber: the header Host"),
-    "webhook secret": (lambda: WebhookSubscriber(OFFICE, secret="sesame"), "WebhookSubscriber: a webhook secret"),
-    "subscriber url": (lambda: open_subscriber("https://me:pw@office.example"), "the subscriber 'https.*no user and password"),
-    "subscriber network": (lambda: open_subscriber(OFFICE, allow_cidrs=["here"]), r"the subscriber 'https.*allow_cidrs\[0\]"),
+    "webhook network": (
+        lambda: WebhookSubscriber(OFFICE, allow_cidrs=["10.0.0.1/8"]),
+        r"allow_cidrs\[0\].*10.0.0.0/8",
+    ),
+    "webhook header": (
+        lambda: WebhookSubscriber(OFFICE, headers={"Host": "b"}),
+        "WebhookSubscriber: the header Host",
+    ),
+    "webhook secret": (
+        lambda: WebhookSubscriber(OFFICE, secret="sesame"),
+        "WebhookSubscriber: a webhook secret",
+    ),
+    "subscriber url": (
+        lambda: open_subscriber("https://me:pw@office.example"),
+        "the subscriber 'https.*no user and password",
+    ),
+    "subscriber network": (
+        lambda: open_subscriber(OFFICE, allow_cidrs=["here"]),
+        r"the subscriber 'https.*allow_cidrs\[0\]",
+    ),
     "mail authority": (
-        lambda: SmtpTransport("127.0.0.1", 9, encryption="tls", tls=net.Tls(ca_file="nowhere.pem")).send(MAIL),
+        lambda: SmtpTransport(
+            "127.0.0.1", 9, encryption="tls", tls=net.Tls(ca_file="nowhere.pem")
+        ).send(MAIL),
         "nowhere.pem.*No such file",
     ),
     "application network": (lambda: parts_of(allow_cidrs=["here"]), r"\[desk\] allow_cidrs\[0\]"),
@@ -120,20 +139,37 @@ TIMEOUTS = net.Timeouts(total=0)
 @pytest.mark.parametrize(
     ("toml", "command", "code", "message"),
     [
-        ('allow_cidrs = ["10.0.0.1/8"]', ["status"], 2, "milepost: milepost.toml: allow_cidrs[0] is '10.0.0.1/8'"),
+        (
+            'allow_cidrs = ["10.0.0.1/8"]',
+            ["status"],
+            2,
+            "milepost: milepost.toml: allow_cidrs[0] is '10.0.0.1/8'",
+        ),
         (
             'routes = ["sound.py"]\nsubscribers = ["https://office.example:99999/"]',
             ["up", "--until-idle", "0", "--no-listen"],
             2,
             "milepost: the subscriber 'https://office.example:99999/': port 99999 does not exist",
         ),
-        ('routes = ["parcels.py"]', ["status"], 2, "milepost: parcels.py, line 8: Timeouts(total=0): give seconds"),
-        ('applications = ["desk.py"]', ["desk", "url"], 2, "milepost: a URL begins with https:// or http://"),
+        (
+            'routes = ["parcels.py"]',
+            ["status"],
+            2,
+            "milepost: parcels.py, line 8: Timeouts(total=0): give seconds",
+        ),
+        (
+            'applications = ["desk.py"]',
+            ["desk", "url"],
+            2,
+            "milepost: a URL begins with https:// or http://",
+        ),
         ('applications = ["desk.py"]', ["desk", "secret"], 2, "milepost: a webhook secret"),
         ('applications = ["desk.py"]', ["desk", "call"], 1, "milepost: 127.0.0.1:9: "),
     ],
 )
-def test_a_command_ends_with_one_line_and_its_exit_code(tmp_path: Path, toml: str, command: list[str], code: int, message: str) -> None:
+def test_a_command_ends_with_one_line_and_its_exit_code(
+    tmp_path: Path, toml: str, command: list[str], code: int, message: str
+) -> None:
     shell = Shell(tmp_path)
     shell.write("parcels.py", ROUTE)
     shell.write("sound.py", WEIGHED)
@@ -149,7 +185,9 @@ class Hook(Struct):
     url: str
 
 
-def test_an_endpoint_that_gets_a_wrong_url_answers_400_and_a_failed_call_is_no_internal_error() -> None:
+def test_an_endpoint_that_gets_a_wrong_url_answers_400_and_a_failed_call_is_no_internal_error() -> (
+    None
+):
     application = mp.Application("desk", mp.AppSettings)
 
     @application.endpoint("POST", "/hook", scope="submit", body=Hook, summary="Check a URL")
@@ -195,7 +233,9 @@ ANSWER = net.Response(503, net.HeaderList([("Retry-After", "7")]), b"", 0, OFFIC
         (net.InvalidAnswer("cut", sent=net.SendState.ANSWERED, response=ANSWER), mp.MilepostError),
     ],
 )
-def test_an_error_is_translated_and_its_outcome_is_the_same(error: Exception, kind: type[Exception]) -> None:
+def test_an_error_is_translated_and_its_outcome_is_the_same(
+    error: Exception, kind: type[Exception]
+) -> None:
     with pytest.raises(mp.MilepostError) as caught, mp.translated_net_errors():
         raise error
     assert type(caught.value) is kind

@@ -30,15 +30,25 @@ def opened(**settings: object) -> mp.Milepost:
 
 
 def found(desk: mp.Milepost) -> list[Finding]:
-    return [finding for finding in doctor(desk.context).findings if finding.about in ("scale", "parcels-desk")]
+    return [
+        finding
+        for finding in doctor(desk.context).findings
+        if finding.about in ("scale", "parcels-desk")
+    ]
 
 
 def notices(desk: mp.Milepost, *, all_seen: bool = True) -> list[str]:
     seen = snapshots(desk.context).values()
-    return [one.headline for one in health(desk.context, seen, all_seen=all_seen, ttl_cache=TtlCache()).notices if "scale" in one.headline]
+    return [
+        one.headline
+        for one in health(desk.context, seen, all_seen=all_seen, ttl_cache=TtlCache()).notices
+        if "scale" in one.headline
+    ]
 
 
-def test_a_program_opens_an_application_with_its_settings_and_its_service_runs(calls: list[int]) -> None:
+def test_a_program_opens_an_application_with_its_settings_and_its_service_runs(
+    calls: list[int],
+) -> None:
     with opened(heaviest=5) as desk:
         desk.submit("weighed", {"id": "a", "grams": 6}, {"id": "b"})
         desk.run(until_idle=0)
@@ -50,7 +60,9 @@ def test_a_program_opens_an_application_with_its_settings_and_its_service_runs(c
     assert calls == [5]
 
 
-def test_without_settings_the_environment_and_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, calls: list[int]) -> None:
+def test_without_settings_the_environment_and_the_defaults_hold(
+    monkeypatch: pytest.MonkeyPatch, calls: list[int]
+) -> None:
     monkeypatch.setenv("MILEPOST_PARCELS_DESK_HEAVIEST", "7")
     with mp.open("memory:", applications=[application]) as desk:
         desk.run(until_idle=0)
@@ -63,17 +75,24 @@ def test_what_a_check_finds_is_shown_by_all_three_views() -> None:
         assert notices(desk) == []
         assert [one.part for one in unready(desk.context)] == ["station", "resender"]
     with opened(fault="away") as desk:
-        assert [(one.level, one.what, one.next) for one in found(desk)] == [("bad", "the scale is away", "call the mechanic")]
+        assert [(one.level, one.what, one.next) for one in found(desk)] == [
+            ("bad", "the scale is away", "call the mechanic")
+        ]
         assert notices(desk) == ["The scale is away."]
         assert notices(desk, all_seen=False) == []
         [part] = [one for one in unready(desk.context) if one.part == "parcels-desk"]
         assert part.why == "the check 'scale' fails; 'milepost doctor' says more"
 
 
-def test_a_check_that_raises_is_a_finding_and_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_that_raises_is_a_finding_and_stops_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with opened(fault="raises") as desk:
         [one] = found(desk)
-        assert (one.level, one.what) == ("warn", "the check 'scale' failed: ValueError: the cable is cut")
+        assert (one.level, one.what) == (
+            "warn",
+            "the check 'scale' failed: ValueError: the cable is cut",
+        )
         assert {"role", "chain"} <= {finding.about for finding in doctor(desk.context).findings}
     assert "the health check 'scale' of application 'parcels-desk' failed" in caplog.text
 
@@ -83,14 +102,22 @@ def test_two_alert_rules_of_one_name_are_a_mistake() -> None:
     found = []
     for name in ("letters", "parcels"):
         found.append(mp.Application(name, mp.AppSettings))
-        found[-1].alerts(lambda settings, route=name: [mp.AlertRule(name="failures", route=route, to=["log"])])
-    with mp.open("memory:", applications=found) as desk, pytest.raises(mp.ConfigMistake, match="two alert rules are called 'failures'"):
+        found[-1].alerts(
+            lambda settings, route=name: [mp.AlertRule(name="failures", route=route, to=["log"])]
+        )
+    with (
+        mp.open("memory:", applications=found) as desk,
+        pytest.raises(mp.ConfigMistake, match="two alert rules are called 'failures'"),
+    ):
         desk.run(until_idle=0)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [("the scale is away", "Expected `object`, got `str` - at `$[0]`"), (Finding("bad", "odd", None), "Expected `str`, got `null`")],
+    [
+        ("the scale is away", "Expected `object`, got `str` - at `$[0]`"),
+        (Finding("bad", "odd", None), "Expected `str`, got `null`"),
+    ],
 )
 def test_a_check_that_yields_something_else_is_a_finding_too(given: Any, said: str) -> None:
     odd = mp.Application("odd", mp.AppSettings)
@@ -126,19 +153,27 @@ def test_a_check_that_hangs_holds_up_no_view(monkeypatch: pytest.MonkeyPatch) ->
         assert asked == ["hangs"], "one run at a time"
         answer.set()
         monkeypatch.setattr(installation, "AFRESH_S", 60)
-        assert [one.what for one in doctor(desk.context).findings if one.about == "hangs"] == ["the scale is slow"]
+        assert [one.what for one in doctor(desk.context).findings if one.about == "hangs"] == [
+            "the scale is slow"
+        ]
         answer.clear()
         monkeypatch.setattr(installation, "KEEP_S", 0.0)
         assert notices(desk) == ["The scale is slow."], "the last result, while it hangs again"
         answer.set()
 
 
-def test_a_service_that_raises_is_logged_and_has_had_no_good_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_service_that_raises_is_logged_and_has_had_no_good_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with opened(fault="raises") as desk, caplog.at_level(logging.ERROR):
         desk.submit("weighed", {"id": "a"})
         desk.run(until_idle=0)
         assert desk.show("weighed", "a")["status"] == "COMPLETED"  # type: ignore[index]
-        ran = {finding.what.split(":")[0] for finding in doctor(desk.context).findings if finding.about == "role" and finding.level == "ok"}
+        ran = {
+            finding.what.split(":")[0]
+            for finding in doctor(desk.context).findings
+            if finding.about == "role" and finding.level == "ok"
+        }
         assert "resender" in ran
         assert "parcels-desk-poll" not in ran
     assert "the service 'poll' of application 'parcels-desk' failed" in caplog.text
@@ -160,7 +195,11 @@ class NoSettings(mp.AppSettings, frozen=True):
 
 def test_an_application_is_called_before_an_operator_ends_a_pause_in_one_of_its_routes() -> None:
     told: list[tuple[str, str, str]] = []
-    one, other, elsewhere = mp.Route("one", key="id"), mp.Route("one-more", key="id"), mp.Route("elsewhere", key="id")
+    one, other, elsewhere = (
+        mp.Route("one", key="id"),
+        mp.Route("one-more", key="id"),
+        mp.Route("elsewhere", key="id"),
+    )
     for route in (one, other, elsewhere):
         route.stage("weigh")(lambda item: mp.Done())
     made = mp.Application("desk", NoSettings)
@@ -172,7 +211,9 @@ def test_an_application_is_called_before_an_operator_ends_a_pause_in_one_of_its_
         if pause.scope == "one":
             raise mp.ActRefused("not this one")
 
-    with mp.open("memory:", routes=[elsewhere], applications=[made.with_settings(NoSettings())]) as desk:
+    with mp.open(
+        "memory:", routes=[elsewhere], applications=[made.with_settings(NoSettings())]
+    ) as desk:
         for place in (("one",), ("one-more", "weigh", "a"), ("elsewhere",)):
             desk.pause(*place, by="ops", reason="they move")
         with pytest.raises(mp.ActRefused, match="not this one"):

@@ -33,18 +33,40 @@ def read(table: dict[str, Any], **environment: str) -> Wishes:
 
 
 def test_a_table_with_tables_in_it_becomes_a_typed_value() -> None:
-    found = read({"inbox": "in", "retry": {"attempts": 5}, "destinations": {"crm": {"url": "http://127.0.0.1/"}}})
-    assert found == Wishes(inbox="in", retry=Retry(attempts=5), destinations={"crm": Destination(url="http://127.0.0.1/")})
+    found = read(
+        {
+            "inbox": "in",
+            "retry": {"attempts": 5},
+            "destinations": {"crm": {"url": "http://127.0.0.1/"}},
+        }
+    )
+    assert found == Wishes(
+        inbox="in",
+        retry=Retry(attempts=5),
+        destinations={"crm": Destination(url="http://127.0.0.1/")},
+    )
 
 
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ({}, "milepost.toml: [mail-box] inbox: Object missing required field `inbox`; expected inbox, mode, limit, retry"),
-        ({"inbox": "in", "limt": 3}, "milepost.toml: [mail-box] limt: Object contains unknown field `limt`; expected inbox, mode, limit"),
+        (
+            {},
+            "milepost.toml: [mail-box] inbox: Object missing required field `inbox`; expected inbox, mode, limit, retry",
+        ),
+        (
+            {"inbox": "in", "limt": 3},
+            "milepost.toml: [mail-box] limt: Object contains unknown field `limt`; expected inbox, mode, limit",
+        ),
         ({"inbox": 3}, "milepost.toml: [mail-box] inbox: expected text, got a whole number"),
-        ({"inbox": "in", "mode": "quick"}, "milepost.toml: [mail-box] mode: Invalid enum value 'quick'; expected fast or slow"),
-        ({"inbox": "in", "retry": {"attempts": "3"}}, "[mail-box] retry.attempts: expected a whole number, got text"),
+        (
+            {"inbox": "in", "mode": "quick"},
+            "milepost.toml: [mail-box] mode: Invalid enum value 'quick'; expected fast or slow",
+        ),
+        (
+            {"inbox": "in", "retry": {"attempts": "3"}},
+            "[mail-box] retry.attempts: expected a whole number, got text",
+        ),
         (
             {"inbox": "in", "retry": {"atempts": 3}},
             "[mail-box] retry.atempts: Object contains unknown field `atempts`; expected attempts, base",
@@ -55,7 +77,9 @@ def test_a_table_with_tables_in_it_becomes_a_typed_value() -> None:
         ),
     ],
 )
-def test_a_mistake_names_the_field_and_what_would_be_right(table: dict[str, Any], told: str) -> None:
+def test_a_mistake_names_the_field_and_what_would_be_right(
+    table: dict[str, Any], told: str
+) -> None:
     with pytest.raises(mp.ConfigMistake) as found:
         read(table)
     assert told in str(found.value)
@@ -69,13 +93,20 @@ def test_the_environment_has_precedence_field_by_field() -> None:
         MILEPOST_MAIL_BOX_RETRY='{"attempts": 1}',
         MILEPOST_MAIL_BOX_QUEUES="queues.json",
     )
-    assert found == Wishes(inbox="in", limit=7, hosts=["b", "c"], retry=Retry(attempts=1), queues="queues.json")
+    assert found == Wishes(
+        inbox="in", limit=7, hosts=["b", "c"], retry=Retry(attempts=1), queues="queues.json"
+    )
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
-    with pytest.raises(mp.ConfigMistake, match=r"MILEPOST_MAIL_BOX_LIMIT: expected a whole number, got text$"):
+    with pytest.raises(
+        mp.ConfigMistake, match=r"MILEPOST_MAIL_BOX_LIMIT: expected a whole number, got text$"
+    ):
         read({"inbox": "in"}, MILEPOST_MAIL_BOX_LIMIT="many")
-    with pytest.raises(mp.ConfigMistake, match=r"MILEPOST_MAIL_BOX_RETRY attempts: expected a whole number, got text$"):
+    with pytest.raises(
+        mp.ConfigMistake,
+        match=r"MILEPOST_MAIL_BOX_RETRY attempts: expected a whole number, got text$",
+    ):
         read({"inbox": "in"}, MILEPOST_MAIL_BOX_RETRY='{"attempts": "x"}')
 
 
@@ -96,15 +127,26 @@ class Caller(mp.AppSettings, frozen=True):
 
 def test_an_application_adds_to_the_networks_that_requests_may_go_to() -> None:
     application = mp.Application("caller", Caller)
-    found = application.configured({"allow_cidrs": ["10.1.0.0/16"]}, {}, allow_cidrs=["127.0.0.0/8"])
+    found = application.configured(
+        {"allow_cidrs": ["10.1.0.0/16"]}, {}, allow_cidrs=["127.0.0.0/8"]
+    )
     assert found.settings == Caller(allow_cidrs=("127.0.0.0/8", "10.1.0.0/16"))
-    assert application.configured({}, {}, allow_cidrs=["127.0.0.0/8"]).settings == Caller(allow_cidrs=("127.0.0.0/8",))
-    by_variable = application.configured({}, {"MILEPOST_CALLER_ALLOW_CIDRS": '["10.1.0.0/16"]'}).settings
+    assert application.configured({}, {}, allow_cidrs=["127.0.0.0/8"]).settings == Caller(
+        allow_cidrs=("127.0.0.0/8",)
+    )
+    by_variable = application.configured(
+        {}, {"MILEPOST_CALLER_ALLOW_CIDRS": '["10.1.0.0/16"]'}
+    ).settings
     assert by_variable == Caller(allow_cidrs=("10.1.0.0/16",))
-    without = mp.Application("mail-box", Wishes).configured({"inbox": "in"}, {}, allow_cidrs=["127.0.0.0/8"])
+    without = mp.Application("mail-box", Wishes).configured(
+        {"inbox": "in"}, {}, allow_cidrs=["127.0.0.0/8"]
+    )
     assert without.settings == Wishes(inbox="in")
 
 
 def test_a_network_that_cannot_be_is_named_with_its_field() -> None:
-    with pytest.raises(mp.ConfigMistake, match=r"milepost.toml: \[caller\] allow_cidrs\[1\] is '10.0.0.1/8', .* write '10.0.0.0/8'"):
+    with pytest.raises(
+        mp.ConfigMistake,
+        match=r"milepost.toml: \[caller\] allow_cidrs\[1\] is '10.0.0.1/8', .* write '10.0.0.0/8'",
+    ):
         mp.Application("caller", Caller).configured({"allow_cidrs": ["::1/128", "10.0.0.1/8"]}, {})

@@ -14,7 +14,10 @@ from milepost.ports.blobs import Blobs
 
 @pytest.fixture(params=["folder", "memory"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
-    makers: dict[str, Callable[[], Blobs]] = {"folder": lambda: FolderBlobs(tmp_path / "deep" / "blobs"), "memory": MemoryBlobs}
+    makers: dict[str, Callable[[], Blobs]] = {
+        "folder": lambda: FolderBlobs(tmp_path / "deep" / "blobs"),
+        "memory": MemoryBlobs,
+    }
     return makers[request.param]()
 
 
@@ -64,9 +67,29 @@ def test_removing_is_repeatable(blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "..", "../x", "a/../b", "/etc/passwd", "a//b", "a/", ".hidden", "a/.b", "a\\b", "a\0b", "a b", "ü", "x" * 201]
+    "name",
+    [
+        "",
+        "..",
+        "../x",
+        "a/../b",
+        "/etc/passwd",
+        "a//b",
+        "a/",
+        ".hidden",
+        "a/.b",
+        "a\\b",
+        "a\0b",
+        "a b",
+        "ü",
+        "x" * 201,
+    ],
 )
 def test_a_name_cannot_leave_the_folder(blobs: Blobs, name: str) -> None:
-    for act in (lambda: blobs.write(name, [b""]), lambda: blobs.read(name), lambda: blobs.remove(name)):
+    for act in (
+        lambda: blobs.write(name, [b""]),
+        lambda: blobs.read(name),
+        lambda: blobs.remove(name),
+    ):
         with pytest.raises(ValueError, match="not a valid blob name"):
             act()

@@ -34,7 +34,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Inbo
         return
     client = AwsModel().client("s3")
     client.create_bucket(Bucket="box")
-    yield S3Inbox("box", "/in/", client), lambda name, content: client.put_object(Bucket="box", Key=f"in/{name}", Body=content)
+    yield (
+        S3Inbox("box", "/in/", client),
+        lambda name, content: client.put_object(Bucket="box", Key=f"in/{name}", Body=content),
+    )
 
 
 @pytest.mark.parametrize("open_place", [open_inbox, open_blobs])
@@ -43,12 +46,28 @@ def test_an_address_without_a_bucket_is_refused(open_place: Callable[[str], obje
         open_place("s3:///lists")
 
 
-def test_files_are_listed_by_name_without_hidden_ones_and_skipped_folders(place: tuple[Inbox, Deliver]) -> None:
+def test_files_are_listed_by_name_without_hidden_ones_and_skipped_folders(
+    place: tuple[Inbox, Deliver],
+) -> None:
     inbox, deliver = place
-    for name in ("b.csv", "a.txt", "deep/c.csv", ".hidden", "archived/old.csv", "archived-not/d.csv", "deep/archived/e.csv"):
+    for name in (
+        "b.csv",
+        "a.txt",
+        "deep/c.csv",
+        ".hidden",
+        "archived/old.csv",
+        "archived-not/d.csv",
+        "deep/archived/e.csv",
+    ):
         deliver(name, b"12345")
     found = inbox.files(skip=("archived",))
-    assert [file.name for file in found] == ["a.txt", "archived-not/d.csv", "b.csv", "deep/archived/e.csv", "deep/c.csv"]
+    assert [file.name for file in found] == [
+        "a.txt",
+        "archived-not/d.csv",
+        "b.csv",
+        "deep/archived/e.csv",
+        "deep/c.csv",
+    ]
     assert {file.size for file in found} == {5}
 
 
@@ -111,7 +130,9 @@ def test_more_objects_than_one_page_are_listed() -> None:
     assert len(S3Inbox("box", client=client).files()) == 1_001
 
 
-def test_a_file_system_without_links_still_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_links_still_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_links(*_: object) -> None:
         raise PermissionError("links are not supported")
 
@@ -127,7 +148,9 @@ def test_a_file_system_without_links_still_overwrites_nothing(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_file_that_is_replaced_while_it_is_moved_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+def test_a_file_that_is_replaced_while_it_is_moved_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
     """Its sender renames a new file into place just before, or just after, it is linked."""
     inbox = FolderInbox(tmp_path)
     (tmp_path / "list.csv").write_bytes(b"old")
@@ -156,7 +179,9 @@ def test_a_file_that_is_replaced_while_it_is_moved_is_not_lost(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_an_object_that_is_replaced_while_it_is_moved_is_not_lost(monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+def test_an_object_that_is_replaced_while_it_is_moved_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
     """Its sender puts a new one just before, or just after, it is copied."""
     client = AwsModel().client("s3")
     client.create_bucket(Bucket="box")

@@ -24,7 +24,9 @@ def s3(client: Callable[[str], Any]) -> Any:
 def bucket(s3: Any, prefix: str) -> str:
     """Buckets of all accounts share one space of names."""
     name = f"{prefix}-blobs"
-    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": s3.meta.region_name})
+    s3.create_bucket(
+        Bucket=name, CreateBucketConfiguration={"LocationConstraint": s3.meta.region_name}
+    )
     return name
 
 
@@ -51,10 +53,17 @@ def test_what_was_written_is_read(blobs: S3Blobs, s3: Any) -> None:
     assert s3.head_object(Bucket=blobs.bucket, Key="bare")["ContentLength"] == 0
 
 
-@pytest.mark.parametrize(("size", "parts"), [(PART - 1, 0), (PART, 0), (PART + 1, 2), (2 * PART, 2)])
-def test_what_is_over_one_part_goes_in_parts(blobs: S3Blobs, s3: Any, size: int, parts: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "parts"), [(PART - 1, 0), (PART, 0), (PART + 1, 2), (2 * PART, 2)]
+)
+def test_what_is_over_one_part_goes_in_parts(
+    blobs: S3Blobs, s3: Any, size: int, parts: int
+) -> None:
     sent: list[int] = []
-    s3.meta.events.register("before-parameter-build.s3.UploadPart", lambda params, **_: sent.append(params["PartNumber"]))
+    s3.meta.events.register(
+        "before-parameter-build.s3.UploadPart",
+        lambda params, **_: sent.append(params["PartNumber"]),
+    )
     blobs.write("x", [b"x" * size])
     assert sent == list(range(1, parts + 1))
     assert whole(blobs, "x") == b"x" * size
@@ -105,8 +114,12 @@ def test_a_source_that_fails_leaves_what_was_there(blobs: S3Blobs, s3: Any, size
     assert unfinished(s3, blobs.bucket) == []
 
 
-@pytest.mark.parametrize(("operation", "number"), [("UploadPart", 2), ("CompleteMultipartUpload", 1)])
-def test_an_upload_that_fails_in_the_middle_leaves_what_was_there(blobs: S3Blobs, s3: Any, operation: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("operation", "number"), [("UploadPart", 2), ("CompleteMultipartUpload", 1)]
+)
+def test_an_upload_that_fails_in_the_middle_leaves_what_was_there(
+    blobs: S3Blobs, s3: Any, operation: str, number: int
+) -> None:
     calls = itertools.count(1)
 
     def fail(**_: Any) -> None:
@@ -116,7 +129,9 @@ def test_an_upload_that_fails_in_the_middle_leaves_what_was_there(blobs: S3Blobs
 
     blobs.write("x", [b"whole"])
     s3.meta.events.register(f"before-call.s3.{operation}", fail)
-    with pytest.raises(OSError, match=r"the blob 'x' in the bucket .*-blobs cannot be written: Read timeout"):
+    with pytest.raises(
+        OSError, match=r"the blob 'x' in the bucket .*-blobs cannot be written: Read timeout"
+    ):
         blobs.write("x", iter(LARGE))
     assert next(calls) == number + 1, "nothing is sent after it"
     assert whole(blobs, "x") == b"whole"
@@ -137,8 +152,15 @@ def test_an_upload_that_cannot_be_ended_says_what_the_trouble_was(blobs: S3Blobs
 
 def test_other_troubles_are_told_as_those_of_a_folder(s3: Any) -> None:
     elsewhere = S3Blobs("no-such-bucket", client=s3)
-    for act in (lambda: elsewhere.write("x", [b"1"]), lambda: elsewhere.read("x"), lambda: elsewhere.remove("x")):
-        with pytest.raises(OSError, match=r"the blob 'x' in the bucket no-such-bucket cannot be \w+: .*NoSuchBucket") as caught:
+    for act in (
+        lambda: elsewhere.write("x", [b"1"]),
+        lambda: elsewhere.read("x"),
+        lambda: elsewhere.remove("x"),
+    ):
+        with pytest.raises(
+            OSError,
+            match=r"the blob 'x' in the bucket no-such-bucket cannot be \w+: .*NoSuchBucket",
+        ) as caught:
             act()
         assert not isinstance(caught.value, FileNotFoundError)
 
@@ -159,14 +181,20 @@ def test_a_read_that_breaks_off_is_told(blobs: S3Blobs, s3: Any) -> None:
     s3.meta.events.register("after-call.s3.GetObject", lambda parsed, **_: parsed.update(Body=body))
     chunks = blobs.read("x")
     assert next(chunks) == b"x"
-    with pytest.raises(OSError, match=r"the blob 'x' in the bucket .*-blobs cannot be read: Read timeout"):
+    with pytest.raises(
+        OSError, match=r"the blob 'x' in the bucket .*-blobs cannot be read: Read timeout"
+    ):
         next(chunks)
     assert body.closed
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "/etc/passwd", "a//b", "a b", "x" * 201])
 def test_a_name_cannot_leave_the_prefix(blobs: S3Blobs, name: str) -> None:
-    for act in (lambda: blobs.write(name, [b""]), lambda: blobs.read(name), lambda: blobs.remove(name)):
+    for act in (
+        lambda: blobs.write(name, [b""]),
+        lambda: blobs.read(name),
+        lambda: blobs.remove(name),
+    ):
         with pytest.raises(ValueError, match="not a valid blob name"):
             act()
 
@@ -178,17 +206,26 @@ def test_a_client_of_its_own(s3: Any, bucket: str, endpoint: str) -> None:
     own._client.close()
 
 
-def test_no_request_lasts_longer_than_the_function_that_makes_it(endpoint: str, s3: Any, bucket: str) -> None:
+def test_no_request_lasts_longer_than_the_function_that_makes_it(
+    endpoint: str, s3: Any, bucket: str
+) -> None:
     left = [900.0]
     blobs = S3Blobs(bucket, endpoint=endpoint, region=s3.meta.region_name, left=lambda: left[0])
     for seconds in (900.0, 100.0, 30.0, 10.0, 3.0):
         left[0] = seconds
         config = blobs._client.meta.config
-        assert config.retries["total_max_attempts"] * (config.connect_timeout + config.read_timeout) <= seconds
+        assert (
+            config.retries["total_max_attempts"] * (config.connect_timeout + config.read_timeout)
+            <= seconds
+        )
         blobs.write("a", [b"x" * 10])
         assert whole(blobs, "a") == b"x" * 10
     left[0] = 1.0
-    for act in (lambda: blobs.write("b", [b"y"]), lambda: blobs.read("a"), lambda: blobs.remove("a")):
+    for act in (
+        lambda: blobs.write("b", [b"y"]),
+        lambda: blobs.read("a"),
+        lambda: blobs.remove("a"),
+    ):
         with pytest.raises(OSError, match="the function call is about to time out"):
             act()
     left[0] = 900.0
@@ -199,9 +236,13 @@ def test_no_request_lasts_longer_than_the_function_that_makes_it(endpoint: str, 
 
 def test_a_missing_permission_is_told_apart_from_other_problems(blobs: S3Blobs, s3: Any) -> None:
     def deny(**_: Any) -> Any:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, "GetObject")
+        raise ClientError(
+            {"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, "GetObject"
+        )
 
     blobs.write("x", [b"x"])
     s3.meta.events.register("before-send.s3.GetObject", deny)
-    with pytest.raises(PermissionError, match=r"the blob 'x' in the bucket .*-blobs cannot be read: .*AccessDenied"):
+    with pytest.raises(
+        PermissionError, match=r"the blob 'x' in the bucket .*-blobs cannot be read: .*AccessDenied"
+    ):
         blobs.read("x")

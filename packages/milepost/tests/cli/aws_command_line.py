@@ -30,7 +30,10 @@ class AwsCommandLine:
     def settle(self, ledger: str) -> None:
         """From now on this is the ledger."""
         self.ledger = ledger
-        self.write("milepost.toml", f'ledger = "{ledger}"\nroutes = ["parcels.py"]\nsubscribers = ["log"]\n')
+        self.write(
+            "milepost.toml",
+            f'ledger = "{ledger}"\nroutes = ["parcels.py"]\nsubscribers = ["log"]\n',
+        )
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -67,7 +70,9 @@ class AwsCommandLine:
         return found
 
     def keys(self, *filters: str) -> set[str]:
-        return {item["key"] for item in self.ok("list", "parcels", *filters, "--json").json["items"]}
+        return {
+            item["key"] for item in self.ok("list", "parcels", *filters, "--json").json["items"]
+        }
 
 
 def address(endpoint: str, prefix: str) -> str:

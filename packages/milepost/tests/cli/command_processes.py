@@ -24,7 +24,14 @@ from typing import Any
 from tests.cli.commands import Answer
 from tests.project import ROOT, TEST_PATH
 
-PRELOADED = ("milepost.cli", "milepost.engine", "milepost.ledgers.sqlite", "milepost.http", "milepost.subscribers", "milepost.evidence")
+PRELOADED = (
+    "milepost.cli",
+    "milepost.engine",
+    "milepost.ledgers.sqlite",
+    "milepost.http",
+    "milepost.subscribers",
+    "milepost.evidence",
+)
 """Packages whose modules the processes find imported."""
 
 
@@ -44,7 +51,14 @@ class CommandProcesses:
         atexit.register(self.close)
 
     def run(
-        self, args: list[str], folder: Path, env: Mapping[str, str], stdin: str | None = None, *, timeout: float, together: bool = False
+        self,
+        args: list[str],
+        folder: Path,
+        env: Mapping[str, str],
+        stdin: str | None = None,
+        *,
+        timeout: float,
+        together: bool = False,
     ) -> Answer:
         """Run one command to its end. Its two outputs are kept apart, or come `together`, as a terminal shows them."""
         assert self._process.stdin is not None
@@ -54,12 +68,20 @@ class CommandProcesses:
         for name in ("out", "err"):
             files[name].write_bytes(b"")
         paths = {name: str(files["out" if together and name == "err" else name]) for name in files}
-        wish = {"args": args, "folder": str(folder), "env": dict(env), "timeout": timeout, "files": paths}
+        wish = {
+            "args": args,
+            "folder": str(folder),
+            "env": dict(env),
+            "timeout": timeout,
+            "files": paths,
+        }
         self._process.stdin.write(json.dumps(wish) + "\n")
         self._process.stdin.flush()
         code = json.loads(self._process.stdout.readline())
         answer = Answer(code, *(files[name].read_text(encoding="utf-8") for name in ("out", "err")))
-        assert code is not None, f"milepost {' '.join(args)} has not ended within {timeout:g} s: {answer!r}"
+        assert code is not None, (
+            f"milepost {' '.join(args)} has not ended within {timeout:g} s: {answer!r}"
+        )
         return answer
 
     def close(self) -> None:
@@ -83,7 +105,9 @@ def command_processes() -> CommandProcesses:
 
 def serve() -> None:
     for package in PRELOADED:
-        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        for found in pkgutil.walk_packages(
+            importlib.import_module(package).__path__, f"{package}."
+        ):
             importlib.import_module(found.name)
     for line in sys.stdin:
         wish = json.loads(line)
@@ -121,7 +145,8 @@ def _become(wish: dict[str, Any]) -> None:
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(files[name], os.O_WRONLY | os.O_APPEND), number)
         sys.stdin, sys.stdout, sys.stderr = (
-            os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
+            os.fdopen(number, mode, encoding="utf-8", closefd=False)
+            for number, mode in ((0, "r"), (1, "w"), (2, "w"))
         )
         from milepost.cli import main
 

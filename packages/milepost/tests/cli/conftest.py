@@ -22,19 +22,30 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         left_out = ("MILEPOST_", "COLUMNS", "FORCE_COLOR")
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+        self.env = {
+            name: value for name, value in os.environ.items() if not name.startswith(left_out)
+        }
 
     def command(self, *args: object) -> list[str]:
         return [sys.executable, "-m", "milepost", *map(str, args)]
 
     def __call__(self, *args: object, stdin: str | None = None, **env: str) -> Answer:
-        answer = command_processes().run([str(arg) for arg in args], self.folder, {**self.env, **env}, stdin, timeout=60)
+        answer = command_processes().run(
+            [str(arg) for arg in args], self.folder, {**self.env, **env}, stdin, timeout=60
+        )
         assert "Traceback" not in answer.err, answer
         return answer
 
     def started(self, *args: object, **env: str) -> Answer:
         """The same in a process that imports everything by itself."""
-        done = subprocess.run(self.command(*args), cwd=self.folder, env={**self.env, **env}, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            self.command(*args),
+            cwd=self.folder,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *args: object, stdin: str | None = None, **env: str) -> Answer:
@@ -49,7 +60,14 @@ class Shell:
         return path
 
     def submit(self, *items: dict[str, Any]) -> None:
-        self.ok("submit", "parcels", "-", "--format", "jsonl", stdin="".join(json.dumps(item) + "\n" for item in items))
+        self.ok(
+            "submit",
+            "parcels",
+            "-",
+            "--format",
+            "jsonl",
+            stdin="".join(json.dumps(item) + "\n" for item in items),
+        )
 
     def signed(self, *args: object) -> Answer:
         """Call a command that a person signs."""

@@ -39,10 +39,16 @@ def test_every_command_has_help_and_options_that_say_what_they_do() -> None:
         assert short.endswith((".", "?")), name
         assert not short.endswith("..."), f"{name}: its first sentence is cut off"
         for option in command.params:
-            assert isinstance(option, click.Argument) or option.help or option.name in ("form", "folder"), (name, option.name)
+            assert (
+                isinstance(option, click.Argument)
+                or option.help
+                or option.name in ("form", "folder")
+            ), (name, option.name)
 
 
-def test_messages_are_folded_between_words_and_a_command_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_folded_between_words_and_a_command_stays_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     command = f"milepost routes apply parcels --map weigh=STAGE {'--by YOU ' * 9}"
     text = "milepost:" + " the route is not the one that the ledger holds" * 3
@@ -68,7 +74,15 @@ def test_the_ledger_is_taken_from_the_option_then_the_environment_then_the_file(
     shell.ok("submit", "parcels", "--item", '{"id": "A"}', MILEPOST_LEDGER="sqlite:///three.db")
     shell.write("milepost.toml", 'routes = ["parcels.py"]\nledger = "sqlite:///four.db"\n')
     shell.ok("submit", "parcels", "--item", '{"id": "A"}')
-    shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--ledger", "sqlite:///one.db", MILEPOST_LEDGER="sqlite:///three.db")
+    shell.ok(
+        "submit",
+        "parcels",
+        "--item",
+        '{"id": "A"}',
+        "--ledger",
+        "sqlite:///one.db",
+        MILEPOST_LEDGER="sqlite:///three.db",
+    )
     made = sorted(path.name for path in shell.folder.glob("*.db"))
     assert made == ["four.db", "one.db", "three.db", "two.db"]
     for url in ("one.db", "sqlite:///two.db", f"sqlite:///{shell.folder}/three.db"):
@@ -80,11 +94,18 @@ def test_by_default_the_ledger_is_a_file_here(shell) -> None:
     assert (shell.folder / "milepost.db").exists()
 
 
-@pytest.mark.parametrize("spec", ["parcels.py", "parcels.py:parcels", "parcels:parcels", "./parcels.py"])
+@pytest.mark.parametrize(
+    "spec", ["parcels.py", "parcels.py:parcels", "parcels:parcels", "./parcels.py"]
+)
 def test_routes_are_named_as_files_or_modules(shell, spec: str) -> None:
     (shell.folder / "milepost.toml").unlink()
-    assert shell.ok("--routes", spec, "submit", "parcels", "--item", '{"id": "A"}').out == "A: accepted at weigh\n"
-    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--routes", spec).out.startswith("A: already known, QUEUED at weigh")
+    assert (
+        shell.ok("--routes", spec, "submit", "parcels", "--item", '{"id": "A"}').out
+        == "A: accepted at weigh\n"
+    )
+    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--routes", spec).out.startswith(
+        "A: already known, QUEUED at weigh"
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +146,10 @@ def test_no_route_at_all_says_how_to_name_one(bare) -> None:
     ("text", "said"),
     [
         ("routes = 'parcels.py'\n", "routes is 'parcels.py'; it must be a list of texts"),
-        ("route = []\n", "'route' is not a setting; settings are ledger, routes, applications, subscribers"),
+        (
+            "route = []\n",
+            "'route' is not a setting; settings are ledger, routes, applications, subscribers",
+        ),
         ("routes = [\n", "milepost.toml: "),
         ('mode = "0777"\n', "milepost.toml: mode is '0777'; write octal text such as \"0600\""),
         ("mode = 0o660\n", "mode is 432; it must be text"),
@@ -145,7 +169,10 @@ def test_a_settings_file_of_a_windows_editor(shell) -> None:
     path.write_bytes(b'# ledger\r\nroutes = ["parc\xe9ls.py"]\r\n')
     answer = shell("status")
     assert answer.code == 2
-    assert answer.err == "milepost: milepost.toml is not UTF-8: byte 0xe9 in line 2; save it as UTF-8\n"
+    assert (
+        answer.err
+        == "milepost: milepost.toml is not UTF-8: byte 0xe9 in line 2; save it as UTF-8\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,11 +187,21 @@ def test_a_missing_file_is_named_with_its_kind_and_folder(shell, text: str, kind
     shell.write("milepost.toml", text)
     answer = shell("up", "--until-idle", "0", "--no-listen")
     assert answer.code == 2
-    assert f"there is no {kind} none.py in {shell.folder.resolve()}: correct its name in milepost.toml" in answer.err
+    assert (
+        f"there is no {kind} none.py in {shell.folder.resolve()}: correct its name in milepost.toml"
+        in answer.err
+    )
 
 
 def test_looking_never_makes_a_ledger(shell) -> None:
-    for command in (("status",), ("show", "parcels", "A"), ("list", "parcels"), ("doctor",), ("watch", "--once"), ("export", "parcels")):
+    for command in (
+        ("status",),
+        ("show", "parcels", "A"),
+        ("list", "parcels"),
+        ("doctor",),
+        ("watch", "--once"),
+        ("export", "parcels"),
+    ):
         answer = shell(*command)
         assert answer.code == 1
         assert "there is no ledger at milepost.db" in answer.err
@@ -189,7 +226,9 @@ def test_completion_is_printed_and_works(bare) -> None:
 
 def test_init_writes_a_route_that_runs(bare) -> None:
     said = bare.ok("init").out
-    commands = [line.split("#")[0].split() for line in said.splitlines() if line.startswith("  milepost ")]
+    commands = [
+        line.split("#")[0].split() for line in said.splitlines() if line.startswith("  milepost ")
+    ]
     assert len(commands) == 4
     for command in commands:
         bare.ok(*command[1:])
@@ -217,7 +256,9 @@ def test_a_ledger_given_to_a_group_is_that_of_its_commands(shell) -> None:
     elsewhere = ("--ledger", "sqlite:///other.db")
     shell.ok("submit", "parcels", "--item", '{"id": "a"}', *elsewhere)
     shell.signed("keys", *elsewhere, "new", "loader", "--scope", "read")
-    assert [one["name"] for one in shell.ok("keys", "--json", *elsewhere).json["keys"]] == ["loader"]
+    assert [one["name"] for one in shell.ok("keys", "--json", *elsewhere).json["keys"]] == [
+        "loader"
+    ]
     shell.ok("submit", "parcels", "--item", '{"id": "a"}')
     assert shell.ok("keys", "--json").json["keys"] == []
 

@@ -20,7 +20,9 @@ import pytest
         (["list", "parcels", "--status", "asleep", "--json"], 2, None),
     ],
 )
-def test_with_json_an_error_is_one_object_on_standard_error(shell, args: list[str], code: int, kind: str | None) -> None:
+def test_with_json_an_error_is_one_object_on_standard_error(
+    shell, args: list[str], code: int, kind: str | None
+) -> None:
     shell.ok("submit", "parcels", "--item", '{"id": "a"}')
     answer = shell(*args)
     assert answer.code == code
@@ -49,10 +51,14 @@ def test_an_ended_item_has_the_time_of_its_end(shell) -> None:
 
 
 # Output that cannot be written ---------------------------------------------------------------------------------------
-UNWRITABLE = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+UNWRITABLE = pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="no /dev/full on this system"
+)
 
 
-def with_output(shell, redirection: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+def with_output(
+    shell, redirection: str, *args: str, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a shell that redirects its standard output."""
     return subprocess.run(
         ["sh", "-c", f'"$@" {redirection}', "sh", *shell.command(*args)],
@@ -70,7 +76,9 @@ def with_output(shell, redirection: str, *args: str, **env: str) -> subprocess.C
     [("export", "parcels"), ("list", "parcels"), ("status", "--json"), ("status",), ("--help",)],
 )
 @pytest.mark.parametrize("env", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
-def test_output_that_cannot_be_written_is_one_sentence(shell, args: tuple[str, ...], env: dict[str, str]) -> None:
+def test_output_that_cannot_be_written_is_one_sentence(
+    shell, args: tuple[str, ...], env: dict[str, str]
+) -> None:
     shell.submit({"id": "a", "note": "x" * 20_000})
     answer = with_output(shell, "> /dev/full", *args, **env)
     assert answer.returncode == 1
@@ -79,7 +87,10 @@ def test_output_that_cannot_be_written_is_one_sentence(shell, args: tuple[str, .
         error = json.loads(message)["error"]
         assert error["kind"] == "OutputError"
         message = error["message"]
-    assert "the output cannot be written: No space left on device. What was printed is incomplete" in message
+    assert (
+        "the output cannot be written: No space left on device. What was printed is incomplete"
+        in message
+    )
     assert "send the output elsewhere" in message
     assert len(answer.stderr.splitlines()) == 1
 
@@ -95,7 +106,11 @@ def test_a_closed_output_is_one_sentence_and_what_was_done_stays_done(shell) -> 
 def test_an_error_of_a_command_keeps_its_code_when_output_is_closed(shell) -> None:
     shell.submit({"id": "a"})
     answer = with_output(shell, ">&-", "list", "letters")
-    assert (answer.returncode, "letters" in answer.stderr, "Traceback" in answer.stderr) == (2, True, False)
+    assert (answer.returncode, "letters" in answer.stderr, "Traceback" in answer.stderr) == (
+        2,
+        True,
+        False,
+    )
 
 
 def test_a_closed_pipe_is_silent(shell) -> None:

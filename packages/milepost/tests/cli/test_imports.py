@@ -19,7 +19,17 @@ try:
 finally:
     print(*sys.modules, sep="\\n", file=sys.stderr)
 """
-SERVES = {"asyncio", "concurrent.futures", "ssl", "socket", "subprocess", "multiprocessing", "uvicorn", "starlette", "milepost.http"}
+SERVES = {
+    "asyncio",
+    "concurrent.futures",
+    "ssl",
+    "socket",
+    "subprocess",
+    "multiprocessing",
+    "uvicorn",
+    "starlette",
+    "milepost.http",
+}
 DRAWS = {"rich", "jinja2"}
 PARTNERS = {"boto3", "botocore", "cryptography", "http.client", "urllib.request"}
 PACKAGES = {"importlib.metadata", "importlib.resources", "zipfile", "email"}
@@ -48,12 +58,23 @@ READS = {
 def folder(tmp_path: Path) -> Path:
     """A folder with a route file, a list and a ledger."""
     for command in (["init"], ["submit", "parcels", "parcels.jsonl"]):
-        subprocess.run([sys.executable, "-m", "milepost", *command], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "milepost", *command],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
     return tmp_path
 
 
 def imported(folder: Path, *args: str, **env: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", STARTED, *args], cwd=folder, env=os.environ | env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED, *args],
+        cwd=folder,
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split())
 
@@ -64,7 +85,9 @@ def test_what_only_prints_needs_no_ledger(args: list[str], tmp_path: Path) -> No
 
 
 def test_the_help_reads_which_packages_add_commands_and_loads_nothing_else(tmp_path: Path) -> None:
-    assert not imported(tmp_path, "--help") & (SERVES - {"socket"} | DRAWS | PARTNERS | WORKS | READS)
+    assert not imported(tmp_path, "--help") & (
+        SERVES - {"socket"} | DRAWS | PARTNERS | WORKS | READS
+    )
 
 
 def test_the_help_names_an_application_without_loading_it(tmp_path: Path) -> None:
@@ -75,11 +98,16 @@ def test_the_help_names_an_application_without_loading_it(tmp_path: Path) -> Non
 
 
 def test_a_shell_completes_a_command_without_a_ledger(tmp_path: Path) -> None:
-    found = imported(tmp_path, _MILEPOST_COMPLETE="zsh_complete", COMP_WORDS="milepost st", COMP_CWORD="1")
+    found = imported(
+        tmp_path, _MILEPOST_COMPLETE="zsh_complete", COMP_WORDS="milepost st", COMP_CWORD="1"
+    )
     assert not found & (SERVES - {"socket"} | DRAWS | PARTNERS | WORKS | READS)
 
 
-@pytest.mark.parametrize("args", [["status", "--json"], ["show", "parcels", "P-1", "--json"], ["list", "parcels", "--json"]])
+@pytest.mark.parametrize(
+    "args",
+    [["status", "--json"], ["show", "parcels", "P-1", "--json"], ["list", "parcels", "--json"]],
+)
 def test_what_reads_does_not_load_what_works(args: list[str], folder: Path) -> None:
     found = imported(folder, *args)
     assert not found & (SERVES | DRAWS | PARTNERS | PACKAGES | WORKS | {"shutil"})
@@ -87,8 +115,12 @@ def test_what_reads_does_not_load_what_works(args: list[str], folder: Path) -> N
 
 
 def test_a_list_is_submitted_without_what_works(folder: Path) -> None:
-    assert not imported(folder, "submit", "parcels", "parcels.jsonl", "--json") & (SERVES | DRAWS | PARTNERS | PACKAGES | WORKS)
+    assert not imported(folder, "submit", "parcels", "parcels.jsonl", "--json") & (
+        SERVES | DRAWS | PARTNERS | PACKAGES | WORKS
+    )
 
 
 def test_a_command_loads_no_other_commands_file(tmp_path: Path) -> None:
-    assert imported(tmp_path, "status", "--help") & set(MODULES.values()) == {"milepost.cli.look.status"}
+    assert imported(tmp_path, "status", "--help") & set(MODULES.values()) == {
+        "milepost.cli.look.status"
+    }

@@ -30,8 +30,14 @@ def handler(item: Item) -> Outcome:
 def make_plan(**timing: int) -> Plan:
     """Three stages: ours, ours with an overdue mark, somebody else's."""
     route = Route("parcels")
-    route.stage("weigh", retry=Backoff(attempts=3, base=1, factor=2, cap=60, jitter=0.25), lane=lambda content: content["lane"])(handler)
-    route.stage("stamp", checks=Checks(every="10s", up_to="1m", overdue="1h"), retry=Backoff(attempts=2))(handler)
+    route.stage(
+        "weigh",
+        retry=Backoff(attempts=3, base=1, factor=2, cap=60, jitter=0.25),
+        lane=lambda content: content["lane"],
+    )(handler)
+    route.stage(
+        "stamp", checks=Checks(every="10s", up_to="1m", overdue="1h"), retry=Backoff(attempts=2)
+    )(handler)
     route.external("delivered", resend_after="1d", overdue="2d")
     return Plan(route, **timing)
 
@@ -102,12 +108,18 @@ STEPS = (
 )
 
 
-def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[str, Change | Refusal | None]:
+def take_step(
+    data: st.DataObject, item: Item, plan: Plan, now: int
+) -> tuple[str, Change | Refusal | None]:
     """One thing that may happen to the item now, drawn by chance."""
     row: Row = item.row
     step = data.draw(st.sampled_from(STEPS), label="step")
     who: dict[str, Any] = {"by": "ops", "why": "test"}
-    jitter = data.draw(jitters, label="jitter") if step in ("claim", "look", "settle", "confirm") else 0.0
+    jitter = (
+        data.draw(jitters, label="jitter")
+        if step in ("claim", "look", "settle", "confirm")
+        else 0.0
+    )
     held = row.status is Status.PROCESSING and row.lease is not None
     if step in ("claim", "look"):
         if row.due_at is None or row.due_at > now:
@@ -115,29 +127,51 @@ def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[st
         lease = Lease(f"t{row.version}-{now}", "worker", now + LEASE) if step == "claim" else None
         return step, look(item, plan, now, jitter, lease)
     if step == "settle":
-        return step, decide(item, data.draw(outcomes, label="outcome"), plan, now, jitter) if held else None
+        return step, decide(
+            item, data.draw(outcomes, label="outcome"), plan, now, jitter
+        ) if held else None
     if step == "back":
         return step, given_back(row, now, why="shutdown") if held else None
     if step == "undecided":
-        return step, undecided(row, data.draw(outcomes, label="outcome"), now, by="old") if held else None
+        return step, undecided(
+            row, data.draw(outcomes, label="outcome"), now, by="old"
+        ) if held else None
     if step == "late":
         return step, late(row, data.draw(outcomes, label="outcome"), now, by="slow")
     if step == "confirm":
         stage = data.draw(st.sampled_from([stage.name for stage in plan.stages]), label="stage")
-        return step, confirm(item, stage, data.draw(outcomes, label="outcome"), plan, now, jitter, by="partner")
+        return step, confirm(
+            item, stage, data.draw(outcomes, label="outcome"), plan, now, jitter, by="partner"
+        )
     if step == "send-back":
         return step, operators.retry(item, plan, now, stage=plan.first.name, **who)
     if step == "rerun":
-        stage = data.draw(st.sampled_from([None, *(stage.name for stage in plan.stages)]), label="stage")
-        return step, operators.rerun(item, plan, now, stage=stage, as_new=data.draw(st.booleans(), label="as new"), **who)
+        stage = data.draw(
+            st.sampled_from([None, *(stage.name for stage in plan.stages)]), label="stage"
+        )
+        return step, operators.rerun(
+            item, plan, now, stage=stage, as_new=data.draw(st.booleans(), label="as new"), **who
+        )
     if step == "replace":
         content = {**item.input, "n": data.draw(st.integers(0, 2), label="n")}
-        how = {"here": data.draw(st.booleans(), label="here"), "rerun": data.draw(st.booleans(), label="rerun")}
+        how = {
+            "here": data.draw(st.booleans(), label="here"),
+            "rerun": data.draw(st.booleans(), label="rerun"),
+        }
         return step, operators.replace(
-            item, plan, now, content=content, digest=digest_of(content), old={"content": item.input}, **how, **who
+            item,
+            plan,
+            now,
+            content=content,
+            digest=digest_of(content),
+            old={"content": item.input},
+            **how,
+            **who,
         )
     if step == "reschedule":
-        later = now + data.draw(st.sampled_from([-1, 0, 1000, 3_600_000, 86_400_000]), label="later")
+        later = now + data.draw(
+            st.sampled_from([-1, 0, 1000, 3_600_000, 86_400_000]), label="later"
+        )
         return step, operators.reschedule(item, plan, now, not_before=later, **who)
     if step == "advance":
         return step, None
@@ -148,7 +182,9 @@ def walk(data: st.DataObject, plan: Plan, steps: int = 25) -> list[tuple[str, Ch
     """A whole life: (what happened, the change, the item before it), oldest first. Time moves between the steps."""
     item, now, lived = new_item(plan), START, []
     for _ in range(steps):
-        now += data.draw(st.sampled_from([0, 1, 1000, 30_000, 61_000, 3_600_000, 86_400_000]), label="pause")
+        now += data.draw(
+            st.sampled_from([0, 1, 1000, 30_000, 61_000, 3_600_000, 86_400_000]), label="pause"
+        )
         step, change = take_step(data, item, plan, now)
         if isinstance(change, Change):
             lived.append((step, change, item))

@@ -30,14 +30,27 @@ def test_a_claim_is_named_by_a_short_digest_that_hides_the_lease() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_only_lines_that_an_outcome_leads_to_are_its_outcome(reason: Reason) -> None:
-    outcomes = ["advanced", "completed", "confirmed", "not-yet", "checked", "handed-over", "retry", "exhausted", "rejected", "undecided"]
+    outcomes = [
+        "advanced",
+        "completed",
+        "confirmed",
+        "not-yet",
+        "checked",
+        "handed-over",
+        "retry",
+        "exhausted",
+        "rejected",
+        "undecided",
+    ]
     attempt = Attempt(1, "ERROR", "busy", response_ms=3)
     assert is_outcome_of(line(reason, attempt=attempt), CLAIM) is (reason.value in outcomes)
     assert not is_outcome_of(line(reason, attempt=attempt), claim_digest("another lease"))
 
 
 def test_the_loss_that_ends_an_item_is_no_outcome() -> None:
-    assert not is_outcome_of(line(Reason.EXHAUSTED, attempt=Attempt(1, "WORKER_LOST", "10 workers were lost")), CLAIM)
+    assert not is_outcome_of(
+        line(Reason.EXHAUSTED, attempt=Attempt(1, "WORKER_LOST", "10 workers were lost")), CLAIM
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,9 +61,21 @@ def test_the_loss_that_ends_an_item_is_no_outcome() -> None:
         (NotYet(note="soon"), line(Reason.NOT_YET, note="soon")),
         (Checked(note="well"), line(Reason.CHECKED, note="well")),
         (HandedOver(within="1h", note="sent"), line(Reason.HANDED_OVER, note="sent")),
-        (Retry("busy", category="HTTP"), line(Reason.RETRY, attempt=Attempt(1, "HTTP", "busy", response_ms=3))),
-        (Retry("gone", category="HTTP"), line(Reason.EXHAUSTED, attempt=Attempt(3, "HTTP", "gone", response_ms=3))),
-        (Reject("broken"), line(Reason.REJECTED, attempt=Attempt(1, Reject("broken").category, "broken", response_ms=3))),
+        (
+            Retry("busy", category="HTTP"),
+            line(Reason.RETRY, attempt=Attempt(1, "HTTP", "busy", response_ms=3)),
+        ),
+        (
+            Retry("gone", category="HTTP"),
+            line(Reason.EXHAUSTED, attempt=Attempt(3, "HTTP", "gone", response_ms=3)),
+        ),
+        (
+            Reject("broken"),
+            line(
+                Reason.REJECTED,
+                attempt=Attempt(1, Reject("broken").category, "broken", response_ms=3),
+            ),
+        ),
     ],
 )
 def test_a_line_says_one_outcome_and_no_other(outcome: Outcome, recorded: Line) -> None:
@@ -68,5 +93,7 @@ def test_a_line_says_one_outcome_and_no_other(outcome: Outcome, recorded: Line) 
 
 def test_a_line_that_was_decided_otherwise_stands_for_any_outcome() -> None:
     assert records(line(Reason.UNDECIDED), Done())
-    assert records(line(Reason.CONFIRMED, by="kept", output="00"), Retry("busy")), "a line of an earlier version"
+    assert records(line(Reason.CONFIRMED, by="kept", output="00"), Retry("busy")), (
+        "a line of an earlier version"
+    )
     assert records(line(Reason.CONFIRMED, by="partner", kept=True, output="00"), Retry("busy"))

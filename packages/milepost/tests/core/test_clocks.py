@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 
 from milepost.core.clocks import CORRECTED_MS, doubt_about, lead_in_use, lead_of, measured_lead
 
-TRIPS = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 4_000), st.floats(0, 1)), min_size=3, max_size=9)
+TRIPS = st.lists(
+    st.tuples(st.integers(0, 10**9), st.integers(0, 4_000), st.floats(0, 1)), min_size=3, max_size=9
+)
 
 
 @given(lead=st.integers(-(10**12), 10**12), trips=TRIPS)
-def test_a_measured_clock_is_right_to_half_a_round_trip_and_half_a_second(lead: int, trips: list[tuple[int, int, float]]) -> None:
+def test_a_measured_clock_is_right_to_half_a_round_trip_and_half_a_second(
+    lead: int, trips: list[tuple[int, int, float]]
+) -> None:
     leads = []
     for sent, took, share in trips:
         service_time = lead + sent + round(took * share)
@@ -35,8 +39,14 @@ def test_two_answers_are_too_few() -> None:
     assert measured_lead([1_000, 1_010]) is None
 
 
-@given(machine=st.integers(-(10**12), 10**12), off=st.integers(-(10**9), 10**9), present=st.integers(-(10**12), 10**12))
-def test_a_clock_is_corrected_beyond_five_seconds_only(machine: int, off: int, present: int) -> None:
+@given(
+    machine=st.integers(-(10**12), 10**12),
+    off=st.integers(-(10**9), 10**9),
+    present=st.integers(-(10**12), 10**12),
+)
+def test_a_clock_is_corrected_beyond_five_seconds_only(
+    machine: int, off: int, present: int
+) -> None:
     used = lead_in_use(machine, machine + off, present)
     if abs(off) <= CORRECTED_MS:
         assert used == machine

@@ -7,14 +7,32 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.item_lives import START, after, at_stage, claimed, handler, make_plan, new_item, settled, walk
+from tests.core.item_lives import (
+    START,
+    after,
+    at_stage,
+    claimed,
+    handler,
+    make_plan,
+    new_item,
+    settled,
+    walk,
+)
 
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm, noted_once, too_late
 from milepost.core.decide import OUTCOME_LIMIT, valid_confirmation
 from milepost.core.item import Item
 from milepost.core.operators import cancel, retry
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins
+from milepost.core.outcome import (
+    Done,
+    HandedOver,
+    NotYet,
+    Outcome,
+    Reject,
+    Retry,
+    outcome_from_builtins,
+)
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import EDGES, NOTES, Reason, Status
@@ -28,8 +46,21 @@ def kind_of(answer: Change | Refusal) -> RefusalKind:
     return answer.kind
 
 
-def given_word(item: Item, stage: str, outcome: Outcome, plan: Plan = PLAN, *, operator: bool = False) -> Change | Refusal:
-    return confirm(item, stage, outcome, plan, START, 0.0, by="partner", why="seen", act="a-1", operator=operator)
+def given_word(
+    item: Item, stage: str, outcome: Outcome, plan: Plan = PLAN, *, operator: bool = False
+) -> Change | Refusal:
+    return confirm(
+        item,
+        stage,
+        outcome,
+        plan,
+        START,
+        0.0,
+        by="partner",
+        why="seen",
+        act="a-1",
+        operator=operator,
+    )
 
 
 def written(item: Item, stage: str, outcome: Outcome) -> Item:
@@ -38,12 +69,17 @@ def written(item: Item, stage: str, outcome: Outcome) -> Item:
     return after(item, change)
 
 
-@pytest.mark.parametrize("value", [True, 1, -1, 0.5, "yes", "2024-01-01", "x", {"a": 1}, [0], "True"])
+@pytest.mark.parametrize(
+    "value", [True, 1, -1, 0.5, "yes", "2024-01-01", "x", {"a": 1}, [0], "True"]
+)
 def test_what_confirms(value: Any) -> None:
     assert valid_confirmation(value)
 
 
-@pytest.mark.parametrize("value", [False, None, 0, 0.0, "", " ", "false", "False", "NO", " no ", "0", "null", "{}", "[]", {}, []])
+@pytest.mark.parametrize(
+    "value",
+    [False, None, 0, 0.0, "", " ", "false", "False", "NO", " no ", "0", "null", "{}", "[]", {}, []],
+)
 def test_what_confirms_nothing(value: Any) -> None:
     assert not valid_confirmation(value)
     item = new_item(PLAN)
@@ -63,7 +99,9 @@ def counted_route() -> Plan:
     """The second stage's answer must be as many as it was given."""
     route = Route("parcels")
     route.external("pack")
-    route.external("count", accepts=lambda value, payload: payload is None or value == payload["pieces"])
+    route.external(
+        "count", accepts=lambda value, payload: payload is None or value == payload["pieces"]
+    )
     return Plan(route)
 
 
@@ -86,7 +124,9 @@ def test_an_answer_that_came_early_is_judged_when_the_item_gets_there(answer: in
     assert isinstance(change, Change)
     assert change.line is not None
     assert set(change.after.kept) == ({"count"} if answer == 3 else set())
-    assert change.line.note == (None if answer == 3 else {"for": "count", "confirms nothing": {"type": "done", "output": 2}})
+    assert change.line.note == (
+        None if answer == 3 else {"for": "count", "confirms nothing": {"type": "done", "output": 2}}
+    )
     # What confirms is looked at once; what does not leaves the stage to be offered as any other.
     assert (change.after.look_at == START) is (answer == 3)
 
@@ -114,7 +154,12 @@ def test_who_and_why_are_kept() -> None:
     change = given_word(new_item(PLAN), "weigh", Done(True))
     assert isinstance(change, Change)
     assert change.line is not None
-    assert (change.line.reason, change.line.by, change.line.why, change.line.act) == (Reason.CONFIRMED, "partner", "seen", "a-1")
+    assert (change.line.reason, change.line.by, change.line.why, change.line.act) == (
+        Reason.CONFIRMED,
+        "partner",
+        "seen",
+        "a-1",
+    )
 
 
 def test_an_outside_retry_is_a_counted_try() -> None:
@@ -123,7 +168,10 @@ def test_an_outside_retry_is_a_counted_try() -> None:
 
 
 def test_an_outside_reject_ends_it() -> None:
-    assert written(at_stage("delivered", PLAN), "delivered", Reject("refused")).row.status is Status.REJECTED
+    assert (
+        written(at_stage("delivered", PLAN), "delivered", Reject("refused")).row.status
+        is Status.REJECTED
+    )
 
 
 def kept(item: Item) -> Outcome | None:
@@ -135,7 +183,11 @@ def kept(item: Item) -> Outcome | None:
 def test_while_a_worker_holds_it_the_word_is_kept_and_the_lease_stays() -> None:
     held = claimed(new_item(PLAN), PLAN)
     item = written(held, "weigh", Done({"g": 1}))
-    assert (item.row.status, item.row.lease, item.row.look_at) == (Status.PROCESSING, held.row.lease, held.row.look_at)
+    assert (item.row.status, item.row.lease, item.row.look_at) == (
+        Status.PROCESSING,
+        held.row.lease,
+        held.row.look_at,
+    )
     assert kept(item) == Done({"g": 1})
     assert settled(item, Reject("no"), PLAN).stage == "stamp"
 
@@ -227,13 +279,17 @@ def test_a_person_may_confirm_what_was_cancelled() -> None:
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_whatever_became_of_an_item_a_partner_takes_only_the_edges_of_partners(data: st.DataObject) -> None:
+def test_whatever_became_of_an_item_a_partner_takes_only_the_edges_of_partners(
+    data: st.DataObject,
+) -> None:
     theirs = [edge for edge in EDGES if edge.who.startswith("outside")]
     for step, change, _ in walk(data, PLAN):
         line = change.line
         if step == "confirm" and line is not None and line.reason not in NOTES:
             before, reason = change.before.status, line.reason
-            assert any(before in edge.sources and reason in edge.reasons for edge in theirs), f"{before} ({reason})"
+            assert any(before in edge.sources and reason in edge.reasons for edge in theirs), (
+                f"{before} ({reason})"
+            )
 
 
 def test_what_came_too_late_is_noted_with_who_said_it_and_for_which_stage() -> None:
@@ -258,8 +314,14 @@ def test_a_note_is_written_once_for_each_who_says_it_and_each_thing_said() -> No
     assert isinstance(first, Change)
     assert first.line is not None
     assert noted_once(first, lambda: ()) is first
-    assert kind_of(noted_once(given_word(item, "delivered", Done(1)), lambda: [first.line])) is RefusalKind.NOTED_BEFORE
-    for other in (given_word(item, "delivered", Done("1")), confirm(item, "delivered", Done(1), PLAN, START, 0.0, by="somebody else")):
+    assert (
+        kind_of(noted_once(given_word(item, "delivered", Done(1)), lambda: [first.line]))
+        is RefusalKind.NOTED_BEFORE
+    )
+    for other in (
+        given_word(item, "delivered", Done("1")),
+        confirm(item, "delivered", Done(1), PLAN, START, 0.0, by="somebody else"),
+    ):
         assert noted_once(other, lambda: [first.line]) is other
 
 
@@ -289,7 +351,11 @@ def test_an_awaited_failure_counts_once_however_often_it_is_reported() -> None:
     assert (failed.row.status, failed.row.attempts) == (Status.RETRY_SCHEDULED, 1)
     repeated = awaited(failed, failure)
     assert repeated.line is not None
-    assert (repeated.line.reason, repeated.after.attempts, repeated.after.look_at) == (Reason.NOTED, 1, failed.row.look_at)
+    assert (repeated.line.reason, repeated.after.attempts, repeated.after.look_at) == (
+        Reason.NOTED,
+        1,
+        failed.row.look_at,
+    )
     rejected = awaited(failed, Reject("never"))
     assert rejected.after.status is Status.RETRY_SCHEDULED
 

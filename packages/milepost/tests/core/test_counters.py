@@ -30,7 +30,10 @@ def deltas(change: Change) -> tuple[dict[CounterKey, int], dict[GroupKey, int]]:
 
 def test_a_new_item_is_counted_where_it_is() -> None:
     assert deltas(accepted(HERE)) == ({(HERE.name, "weigh", Status.QUEUED, START // HOUR): 1}, {})
-    assert deltas(accepted(ELSEWHERE)) == ({(HERE.name, "weigh", Status.PENDING, START // HOUR): 1}, {})
+    assert deltas(accepted(ELSEWHERE)) == (
+        {(HERE.name, "weigh", Status.PENDING, START // HOUR): 1},
+        {},
+    )
 
 
 def test_an_advance_moves_the_count() -> None:
@@ -54,10 +57,18 @@ def test_a_claim_moves_a_count() -> None:
 
 def test_many_changes_are_counted_as_each_of_them() -> None:
     held = claimed(new_item(HERE), HERE)
-    changes = [accepted(HERE), *(decide(held, outcome, HERE, START, 0.0) for outcome in (Done(), Done(), NotYet(), Retry("a"), Retry("b")))]
+    changes = [
+        accepted(HERE),
+        *(
+            decide(held, outcome, HERE, START, 0.0)
+            for outcome in (Done(), Done(), NotYet(), Retry("a"), Retry("b"))
+        ),
+    ]
     one: tuple[dict[object, int], dict[object, int]] = ({}, {})
     for change in changes:
         count(change.before, change.after, *one)  # type: ignore[arg-type]
     many: tuple[dict[object, int], dict[object, int]] = ({}, {})
     count_all(changes, *many)  # type: ignore[arg-type]
-    assert [{key: n for key, n in sums.items() if n} for sums in many] == [{key: n for key, n in sums.items() if n} for sums in one]
+    assert [{key: n for key, n in sums.items() if n} for sums in many] == [
+        {key: n for key, n in sums.items() if n} for sums in one
+    ]

@@ -5,11 +5,31 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.core.item_lives import LEASE, START, after, at_stage, claimed, make_plan, new_item, outcomes, settled, walk
+from tests.core.item_lives import (
+    LEASE,
+    START,
+    after,
+    at_stage,
+    claimed,
+    make_plan,
+    new_item,
+    outcomes,
+    settled,
+    walk,
+)
 
 from milepost.core.change import FREE, Change
 from milepost.core.confirmations import confirm
-from milepost.core.decide import MAX_LOSSES, NOTE_LIMIT, OUTCOME_LIMIT, cut_note, decide, given_back, late, undecided
+from milepost.core.decide import (
+    MAX_LOSSES,
+    NOTE_LIMIT,
+    OUTCOME_LIMIT,
+    cut_note,
+    decide,
+    given_back,
+    late,
+    undecided,
+)
 from milepost.core.failures import CANNOT_BE_STORED, MESSAGE_LIMIT, group_of
 from milepost.core.history import Line, encode_line, link, origin, verify_chain
 from milepost.core.item import Content, Failure, Item, Row, work_id
@@ -44,7 +64,9 @@ def test_counted_attempts_never_pass_the_threshold_nor_losses_theirs(data: st.Da
 def test_no_stage_is_skipped_or_entered_twice_unless_a_person_says_so(data: st.DataObject) -> None:
     for step, change, _ in walk(data, PLAN, 40):
         was, now = PLAN.position[change.before.stage], PLAN.position[change.after.stage]
-        assert now - was in ((0, -1, -2) if step in ("send-back", "rerun", "replace") else (0, 1)), step
+        assert now - was in (
+            (0, -1, -2) if step in ("send-back", "rerun", "replace") else (0, 1)
+        ), step
 
 
 @given(st.data())
@@ -84,10 +106,32 @@ EVERY_FIELD = Row(
 )  # fmt: skip
 """A row with no field as it is by default."""
 WHICH_ITEM = frozenset(
-    ["route", "key", "created_at", "correlation_id", "input_digest", "list_id", "handle", "content_digest", "life", "epoch"]
+    [
+        "route",
+        "key",
+        "created_at",
+        "correlation_id",
+        "input_digest",
+        "list_id",
+        "handle",
+        "content_digest",
+        "life",
+        "epoch",
+    ]
 )
 WRITTEN = frozenset(["status", "version", "head", "updated_at", "entered_at"])
-OF_ONE_CLAIM = frozenset(["look_at", "overdue_at", "lease", "holder", "claimed_at", "handed_over", "undecided", "settled"])
+OF_ONE_CLAIM = frozenset(
+    [
+        "look_at",
+        "overdue_at",
+        "lease",
+        "holder",
+        "claimed_at",
+        "handed_over",
+        "undecided",
+        "settled",
+    ]
+)
 
 
 def test_nothing_of_the_stage_before_counts_at_the_next() -> None:
@@ -114,7 +158,9 @@ def test_an_item_ends_with_its_counts_and_nothing_due() -> None:
 
 
 @given(outcomes, st.floats(-1, 1))
-def test_what_takes_an_item_out_of_a_workers_hands_frees_the_lease(outcome: Outcome, jitter: float) -> None:
+def test_what_takes_an_item_out_of_a_workers_hands_frees_the_lease(
+    outcome: Outcome, jitter: float
+) -> None:
     row = decide(claimed(new_item(PLAN), PLAN), outcome, PLAN, START, jitter).after
     assert {name: getattr(row, name) for name in FREE} == FREE
 
@@ -124,7 +170,11 @@ def test_not_yet_and_handed_over_are_never_counted(given_outcomes: list[Outcome]
     item, now = new_item(PLAN), START
     for outcome in given_outcomes:
         item = settled(claimed(item, PLAN, now), outcome, PLAN, now)
-        assert (item.row.attempts, item.row.total_attempts, item.row.status) == (0, 0, Status.WAITING)
+        assert (item.row.attempts, item.row.total_attempts, item.row.status) == (
+            0,
+            0,
+            Status.WAITING,
+        )
         item = Item(replace(item.row, look_at=START, handed_over=False), item.content)
         now += LEASE
 
@@ -132,7 +182,9 @@ def test_not_yet_and_handed_over_are_never_counted(given_outcomes: list[Outcome]
 def test_attempts_are_numbered_from_one_and_the_last_ends_it() -> None:
     item, now, numbers = new_item(PLAN), START, []
     for _ in range(3):
-        change = decide(claimed(item, PLAN, now), Retry("busy", http_status=503), PLAN, now, 0.5, response_ms=12)
+        change = decide(
+            claimed(item, PLAN, now), Retry("busy", http_status=503), PLAN, now, 0.5, response_ms=12
+        )
         assert change.line is not None
         attempt = change.line.attempt
         assert attempt is not None
@@ -159,7 +211,12 @@ def test_counts_return_to_zero_on_advance_and_the_total_stays() -> None:
     due = item.row.due_at
     assert due is not None
     item = settled(claimed(item, PLAN, due), Done(), PLAN, due)
-    assert (item.stage, item.row.attempts, item.row.total_attempts, item.row.error) == ("stamp", 0, 1, None)
+    assert (item.stage, item.row.attempts, item.row.total_attempts, item.row.error) == (
+        "stamp",
+        0,
+        1,
+        None,
+    )
 
 
 def test_a_partners_after_is_a_floor() -> None:
@@ -228,16 +285,40 @@ def test_notes_change_neither_status_nor_counts() -> None:
     note = late(held.row, Retry("x" * 5000), START, by="slow")
     assert note.line is not None
     assert note.line.note == {"refused": "Retry", "error": "x" * MESSAGE_LIMIT}
-    assert (note.after.status, note.after.attempts, note.after.lease) == (Status.PROCESSING, 0, held.row.lease)
+    assert (note.after.status, note.after.attempts, note.after.lease) == (
+        Status.PROCESSING,
+        0,
+        held.row.lease,
+    )
     kept = undecided(held.row, Done(1), START, by="old").after
-    assert (kept.status, kept.lease, kept.due_at, kept.undecided) == (Status.PROCESSING, None, START, {"type": "done", "output": 1})
+    assert (kept.status, kept.lease, kept.due_at, kept.undecided) == (
+        Status.PROCESSING,
+        None,
+        START,
+        {"type": "done", "output": 1},
+    )
     back = given_back(held.row, START, why="stop", unknown=True).after
-    assert (back.status, back.attempts, back.unknown, back.due_at) == (Status.QUEUED, 0, True, START)
+    assert (back.status, back.attempts, back.unknown, back.due_at) == (
+        Status.QUEUED,
+        0,
+        True,
+        START,
+    )
 
 
 def test_like_errors_are_one_group_and_unlike_ones_are_not() -> None:
     assert group_of("s", "E", "item 17 not in 'a'") == group_of("s", "E", "item 4 not in 'bcd'")
-    assert len({group_of("s", "E", "x"), group_of("t", "E", "x"), group_of("s", "F", "x"), group_of("s", "E", "y")}) == 4
+    assert (
+        len(
+            {
+                group_of("s", "E", "x"),
+                group_of("t", "E", "x"),
+                group_of("s", "F", "x"),
+                group_of("s", "E", "y"),
+            }
+        )
+        == 4
+    )
 
 
 def test_long_messages_are_cut() -> None:
@@ -255,7 +336,12 @@ def test_a_raised_exception_is_a_retry_or_if_permanent_a_reject() -> None:
     slow.retry_after, slow.http_status = 30, 503  # type: ignore[attr-defined]
     told = outcome_of_exception(slow)
     assert isinstance(told, Retry)
-    assert (told.after, told.http_status, told.error, told.category) == (30, 503, "RuntimeError", "EXCEPTION")
+    assert (told.after, told.http_status, told.error, told.category) == (
+        30,
+        503,
+        "RuntimeError",
+        "EXCEPTION",
+    )
     slow.retry_after = "nonsense"  # type: ignore[attr-defined]
     nonsense = outcome_of_exception(slow)
     assert isinstance(nonsense, Retry)

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.core.item_lives import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled, walk
+from tests.core.item_lives import (
+    LEASE,
+    START,
+    after,
+    at_stage,
+    claimed,
+    make_plan,
+    new_item,
+    settled,
+    walk,
+)
 
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
@@ -59,14 +69,30 @@ def test_a_due_item_is_never_left_alone_by_a_worker(data: st.DataObject) -> None
         if row.due_at is not None:
             item = Item(row, new_item(PLAN).content)
             assert look(item, PLAN, row.due_at, 0.0, lease(row.due_at)) is not None
-            assert row.undecided is not None or row.stage in row.kept or look(item, PLAN, row.due_at - 1, 0.0, lease()) is None
+            assert (
+                row.undecided is not None
+                or row.stage in row.kept
+                or look(item, PLAN, row.due_at - 1, 0.0, lease()) is None
+            )
 
 
 @pytest.mark.parametrize("outcome", [Retry("busy"), NotYet(after="1s"), HandedOver(within="1s")])
-def test_an_outside_outcome_does_not_make_an_item_due_before_its_start(outcome: Retry | NotYet | HandedOver) -> None:
+def test_an_outside_outcome_does_not_make_an_item_due_before_its_start(
+    outcome: Retry | NotYet | HandedOver,
+) -> None:
     content = {"id": "p1", "lane": "north"}
-    later = accept(PLAN, "p1", content, START, correlation_id="c-1", digest=digest_of(content), not_before=START + DAY)
-    change = confirm(Item(later.after, Content(content)), "weigh", outcome, PLAN, START, 0.0, by="partner")
+    later = accept(
+        PLAN,
+        "p1",
+        content,
+        START,
+        correlation_id="c-1",
+        digest=digest_of(content),
+        not_before=START + DAY,
+    )
+    change = confirm(
+        Item(later.after, Content(content)), "weigh", outcome, PLAN, START, 0.0, by="partner"
+    )
     assert isinstance(change, Change)
     assert change.after.due_at == START + DAY
 
@@ -74,7 +100,11 @@ def test_an_outside_outcome_does_not_make_an_item_due_before_its_start(outcome: 
 def test_a_ready_item_is_claimed_without_a_line() -> None:
     change = seen(new_item(PLAN), START, lease())
     assert (change.line, change.after.version) == (None, 1)
-    assert (change.after.status, change.after.lease, change.after.holder) == (Status.PROCESSING, "t2", "worker-2")
+    assert (change.after.status, change.after.lease, change.after.holder) == (
+        Status.PROCESSING,
+        "t2",
+        "worker-2",
+    )
 
 
 def test_the_resender_leaves_work_for_workers() -> None:
@@ -85,7 +115,12 @@ def test_ended_items_and_unknown_stages_are_left_alone() -> None:
     ended = settled(claimed(new_item(PLAN), PLAN), Reject("no"), PLAN)
     assert look(ended, PLAN, START + DAY, 0.0, lease()) is None
     elsewhere = new_item(PLAN)
-    assert look(Item(replace(elsewhere.row, stage="gone"), elsewhere.content), PLAN, START, 0.0, lease()) is None
+    assert (
+        look(
+            Item(replace(elsewhere.row, stage="gone"), elsewhere.content), PLAN, START, 0.0, lease()
+        )
+        is None
+    )
 
 
 def test_an_expired_lease_is_a_loss_and_a_claim_in_one_write() -> None:
@@ -93,12 +128,23 @@ def test_an_expired_lease_is_a_loss_and_a_claim_in_one_write() -> None:
     assert change.line is not None
     assert (change.line.reason, change.line.by, change.line.since) == (Reason.LOST, "worker", START)
     row = change.after
-    assert (row.status, row.lease, row.losses, row.attempts, row.unknown) == (Status.PROCESSING, "t2", 1, 0, True)
+    assert (row.status, row.lease, row.losses, row.attempts, row.unknown) == (
+        Status.PROCESSING,
+        "t2",
+        1,
+        0,
+        True,
+    )
 
 
 def test_without_a_worker_an_expired_lease_goes_back_to_the_queue() -> None:
     row = seen(claimed(new_item(PLAN), PLAN), START + LEASE).after
-    assert (row.status, row.lease, row.losses, row.due_at) == (Status.QUEUED, None, 1, START + LEASE)
+    assert (row.status, row.lease, row.losses, row.due_at) == (
+        Status.QUEUED,
+        None,
+        1,
+        START + LEASE,
+    )
 
 
 def test_a_lease_that_holds_is_respected() -> None:
@@ -123,7 +169,12 @@ def test_silence_after_handing_over_is_counted_as_no_answer() -> None:
     assert look(item, PLAN, START + HOUR - 1, 0.0, lease()) is None
     for by in (None, lease(START + HOUR)):
         row = seen(item, START + HOUR, by).after
-        assert (row.status, row.attempts, row.unknown, row.handed_over) == (Status.RETRY_SCHEDULED, 1, True, False)
+        assert (row.status, row.attempts, row.unknown, row.handed_over) == (
+            Status.RETRY_SCHEDULED,
+            1,
+            True,
+            False,
+        )
         assert row.error is not None
         assert row.error.category == "NO_ANSWER"
 
@@ -135,7 +186,11 @@ def test_an_external_stage_is_sent_again_with_the_same_work_id() -> None:
         change = seen(item, START + DAY, by)
         assert change.line is not None
         assert (change.line.reason, change.line.offered) == (Reason.RESENT, item.work_id)
-        assert (change.after.status, change.after.lease, change.after.due_at) == (Status.QUEUED, None, START + 2 * DAY)
+        assert (change.after.status, change.after.lease, change.after.due_at) == (
+            Status.QUEUED,
+            None,
+            START + 2 * DAY,
+        )
 
 
 def test_an_external_item_whose_offer_was_never_made_takes_an_allowed_edge() -> None:
@@ -174,18 +229,28 @@ def test_overdue_is_told_once_whatever_the_status() -> None:
     waiting = settled(claimed(at_stage("stamp", PLAN), PLAN), NotYet("3h"), PLAN)
     change = seen(waiting, START + HOUR)
     assert change.line is not None
-    assert (change.line.reason, change.after.status, change.after.overdue_at) == (Reason.OVERDUE, Status.WAITING, None)
+    assert (change.line.reason, change.after.status, change.after.overdue_at) == (
+        Reason.OVERDUE,
+        Status.WAITING,
+        None,
+    )
     assert look(after(waiting, change), PLAN, START + HOUR, 0.0, None) is None
     held = claimed(at_stage("stamp", PLAN), PLAN)
     held = Item(replace(held.row, look_at=START + 2 * HOUR), held.content)
     told = seen(held, START + HOUR, lease())
-    assert (told.after.status, told.after.lease) == (Status.PROCESSING, held.row.lease), "whoever holds it keeps it"
+    assert (told.after.status, told.after.lease) == (Status.PROCESSING, held.row.lease), (
+        "whoever holds it keeps it"
+    )
 
 
 def test_overdue_and_ready_is_told_by_the_claim() -> None:
     change = seen(at_stage("stamp", PLAN), START + HOUR, lease(START + HOUR))
     assert change.line is not None
-    assert (change.line.reason, change.after.status, change.after.overdue_at) == (Reason.OVERDUE, Status.PROCESSING, None)
+    assert (change.line.reason, change.after.status, change.after.overdue_at) == (
+        Reason.OVERDUE,
+        Status.PROCESSING,
+        None,
+    )
 
 
 def test_a_kept_confirmation_is_applied_by_whoever_looks() -> None:
@@ -196,7 +261,11 @@ def test_a_kept_confirmation_is_applied_by_whoever_looks() -> None:
     assert (item.stage, item.row.due_at) == ("stamp", START), "it is due at once"
     for by in (None, lease()):
         change = seen(item, START, by)
-        assert (change.after.stage, change.after.kept, change.after.lease) == ("delivered", {}, None)
+        assert (change.after.stage, change.after.kept, change.after.lease) == (
+            "delivered",
+            {},
+            None,
+        )
 
 
 def test_an_undecided_outcome_is_decided_by_whoever_looks() -> None:
@@ -205,15 +274,23 @@ def test_an_undecided_outcome_is_decided_by_whoever_looks() -> None:
     for by in (None, lease()):
         change = seen(item, START, by)
         assert change.line is not None
-        assert (change.after.stage, change.after.undecided, change.line.by) == ("stamp", None, "worker")
+        assert (change.after.stage, change.after.undecided, change.line.by) == (
+            "stamp",
+            None,
+            "worker",
+        )
 
 
 @pytest.mark.parametrize(("dialect", "at_once"), [("seed", True), ("today", False)])
-def test_an_offer_just_as_old_as_its_life_is_sent_again_by_the_seed_and_not_yet_today(dialect: str, at_once: bool) -> None:
+def test_an_offer_just_as_old_as_its_life_is_sent_again_by_the_seed_and_not_yet_today(
+    dialect: str, at_once: bool
+) -> None:
     route = Route("assets", dialect=dialect)
     route.external("CC", resend_after="4d")
     plan, born = Plan(route), 1_000
-    item = Item(accept(plan, "a", {}, born, correlation_id="c", digest=digest_of({})).after, Content({}))
+    item = Item(
+        accept(plan, "a", {}, born, correlation_id="c", digest=digest_of({})).after, Content({})
+    )
     life = 4 * 86_400_000
     assert look(item, plan, born + life - 1, 0.0, None) is None
     assert (look(item, plan, born + life, 0.0, None) is not None) is at_once
@@ -228,11 +305,20 @@ def test_a_claim_on_arrival_is_the_claim_that_a_look_would_make(data: st.DataObj
         moment = change.after.updated_at
         by = lease(moment)
         arrived = claimed_on_arrival(change, moment, by)
-        looked = look(Item(change.after, new_item(PLAN).content), PLAN, moment, 0.0, by) if stage.ours else None
+        looked = (
+            look(Item(change.after, new_item(PLAN).content), PLAN, moment, 0.0, by)
+            if stage.ours
+            else None
+        )
         plain = looked is not None and not looked.body and looked.after.lease == by.token
         if arrived is not None and stage.ours:
             assert looked is not None
-            assert (arrived.before, arrived.after, arrived.body, arrived.puts) == (change.before, looked.after, change.body, change.puts)
+            assert (arrived.before, arrived.after, arrived.body, arrived.puts) == (
+                change.before,
+                looked.after,
+                change.body,
+                change.puts,
+            )
         # What came to a stage of ours and is ready there is claimed at once: nothing else of a plain look is left out.
         if plain and change.after.status is Status.QUEUED and not change.after.kept:
             assert arrived is not None
@@ -247,7 +333,9 @@ def test_a_message_follows_each_new_moment_to_look() -> None:
     for outcome in (Done(), NotYet(after="5m"), Retry("busy")):
         moved = decide(held, outcome, plan, START, 0.0)
         assert has_new_look(moved.before, moved.after)
-        assert not has_new_look(moved.after, replace(moved.after, version=moved.after.version + 1)), "a note sets no other moment"
+        assert not has_new_look(
+            moved.after, replace(moved.after, version=moved.after.version + 1)
+        ), "a note sets no other moment"
     waiting = decide(held, NotYet(after="5m"), plan, START, 0.0).after
     assert has_new_look(waiting, replace(waiting, look_at=START + 1))
     assert not has_new_look(waiting, replace(waiting, status=Status.CANCELLED, look_at=None))

@@ -28,7 +28,13 @@ def rows(draw: st.DrawFn) -> Row:
     look_at = dated + draw(SPANS)
     given: dict[str, Any] = {"updated_at": dated, "look_at": look_at}
     if status is Status.PROCESSING:
-        given = {"updated_at": dated - draw(SPANS), "claimed_at": dated, "look_at": look_at, "lease": "t", "holder": "w"}
+        given = {
+            "updated_at": dated - draw(SPANS),
+            "claimed_at": dated,
+            "look_at": look_at,
+            "lease": "t",
+            "holder": "w",
+        }
     elif status is Status.WAITING:
         given["handed_over"] = draw(st.booleans())
     elif status is Status.PENDING and draw(st.booleans()):
@@ -39,7 +45,22 @@ def rows(draw: st.DrawFn) -> Row:
 
 
 @given(row=rows())
-@example(row=Row("r", "k", "s", Status.QUEUED, 1, b"h", NOW + 3 * DAY, NOW + 3 * DAY, NOW + 3 * DAY, "c", b"d", look_at=NOW + 3 * DAY))
+@example(
+    row=Row(
+        "r",
+        "k",
+        "s",
+        Status.QUEUED,
+        1,
+        b"h",
+        NOW + 3 * DAY,
+        NOW + 3 * DAY,
+        NOW + 3 * DAY,
+        "c",
+        b"d",
+        look_at=NOW + 3 * DAY,
+    )
+)
 def test_a_row_is_never_due_later_than_its_rule_counted_from_now_allows(row: Row) -> None:
     change = due_at_once(row, NOW)
     after = row if change is None else change.after
@@ -66,7 +87,21 @@ def test_nothing_is_due_for_an_ended_row(row: Row, status: Status) -> None:
 
 
 def test_a_partners_time_counts_from_now_and_that_is_on_record() -> None:
-    row = Row("r", "k", "s", Status.WAITING, 3, b"h", NOW, NOW + 3 * DAY, NOW, "c", b"d", look_at=NOW + 4 * DAY, handed_over=True)
+    row = Row(
+        "r",
+        "k",
+        "s",
+        Status.WAITING,
+        3,
+        b"h",
+        NOW,
+        NOW + 3 * DAY,
+        NOW,
+        "c",
+        b"d",
+        look_at=NOW + 4 * DAY,
+        handed_over=True,
+    )
     change = due_at_once(row, NOW)
     assert change is not None
     assert change.line is not None

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.core.item_lives import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled
+from tests.core.item_lives import (
+    LEASE,
+    START,
+    after,
+    at_stage,
+    claimed,
+    make_plan,
+    new_item,
+    settled,
+)
 
 from milepost.core import operators
 from milepost.core.change import Change
@@ -73,9 +82,18 @@ def test_every_verb_on_every_item_is_an_allowed_edge_or_a_sentence(verb: str, na
 def test_retry_starts_the_stage_again_with_counts_at_zero_and_a_new_round() -> None:
     item = done(ended(), operators.retry(ended(), PLAN, START, **WHO))
     row = item.row
-    assert (row.status, row.attempts, row.losses, row.total_attempts, row.round, row.pass_no) == (Status.QUEUED, 0, 0, 1, 2, 1)
+    assert (row.status, row.attempts, row.losses, row.total_attempts, row.round, row.pass_no) == (
+        Status.QUEUED,
+        0,
+        0,
+        1,
+        2,
+        1,
+    )
     assert (row.error, row.due_at) == (None, START)
-    assert item.work_id == new_item(PLAN).work_id, "the same work: a partner can recognise the repeat"
+    assert item.work_id == new_item(PLAN).work_id, (
+        "the same work: a partner can recognise the repeat"
+    )
 
 
 def test_retry_as_new_gets_a_new_work_id() -> None:
@@ -118,8 +136,17 @@ def test_sending_an_item_back_moves_all_its_confirmations_into_history() -> None
 
 
 def test_a_result_that_nobody_knows_stays_unknown_through_an_end_and_a_retry() -> None:
-    timeout = decide(claimed(new_item(PLAN), PLAN), Retry("no answer", category="TIMEOUT", unknown=True), PLAN, START, 0.0)
-    ended = Item(replace(timeout.after, status=Status.MAX_RETRIES_EXCEEDED), claimed(new_item(PLAN), PLAN).content)
+    timeout = decide(
+        claimed(new_item(PLAN), PLAN),
+        Retry("no answer", category="TIMEOUT", unknown=True),
+        PLAN,
+        START,
+        0.0,
+    )
+    ended = Item(
+        replace(timeout.after, status=Status.MAX_RETRIES_EXCEEDED),
+        claimed(new_item(PLAN), PLAN).content,
+    )
     assert done(ended, operators.retry(ended, PLAN, START, **WHO)).row.unknown
     assert not done(ended, operators.retry(ended, PLAN, START, as_new=True, **WHO)).row.unknown
     held = claimed(new_item(PLAN), PLAN)
@@ -128,16 +155,27 @@ def test_a_result_that_nobody_knows_stays_unknown_through_an_end_and_a_retry() -
 
 def test_retry_says_why_not() -> None:
     assert "COMPLETED" in refused(operators.retry(completed(), PLAN, START, **WHO))
-    assert "worker has claimed it" in refused(operators.retry(claimed(new_item(PLAN), PLAN), PLAN, START, **WHO))
+    assert "worker has claimed it" in refused(
+        operators.retry(claimed(new_item(PLAN), PLAN), PLAN, START, **WHO)
+    )
     assert "use skip" in refused(operators.retry(new_item(PLAN), PLAN, START, stage="stamp", **WHO))
-    assert "no stage 'nowhere'" in refused(operators.retry(new_item(PLAN), PLAN, START, stage="nowhere", **WHO))
+    assert "no stage 'nowhere'" in refused(
+        operators.retry(new_item(PLAN), PLAN, START, stage="nowhere", **WHO)
+    )
 
 
-@pytest.mark.parametrize("name", ["queued", "held", "waiting", "retried", "rejected", "handed over"])
+@pytest.mark.parametrize(
+    "name", ["queued", "held", "waiting", "retried", "rejected", "handed over"]
+)
 def test_skip_goes_past_the_stage_without_a_result(name: str) -> None:
     before = some_items()[name]
     item = done(before, operators.skip(before, PLAN, START, **WHO))
-    assert (item.stage, item.results, item.payload, item.row.lease) == ("stamp", {}, before.payload, None)
+    assert (item.stage, item.results, item.payload, item.row.lease) == (
+        "stamp",
+        {},
+        before.payload,
+        None,
+    )
 
 
 def test_skipping_the_last_stage_completes() -> None:
@@ -151,13 +189,17 @@ def test_cancel_ends_and_a_worker_finds_its_lease_gone() -> None:
     row = done(held, operators.cancel(held, PLAN, START, **WHO)).row
     assert (row.status, row.lease, row.due_at) == (Status.CANCELLED, None, None)
     assert "already ended" in refused(operators.cancel(completed(), PLAN, START, **WHO))
-    assert done(ended(), operators.cancel(ended(), PLAN, START, **WHO)).row.status is Status.CANCELLED, "a failed one, too"
+    assert (
+        done(ended(), operators.cancel(ended(), PLAN, START, **WHO)).row.status is Status.CANCELLED
+    ), "a failed one, too"
 
 
 def test_a_retry_of_work_that_a_partner_still_has_verifies_first() -> None:
     handed = settled(claimed(new_item(PLAN), PLAN), HandedOver("1d"), PLAN)
     assert done(handed, operators.retry(handed, PLAN, START, **WHO)).row.unknown
-    assert not done(handed, operators.retry(handed, PLAN, START, as_new=True, **WHO)).row.unknown, "the operator says that it is new work"
+    assert not done(handed, operators.retry(handed, PLAN, START, as_new=True, **WHO)).row.unknown, (
+        "the operator says that it is new work"
+    )
     cancelled = done(handed, operators.cancel(handed, PLAN, START, **WHO))
     assert done(cancelled, operators.retry(cancelled, PLAN, START, **WHO)).row.unknown
 
@@ -180,7 +222,9 @@ def test_resend_offers_an_external_stage_again_under_the_same_work_id() -> None:
     assert "use retry" in refused(operators.resend(ended(), PLAN, START, **WHO))
 
 
-@pytest.mark.parametrize("outcome", [NotYet(after="6h"), Retry("busy", after="6h"), HandedOver(within="6h")])
+@pytest.mark.parametrize(
+    "outcome", [NotYet(after="6h"), Retry("busy", after="6h"), HandedOver(within="6h")]
+)
 def test_resend_brings_an_item_at_a_stage_of_ours_to_its_workers_at_once(outcome: Outcome) -> None:
     item = claimed(new_item(PLAN), PLAN)
     assert "a worker has claimed it" in refused(operators.resend(item, PLAN, START, **WHO))
@@ -188,8 +232,14 @@ def test_resend_brings_an_item_at_a_stage_of_ours_to_its_workers_at_once(outcome
     assert item.row.look_at is not None
     assert item.row.look_at > START
     again = done(item, operators.resend(item, PLAN, START + 5, **WHO))
-    assert (again.row.status, again.row.look_at, again.row.attempts) == (Status.QUEUED, START + 5, item.row.attempts)
-    assert again.row.unknown is item.row.handed_over, "verify asks first whether what was handed over has been done"
+    assert (again.row.status, again.row.look_at, again.row.attempts) == (
+        Status.QUEUED,
+        START + 5,
+        item.row.attempts,
+    )
+    assert again.row.unknown is item.row.handed_over, (
+        "verify asks first whether what was handed over has been done"
+    )
 
 
 def test_resend_calls_again_for_what_waits_in_a_queue() -> None:
@@ -207,14 +257,18 @@ def test_move_brings_an_item_to_a_stage_that_is_still_there() -> None:
     gone = done(new_item(PLAN), operators.move(new_item(PLAN), PLAN, None, START, **WHO))
     assert gone.row.status is Status.CANCELLED
     failed = done(ended(), operators.move(ended(), PLAN, "stamp", START, **WHO))
-    assert (failed.stage, failed.row.status) == ("stamp", Status.REJECTED), "a failed item keeps its end"
+    assert (failed.stage, failed.row.status) == ("stamp", Status.REJECTED), (
+        "a failed item keeps its end"
+    )
     assert "already ended" in refused(operators.move(completed(), PLAN, "stamp", START, **WHO))
 
 
 def test_back_fill_takes_finished_items_on_to_an_added_stage() -> None:
     item = done(completed(), operators.back_fill(completed(), PLAN, "delivered", START, **WHO))
     assert (item.stage, item.row.status) == ("delivered", Status.QUEUED)
-    assert "only completed items" in refused(operators.back_fill(new_item(PLAN), PLAN, "delivered", START, **WHO))
+    assert "only completed items" in refused(
+        operators.back_fill(new_item(PLAN), PLAN, "delivered", START, **WHO)
+    )
 
 
 # Run again ----------------------------------------------------------------------------------------------------------
@@ -235,14 +289,18 @@ def test_rerun_of_the_last_stage_is_a_new_round_of_the_same_work_unless_it_is_ne
 def test_rerun_says_why_not() -> None:
     assert "use retry" in refused(operators.rerun(ended(), PLAN, START, **WHO))
     assert "wait for its end" in refused(operators.rerun(new_item(PLAN), PLAN, START, **WHO))
-    assert "no stage 'nowhere'" in refused(operators.rerun(completed(), PLAN, START, stage="nowhere", **WHO))
+    assert "no stage 'nowhere'" in refused(
+        operators.rerun(completed(), PLAN, START, stage="nowhere", **WHO)
+    )
     assert "use rerun" in refused(operators.retry(completed(), PLAN, START, **WHO))
 
 
 # Other content ------------------------------------------------------------------------------------------------------
 def replaced(item: Item, content: Any, **how: Any) -> Change | Refusal:
     old = {"content": item.input}
-    return operators.replace(item, PLAN, START, content=content, digest=digest_of(content), old=old, **how, **WHO)
+    return operators.replace(
+        item, PLAN, START, content=content, digest=digest_of(content), old=old, **how, **WHO
+    )
 
 
 def test_replace_starts_at_the_first_stage_in_the_new_contents_lane() -> None:
@@ -259,7 +317,11 @@ def test_the_line_of_a_replacement_has_both_digests_and_the_old_content() -> Non
     assert isinstance(change, Change)
     assert change.line is not None
     told = change.line.note["replaced"]
-    assert told == {"digest": before.row.input_digest.hex(), "by_digest": digest_of(new).hex(), "content": before.input}
+    assert told == {
+        "digest": before.row.input_digest.hex(),
+        "by_digest": digest_of(new).hex(),
+        "content": before.input,
+    }
 
 
 def test_replace_takes_the_item_out_of_a_workers_hands() -> None:
@@ -269,24 +331,43 @@ def test_replace_takes_the_item_out_of_a_workers_hands() -> None:
 
 
 def test_replace_says_why_not() -> None:
-    assert "has this content already" in refused(replaced(new_item(PLAN), {"id": "p1", "lane": "north"}))
+    assert "has this content already" in refused(
+        replaced(new_item(PLAN), {"id": "p1", "lane": "north"})
+    )
     assert "add rerun" in refused(replaced(completed(), {"id": "p1", "lane": "south"}))
     item = done(completed(), replaced(completed(), {"id": "p1", "lane": "south"}, rerun=True))
-    assert (item.stage, item.row.again) == ("weigh", False), "other content is news, also the second time"
+    assert (item.stage, item.row.again) == ("weigh", False), (
+        "other content is news, also the second time"
+    )
 
 
 # For later ----------------------------------------------------------------------------------------------------------
 def for_later(ms: int = 3_600_000) -> Item:
     content = {"id": "p1", "lane": "north"}
-    change = accept(PLAN, "p1", content, START, correlation_id="c", digest=digest_of(content), not_before=START + ms)
+    change = accept(
+        PLAN,
+        "p1",
+        content,
+        START,
+        correlation_id="c",
+        digest=digest_of(content),
+        not_before=START + ms,
+    )
     return Item(change.after, Content(content))
 
 
 def test_an_item_for_later_is_pending_and_due_then() -> None:
     item = for_later()
-    assert (item.row.status, item.row.due_at, item.row.not_before) == (Status.PENDING, START + 3_600_000, START + 3_600_000)
+    assert (item.row.status, item.row.due_at, item.row.not_before) == (
+        Status.PENDING,
+        START + 3_600_000,
+        START + 3_600_000,
+    )
     assert look(item, PLAN, START + 3_599_999, 0.0, Lease("t", "worker", START + LEASE)) is None
-    assert look(item, PLAN, START + 3_599_999, 0.0, Lease("t", "worker", START + LEASE), called=True) is None, "a message came too early"
+    assert (
+        look(item, PLAN, START + 3_599_999, 0.0, Lease("t", "worker", START + LEASE), called=True)
+        is None
+    ), "a message came too early"
     claimed(item, PLAN, START + 3_600_000)
 
 
@@ -299,15 +380,25 @@ def test_an_item_for_later_is_neither_retried_nor_started_early_by_a_skip() -> N
     item = for_later()
     assert "use reschedule" in refused(operators.retry(item, PLAN, START, **WHO))
     skipped = done(item, operators.skip(item, PLAN, START, **WHO))
-    assert (skipped.stage, skipped.row.status, skipped.row.due_at) == ("stamp", Status.PENDING, START + 3_600_000)
+    assert (skipped.stage, skipped.row.status, skipped.row.due_at) == (
+        "stamp",
+        Status.PENDING,
+        START + 3_600_000,
+    )
     assert skipped.row.overdue_at == START + 3_600_000 + 3_600_000
 
 
 def test_a_cancelled_item_for_later_is_retried_and_waits_for_its_time() -> None:
     cancelled = done(for_later(), operators.cancel(for_later(), PLAN, START, **WHO))
-    assert "use retry first" in refused(operators.reschedule(cancelled, PLAN, START, not_before=START, **WHO))
+    assert "use retry first" in refused(
+        operators.reschedule(cancelled, PLAN, START, not_before=START, **WHO)
+    )
     again = done(cancelled, operators.retry(cancelled, PLAN, START + 60_000, **WHO))
-    assert (again.row.status, again.row.due_at, again.row.not_before) == (Status.PENDING, START + 3_600_000, START + 3_600_000)
+    assert (again.row.status, again.row.due_at, again.row.not_before) == (
+        Status.PENDING,
+        START + 3_600_000,
+        START + 3_600_000,
+    )
     now = done(again, operators.reschedule(again, PLAN, START, not_before=START, **WHO))
     assert (now.row.status, now.row.not_before) == (Status.QUEUED, None)
     late = done(cancelled, operators.retry(cancelled, PLAN, START + 3_600_000, **WHO))

@@ -21,10 +21,14 @@ def test_every_change_that_any_rule_makes_is_an_edge_of_the_table(data: st.DataO
     for step, change, _ in walk(data, make_plan()):
         before, after = change.before.status, change.after.status
         if change.line is None:
-            silent = (step == "claim" and allowed(before, after, R.CLAIMED)) or allowed(before, after, R.NOT_YET)
+            silent = (step == "claim" and allowed(before, after, R.CLAIMED)) or allowed(
+                before, after, R.NOT_YET
+            )
             assert silent, f"{step}: {before} -> {after} without a line"
         else:
-            assert allowed(before, after, change.line.reason), f"{step}: {before} -> {after} ({change.line.reason})"
+            assert allowed(before, after, change.line.reason), (
+                f"{step}: {before} -> {after} ({change.line.reason})"
+            )
 
 
 @given(st.data())
@@ -34,7 +38,9 @@ def test_the_table_holds_with_grace_and_offer_life_too(data: st.DataObject) -> N
     for step, change, _ in walk(data, make_plan(grace_ms=600_000, offer_life_ms=86_400_000)):
         if change.line is not None:
             before, after = change.before.status, change.after.status
-            assert allowed(before, after, change.line.reason), f"{step}: {before} -> {after} ({change.line.reason})"
+            assert allowed(before, after, change.line.reason), (
+                f"{step}: {before} -> {after} ({change.line.reason})"
+            )
 
 
 @given(st.data())
@@ -43,7 +49,9 @@ def test_there_is_no_status_in_which_an_item_can_be_forgotten(data: st.DataObjec
     for step, change, _ in walk(data, make_plan()):
         row = change.after
         assert (row.due_at is None) == row.terminal, f"{step}: {row.status} is due at {row.due_at}"
-        assert (row.lease is not None) == (row.status is S.PROCESSING and row.undecided is None), step
+        assert (row.lease is not None) == (row.status is S.PROCESSING and row.undecided is None), (
+            step
+        )
         assert not (row.terminal and row.handed_over)
 
 
@@ -79,7 +87,11 @@ def test_every_status_can_be_reached_and_every_live_one_left() -> None:
 
 
 def test_completed_is_left_only_by_an_operator() -> None:
-    assert {reason for edge in EDGES if S.COMPLETED in edge.sources for reason in edge.reasons} == {R.BACK_FILL, R.RERUN, R.REPLACED}
+    assert {reason for edge in EDGES if S.COMPLETED in edge.sources for reason in edge.reasons} == {
+        R.BACK_FILL,
+        R.RERUN,
+        R.REPLACED,
+    }
     assert {edge.who for edge in EDGES if S.COMPLETED in edge.sources} == {"operator"}
 
 

@@ -32,7 +32,9 @@ ASSETS = 450
 
 def made(folder: Path, assets: int, end: int) -> Context:
     clock = PastClock(end)
-    ctx = open_context(f"sqlite:///{folder}/milepost.db", [archive], clock=clock, chance=PastChance())
+    ctx = open_context(
+        f"sqlite:///{folder}/milepost.db", [archive], clock=clock, chance=PastChance()
+    )
     Past(ctx, clock, assets, Catalogue(folder / "catalogue.jsonl")).make()
     return ctx
 
@@ -77,7 +79,9 @@ def test_the_evidence_of_the_past_is_verified(past: Context, folder: Path) -> No
 
 def test_there_is_something_of_everything_to_look_at(past: Context) -> None:
     found = counted(past)
-    assert min(found[DISK, Status.QUEUED], found[TAPE, Status.QUEUED], found[TAPE, Status.WAITING]) > 0
+    assert (
+        min(found[DISK, Status.QUEUED], found[TAPE, Status.QUEUED], found[TAPE, Status.WAITING]) > 0
+    )
     assert found[TAPE, Status.COMPLETED] > ASSETS * 0.7
     causes = {group.category for group in past.ledger.groups("archive") if group.now}
     assert causes >= {"CHECKSUM", "EMPTY", "NAME"}
@@ -93,7 +97,11 @@ def test_there_is_something_of_everything_to_look_at(past: Context) -> None:
 
 def test_it_goes_back_two_days_with_quiet_nights(past: Context) -> None:
     now = past.clock.now()
-    ended = [count for count in past.ledger.counts("archive") if count.status in {Status.COMPLETED, *FAILED} and count.n]
+    ended = [
+        count
+        for count in past.ledger.counts("archive")
+        if count.status in {Status.COMPLETED, *FAILED} and count.n
+    ]
     assert {now // HOUR - count.hour for count in ended} <= set(range(49))
     assert len({count.hour for count in ended}) > 36
     assert min(record.at for record in records(past, "archive")) == now - 48 * HOUR
@@ -102,7 +110,9 @@ def test_it_goes_back_two_days_with_quiet_nights(past: Context) -> None:
     assert pace(8, 14) > 4 * pace(32, 14)
 
 
-def test_the_catalogue_was_told_of_all_that_are_through_but_the_one_it_does_not_know(past: Context, folder: Path) -> None:
+def test_the_catalogue_was_told_of_all_that_are_through_but_the_one_it_does_not_know(
+    past: Context, folder: Path
+) -> None:
     told = (folder / "catalogue.jsonl").read_text().splitlines()
     assert sum('"archive"' in line for line in told) == counted(past)[TAPE, Status.COMPLETED] - 1
     assert not any(UNKNOWN in line for line in told)

@@ -23,11 +23,17 @@ def test_confirmations_for_later_stages_follow_at_once(world: World) -> None:
     for stage in ("Delivered", "stamp"):
         row = confirm_outside(world.ctx, ROUTE, "a", stage, Done({"at": stage}), by="partner")
         assert not isinstance(row, str)
-    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Done(True), by="partner", why="weighed there")
+    row = confirm_outside(
+        world.ctx, ROUTE, "a", "weigh", Done(True), by="partner", why="weighed there"
+    )
     assert not isinstance(row, str)
     assert row.status is Status.COMPLETED, "the two that were kept were applied by the same call"
     assert world.reasons("a")[-3:] == [Reason.CONFIRMED] * 3
-    assert world.item("a").results == {"weigh": True, "stamp": {"at": "stamp"}, "Delivered": {"at": "Delivered"}}
+    assert world.item("a").results == {
+        "weigh": True,
+        "stamp": {"at": "stamp"},
+        "Delivered": {"at": "Delivered"},
+    }
 
 
 def test_a_skip_that_meets_a_kept_confirmation_applies_it(world: World) -> None:
@@ -65,8 +71,13 @@ def test_a_confirmation_that_loses_its_race_is_decided_again(faulty: World) -> N
 
 def test_unknown_items_and_worthless_words(world: World) -> None:
     world.add("a")
-    assert str(confirm_outside(world.ctx, ROUTE, "b", "weigh", Done(True), by="p")) == "there is no item with this key"
-    assert "confirms nothing" in str(confirm_outside(world.ctx, ROUTE, "a", "weigh", Done("no"), by="p"))
+    assert (
+        str(confirm_outside(world.ctx, ROUTE, "b", "weigh", Done(True), by="p"))
+        == "there is no item with this key"
+    )
+    assert "confirms nothing" in str(
+        confirm_outside(world.ctx, ROUTE, "a", "weigh", Done("no"), by="p")
+    )
 
 
 # Writing ------------------------------------------------------------------------------------------------------------
@@ -74,12 +85,18 @@ def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
     world.add("a", "b")
 
     def restless(item: Any) -> Any:
-        confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("again", after=world.clock.advance(1) % 7), by="p")
+        confirm_outside(
+            world.ctx, ROUTE, "a", "weigh", Retry("again", after=world.clock.advance(1) % 7), by="p"
+        )
         act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED)
         return cancel(item, world.plan, world.clock.now(), by="ops", why="test")
 
     answers = apply_all(
-        world.ctx, [(world.item("a"), restless), (world.item("b"), lambda item: cancel(item, world.plan, 1, by="ops", why="test"))]
+        world.ctx,
+        [
+            (world.item("a"), restless),
+            (world.item("b"), lambda item: cancel(item, world.plan, 1, by="ops", why="test")),
+        ],
     )
     assert answers[0] == CHANGES_TOO_OFTEN
     assert not isinstance(answers[1], str)
@@ -92,12 +109,18 @@ def test_apply_all_says_what_is_gone_outdated_or_needs_nothing(world: World) -> 
     world.clock.advance("1m")
     world.add("a")
     gone, stays = world.item("gone"), world.item("a")
-    world.ledger.prune(PruneCriteria(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
+    world.ledger.prune(
+        PruneCriteria(
+            ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10
+        )
+    )
 
     def past(item: Any) -> Any:
         return skip(item, world.plan, world.clock.now(), by="ops", why="test")
 
-    assert apply_all(world.ctx, [(gone, past), (stays, lambda item: None), (stays, lambda item: "no")]) == [GONE, stays.row, "no"]
+    assert apply_all(
+        world.ctx, [(gone, past), (stays, lambda item: None), (stays, lambda item: "no")]
+    ) == [GONE, stays.row, "no"]
     newer = world.beside("weigh", "stamp")
     apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="shorter")
     assert apply_all(world.ctx, [(stays, past)]) == [OUTDATED]

@@ -30,7 +30,10 @@ from milepost_testing.clock import VirtualClock
 SIGNED = {"by": "ops", "reason": "the partner is back"}
 
 
-@pytest.mark.parametrize(("trips", "said"), [(1, "is open; the last"), (2, "is open, and has opened 2 times in a row; the last")])
+@pytest.mark.parametrize(
+    ("trips", "said"),
+    [(1, "is open; the last"), (2, "is open, and has opened 2 times in a row; the last")],
+)
 def test_a_breaker_says_how_often_it_has_opened(trips: int, said: str) -> None:
     view = BreakerView("r/s/a", "r", "s", "a", "open", None, None, trips, [], "connection refused")
     assert view.text == f"the breaker of r/s/a {said} failure: connection refused"
@@ -53,12 +56,19 @@ class Partners:
 
 def route(partners: Partners, **options: Any) -> Route:
     made = Route("calls")
-    settings: dict[str, Any] = {"breaker": Breaker(failures=3, cooldown="30s"), "retry": Backoff(attempts=4, base=1, jitter=0)}
-    made.stage("deliver", lane=lambda content: content.get("to", ""), **(settings | options))(partners.call)
+    settings: dict[str, Any] = {
+        "breaker": Breaker(failures=3, cooldown="30s"),
+        "retry": Backoff(attempts=4, base=1, jitter=0),
+    }
+    made.stage("deliver", lane=lambda content: content.get("to", ""), **(settings | options))(
+        partners.call
+    )
     return made
 
 
-def opened(ledger: Ledger, clock: VirtualClock, partners: Partners, n: int = 20) -> tuple[Context, SteppedWorker]:
+def opened(
+    ledger: Ledger, clock: VirtualClock, partners: Partners, n: int = 20
+) -> tuple[Context, SteppedWorker]:
     """A ledger where the partner `b` has been down for some seconds, with so many items for it."""
     ctx = context(ledger, clock, route(partners))
     add(ctx, "calls", *(f"b{number:02}" for number in range(n)), to="b")
@@ -67,28 +77,40 @@ def opened(ledger: Ledger, clock: VirtualClock, partners: Partners, n: int = 20)
     return ctx, stepped
 
 
-def test_an_outage_uses_few_attempts_and_ends_by_itself(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_outage_uses_few_attempts_and_ends_by_itself(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     partners = Partners("b")
     ctx, stepped = opened(ledger, clock, partners, 40)
     tried = len(partners.calls)
     add(ctx, "calls", *(f"a{number}" for number in range(20)), to="a")
     stepped.work(600_000)
-    assert {row(ctx, "calls", f"a{number}").status for number in range(20)} == {Status.COMPLETED}, "the other lane goes on"
+    assert {row(ctx, "calls", f"a{number}").status for number in range(20)} == {Status.COMPLETED}, (
+        "the other lane goes on"
+    )
     again = [key for lane, key in partners.calls[tried:] if lane == "b"]
     assert len(again) <= 600 // 30 + 1, "one probe for each cooldown"
     waiting = [row(ctx, "calls", f"b{number:02}") for number in range(40)]
     assert sum(one.attempts for one in waiting) == len(again) + tried
     partners.down.clear()
     stepped.work(120_000)
-    left = [one for one in (row(ctx, "calls", f"b{number:02}") for number in range(40)) if not one.terminal]
+    left = [
+        one
+        for one in (row(ctx, "calls", f"b{number:02}") for number in range(40))
+        if not one.terminal
+    ]
     assert left == []
     assert ledger.read(BREAKER) == {}
     audit(ledger, "calls", ctx.plan("calls"))
 
 
-def test_items_in_hand_that_have_not_begun_are_given_back_when_it_opens(ledger: Ledger, clock: VirtualClock) -> None:
+def test_items_in_hand_that_have_not_begun_are_given_back_when_it_opens(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     partners = Partners(down_after=300)
-    ctx = context(ledger, clock, route(partners, concurrency=2, retry=Backoff(attempts=4, base="1h")))
+    ctx = context(
+        ledger, clock, route(partners, concurrency=2, retry=Backoff(attempts=4, base="1h"))
+    )
     names = [f"b{number:04}" for number in range(2_000)]
     add(ctx, "calls", *names, to="b")
     stepped = SteppedWorker(ctx, clock, deliver=5)
@@ -97,7 +119,9 @@ def test_items_in_hand_that_have_not_begun_are_given_back_when_it_opens(ledger: 
     assert given_back
     assert all(row(ctx, "calls", key).attempts == 0 for key in given_back)
     assert stepped.in_hand() == []
-    assert len(partners.calls) < 320, "of those in hand when it opened, only calls under way were still made"
+    assert len(partners.calls) < 320, (
+        "of those in hand when it opened, only calls under way were still made"
+    )
 
 
 def test_two_processes_share_it(ledger: Ledger, clock: VirtualClock) -> None:
@@ -113,7 +137,12 @@ def test_two_processes_share_it(ledger: Ledger, clock: VirtualClock) -> None:
 
 def test_a_lane_has_its_own_breaker_and_retries(ledger: Ledger, clock: VirtualClock) -> None:
     partners = Partners("b", "c")
-    lanes = {"b": Limits(breaker=Breaker(failures=1, cooldown="1h"), retry=Backoff(attempts=2, base="10s", jitter=0))}
+    lanes = {
+        "b": Limits(
+            breaker=Breaker(failures=1, cooldown="1h"),
+            retry=Backoff(attempts=2, base="10s", jitter=0),
+        )
+    }
     ctx = context(ledger, clock, route(partners, lanes=lanes, breaker=None))
     add(ctx, "calls", "b1", "b2", to="b")
     add(ctx, "calls", "c1", to="c")
@@ -130,8 +159,14 @@ def test_operators_see_it_everywhere(ledger: Ledger, clock: VirtualClock) -> Non
     assert "connection refused" in view.error
     told = story(ctx, "calls", "b19")
     assert told is not None
-    assert any("breaker of calls/deliver/b is open" in text and "connection refused" in text for text in told.why)
-    assert any("uses no attempts" in text and "lets the first item through again" in text for text in told.next)
+    assert any(
+        "breaker of calls/deliver/b is open" in text and "connection refused" in text
+        for text in told.why
+    )
+    assert any(
+        "uses no attempts" in text and "lets the first item through again" in text
+        for text in told.next
+    )
     [finding] = [one for one in doctor(ctx).findings if one.about == "breaker"]
     assert finding.next.startswith("milepost breakers close calls deliver --lane b")
     assert [one["state"] for one in status(ctx)["routes"]["calls"]["open_breakers"]] == ["open"]
@@ -156,7 +191,11 @@ def test_an_operator_closes_it_with_name_and_reason(ledger: Ledger, clock: Virtu
     assert close_breakers(ctx, "calls", "deliver", **SIGNED) == ["calls/deliver/b"]
     assert close_breakers(ctx, "calls", "deliver", **SIGNED) == []
     [act] = all_acts(ctx, "calls", "close-breaker")
-    assert (act.by, act.reason, act.filter) == ("ops", "the partner is back", {"scope": "calls/deliver/b"})
+    assert (act.by, act.reason, act.filter) == (
+        "ops",
+        "the partner is back",
+        {"scope": "calls/deliver/b"},
+    )
     stepped.work(5_000)
     assert {row(ctx, "calls", f"b{number:02}").status for number in range(20)} == {Status.COMPLETED}
 
@@ -178,7 +217,9 @@ def test_a_breaker_is_closed_although_a_worker_writes_it_at_the_same_moment(
     assert breaker_views(ctx) == []
 
 
-def test_a_record_of_a_breaker_that_the_route_no_longer_has_holds_up_nothing(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_record_of_a_breaker_that_the_route_no_longer_has_holds_up_nothing(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     partners = Partners("b")
     ctx, _ = opened(ledger, clock, partners)
     partners.down.clear()

@@ -60,7 +60,9 @@ def findings(world: World, about: str) -> list[str]:
     return [finding.what for finding in doctor(world.ctx).findings if finding.about == about]
 
 
-def test_items_submitted_three_days_ahead_complete_at_the_true_time(tmp_path: Path, ahead: Callable[[int], None]) -> None:
+def test_items_submitted_three_days_ahead_complete_at_the_true_time(
+    tmp_path: Path, ahead: Callable[[int], None]
+) -> None:
     url = f"sqlite:///{tmp_path}/m.db"
     ahead(3 * DAY)
     with mp.open(url, [weighing]) as post:
@@ -68,7 +70,9 @@ def test_items_submitted_three_days_ahead_complete_at_the_true_time(tmp_path: Pa
     ahead(0)
     with mp.open(url, [weighing]) as post:
         post.run(until_idle=0)
-        assert status(post.context, "parcels")["routes"]["parcels"]["statuses"] == {"COMPLETED": ITEMS}
+        assert status(post.context, "parcels")["routes"]["parcels"]["statuses"] == {
+            "COMPLETED": ITEMS
+        }
 
 
 def test_a_process_whose_clock_is_set_back_goes_on_and_its_later_lines_have_the_true_time(
@@ -87,7 +91,9 @@ def test_a_process_whose_clock_is_set_back_goes_on_and_its_later_lines_have_the_
             assert abs(line.line.at - time.time_ns() // 1_000_000) < 60_000
 
 
-def test_a_line_is_not_dated_before_the_newest_one_that_is_minutes_ahead(tmp_path: Path, ahead: Callable[[int], None]) -> None:
+def test_a_line_is_not_dated_before_the_newest_one_that_is_minutes_ahead(
+    tmp_path: Path, ahead: Callable[[int], None]
+) -> None:
     """Also in a process that was open before that line was written."""
     url = f"sqlite:///{tmp_path}/m.db"
     early = open_context(url, [weighing])
@@ -101,7 +107,9 @@ def test_a_line_is_not_dated_before_the_newest_one_that_is_minutes_ahead(tmp_pat
     early.ledger.close()
 
 
-def test_rows_from_the_future_are_made_due_and_a_bulk_act_counts_those_it_leaves_out(world: World) -> None:
+def test_rows_from_the_future_are_made_due_and_a_bulk_act_counts_those_it_leaves_out(
+    world: World,
+) -> None:
     world.clock.advance("3d")
     world.add("a", "b", "c")
     world.clock.set_back("3d")
@@ -111,8 +119,21 @@ def test_rows_from_the_future_are_made_due_and_a_bulk_act_counts_those_it_leaves
         "3 items of parcels are dated in the future: a clock was ahead when they were written; live ones are due now, but bulk acts leave"
         " them all out"
     ]
-    report = act(world.ctx, "cancel", "parcels", query=Query(route="parcels", stages=frozenset({"weigh"})), by="ops", reason="why")
-    assert (report.matched, report.done, report.left_out, report.from_future, report.done_nothing) == (0, 0, 3, 3, True)
+    report = act(
+        world.ctx,
+        "cancel",
+        "parcels",
+        query=Query(route="parcels", stages=frozenset({"weigh"})),
+        by="ops",
+        reason="why",
+    )
+    assert (
+        report.matched,
+        report.done,
+        report.left_out,
+        report.from_future,
+        report.done_nothing,
+    ) == (0, 0, 3, 3, True)
     [first] = world.claim("weigh", want=1)
     world.settle([first], mp.Done())
     assert len(world.claim("weigh")) == 2
@@ -140,13 +161,22 @@ def test_redate_is_one_act_on_record_and_bulk_acts_find_the_items_again(world: W
     assert (report.matched, report.done) == (2, 2)
     assert findings(world, "clock")[1:] == []
     world.clock.advance("1s")
-    retried = act(world.ctx, "retry", "parcels", query=Query(route="parcels", statuses=statuses_of(["failed"])), by="ops", reason="why")
+    retried = act(
+        world.ctx,
+        "retry",
+        "parcels",
+        query=Query(route="parcels", statuses=statuses_of(["failed"])),
+        by="ops",
+        reason="why",
+    )
     assert (retried.done, retried.left_out) == (1, 0)
     again = redate_rows(world.ctx, "parcels", by="ops", reason="the clock was ahead")
     assert again.matched == 0
 
 
-def test_an_act_counts_items_that_change_while_it_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_act_counts_items_that_change_while_it_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("milepost.engine.act_log.BATCH", 1)
     world.add("a")
     world.clock.advance("1s")
@@ -158,11 +188,27 @@ def test_an_act_counts_items_that_change_while_it_runs(world: World, monkeypatch
         for item in world.claim("weigh"):
             world.settle([item], Retry("busy"))
 
-    report = act(world.ctx, "cancel", "parcels", query=Query(route="parcels"), by="ops", reason="why", on_progress=change_b)
-    assert (report.matched, report.done, report.left_out, report.from_future, report.done_nothing) == (1, 1, 1, 0, False)
+    report = act(
+        world.ctx,
+        "cancel",
+        "parcels",
+        query=Query(route="parcels"),
+        by="ops",
+        reason="why",
+        on_progress=change_b,
+    )
+    assert (
+        report.matched,
+        report.done,
+        report.left_out,
+        report.from_future,
+        report.done_nothing,
+    ) == (1, 1, 1, 0, False)
 
 
-def test_work_that_was_handed_over_is_not_counted_as_silent_because_of_the_clock(world: World) -> None:
+def test_work_that_was_handed_over_is_not_counted_as_silent_because_of_the_clock(
+    world: World,
+) -> None:
     world.clock.advance("3d")
     world.add("a")
     world.work("weigh", HandedOver(within="2h"))
@@ -177,14 +223,18 @@ def test_a_process_at_work_keeps_its_lease(world: World) -> None:
     world.clock.advance("3d")
     world.add("a")
     world.claim("weigh", holder="host:1")
-    world.ledger.write(PROCESS, "host:1", Process("host:1", "host", 1, world.clock.now(), world.clock.now()))
+    world.ledger.write(
+        PROCESS, "host:1", Process("host:1", "host", 1, world.clock.now(), world.clock.now())
+    )
     world.clock.set_back("3d")
     assert make_due(world.ctx) == 0
     world.ledger.write(PROCESS, "host:1", None)
     assert make_due(world.ctx) == 1
 
 
-def test_the_watch_searches_once_for_one_newest_line(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_watch_searches_once_for_one_newest_line(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     watch = ClockWatch(world.ctx)
     watch.turn()
     world.clock.advance("3d")
@@ -209,22 +259,39 @@ def test_doctor_names_the_clock_of_each_process_that_is_off_or_in_doubt(world: W
     said = findings(world, "clock")
     assert said[0] == "this process uses the program's own clock"
     assert len(said) == 3
-    assert "h:1 uses the clock of AWS's answers; its machine's clock is 5 min behind, since now" in said[1]
-    assert said[2].startswith("h:2 is running, but claims and resends nothing: it is not sure of the time of the clock of AWS's answers")
+    assert (
+        "h:1 uses the clock of AWS's answers; its machine's clock is 5 min behind, since now"
+        in said[1]
+    )
+    assert said[2].startswith(
+        "h:2 is running, but claims and resends nothing: it is not sure of the time of the clock of AWS's answers"
+    )
 
 
-def test_doctor_does_not_say_that_no_process_is_running_where_a_clock_may_be_behind(world: World) -> None:
+def test_doctor_does_not_say_that_no_process_is_running_where_a_clock_may_be_behind(
+    world: World,
+) -> None:
     world.add("a")
     now = world.clock.now()
-    world.ledger.write(PROCESS, "h:1", Process("h:1", "host", 1, now - 400_000, now - 300_000, {"worker": now - 300_000}))
+    world.ledger.write(
+        PROCESS,
+        "h:1",
+        Process("h:1", "host", 1, now - 400_000, now - 300_000, {"worker": now - 300_000}),
+    )
     said = " ".join(findings(world, "process"))
     assert "no process is running" not in said
     assert "it is not known whether h:1 is running: last heartbeat 5 min ago" in said
-    world.ledger.write(PROCESS, "h:1", Process("h:1", "host", 1, now - 400_000, now - 300_000, stopped=True))
+    world.ledger.write(
+        PROCESS, "h:1", Process("h:1", "host", 1, now - 400_000, now - 300_000, stopped=True)
+    )
     assert "no process is running" in " ".join(findings(world, "process"))
 
 
 def test_a_heartbeat_that_is_ahead_is_named(world: World) -> None:
     now = world.clock.now()
-    world.ledger.write(PROCESS, "h:1", Process("h:1", "host", 1, now, now + 3 * DAY, {"worker": now + 3 * DAY}))
-    assert any("the last heartbeat of h:1 is dated 3 d ahead" in said for said in findings(world, "clock"))
+    world.ledger.write(
+        PROCESS, "h:1", Process("h:1", "host", 1, now, now + 3 * DAY, {"worker": now + 3 * DAY})
+    )
+    assert any(
+        "the last heartbeat of h:1 is dated 3 d ahead" in said for said in findings(world, "clock")
+    )

@@ -48,7 +48,9 @@ def named(world: World) -> list[str]:
     return [finding.what for finding in doctor(world.ctx).findings if finding.about == "documents"]
 
 
-@pytest.mark.parametrize("kind", [ACT, BACK_FILL, HOLD, LIMIT, PROGRESS, BREAKER, PROCESS, LIST, CURSOR, ALERT])
+@pytest.mark.parametrize(
+    "kind", [ACT, BACK_FILL, HOLD, LIMIT, PROGRESS, BREAKER, PROCESS, LIST, CURSOR, ALERT]
+)
 def test_the_resender_goes_on_and_doctor_names_the_document(world: World, kind: str) -> None:
     resender = Resender(world.ctx)
     name = "stages" if kind == PROGRESS else "letters/stamp"
@@ -88,7 +90,9 @@ def test_a_damaged_limit_pauses_what_it_limits_until_it_is_set_anew(world: World
     assert [item.key for item in world.claim("weigh")] == ["a"]
 
 
-def test_a_damaged_breaker_and_a_damaged_record_of_another_route_stop_no_claim(world: World) -> None:
+def test_a_damaged_breaker_and_a_damaged_record_of_another_route_stop_no_claim(
+    world: World,
+) -> None:
     world.add("a")
     world.ledger.write(BREAKER, f"{ROUTE}/weigh/", DAMAGED)
     world.ledger.write(ROUTES, "letters", DAMAGED)
@@ -107,7 +111,9 @@ def test_a_damaged_parked_item_stays_parked_and_a_release_sends_it_again(world: 
     subscriber = "https://hooks.example/a"
     world.ledger.write(CURSOR, subscriber, Cursor(5, world.clock.now()))
     world.ledger.write(PARKED, f"{subscriber}/{ROUTE}/a/b", DAMAGED)
-    world.ledger.write(PARKED, f"{subscriber}/{ROUTE}/c", Parked(subscriber, ROUTE, "c", 3, 1, 1, 0, "refused"))
+    world.ledger.write(
+        PARKED, f"{subscriber}/{ROUTE}/c", Parked(subscriber, ROUTE, "c", 3, 1, 1, 0, "refused")
+    )
     assert parked_for(world.ctx, subscriber).keys() == {(ROUTE, "a/b"), (ROUTE, "c")}
     assert delivered(world.ctx).parked == {(ROUTE, "a/b"), (ROUTE, "c")}
     assert release(world.ctx, subscriber, by="ops", reason="test") == 2

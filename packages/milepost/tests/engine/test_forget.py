@@ -65,10 +65,14 @@ def kept_blobs(scene: Scene) -> dict[str, bytes]:
     if isinstance(blobs, MemoryBlobs):
         return {name: body for name, body in blobs.held.items() if name.startswith("evidence/")}
     folder: Path = blobs.path  # type: ignore[attr-defined]
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.glob("evidence/*/*")}
+    return {
+        str(file.relative_to(folder)): file.read_bytes() for file in folder.glob("evidence/*/*")
+    }
 
 
-def test_kept_evidence_loses_its_content_and_keeps_its_digests(scene: Scene, tmp_path: Path) -> None:
+def test_kept_evidence_loses_its_content_and_keeps_its_digests(
+    scene: Scene, tmp_path: Path
+) -> None:
     scene.through(KEY)
     scene.prune()
     [whole] = records_of(scene.ctx, ROUTE, KEY)
@@ -81,7 +85,11 @@ def test_kept_evidence_loses_its_content_and_keeps_its_digests(scene: Scene, tmp
     assert differences(found.record) == []
     assert (found.record["head"], found.place) == (whole.record["chain"]["head"], whole.place)
     assert len(found.record["links"]) == len(whole.record["chain"]["lines"])
-    assert (found.record["by"], found.record["reason"], found.record["key"]) == ("ops", "a test", report.name)
+    assert (found.record["by"], found.record["reason"], found.record["key"]) == (
+        "ops",
+        "a test",
+        report.name,
+    )
     assert KEY not in scene.export(tmp_path / "e.jsonl").read_text()
 
 
@@ -95,7 +103,9 @@ def test_an_item_that_still_has_its_row_gets_a_record_without_content(scene: Sce
     assert found.record["by"] == "ops"
 
 
-def test_an_export_says_content_removed_and_its_head_proves_the_digest(archive: Scene, tmp_path: Path) -> None:
+def test_an_export_says_content_removed_and_its_head_proves_the_digest(
+    archive: Scene, tmp_path: Path
+) -> None:
     archive.through(KEY, "other")
     archive.clock.advance("1d")
     publish(archive.ctx, None, day_of(archive.clock.now()), archive.clock.now() + 1)
@@ -108,7 +118,9 @@ def test_an_export_says_content_removed_and_its_head_proves_the_digest(archive: 
     assert "what happened to 1 item: content removed, only digests are left" in verdict.not_proved
 
 
-def test_heads_that_are_made_later_cover_the_digests_of_the_removed_lines(archive: Scene, tmp_path: Path) -> None:
+def test_heads_that_are_made_later_cover_the_digests_of_the_removed_lines(
+    archive: Scene, tmp_path: Path
+) -> None:
     archive.through(KEY, "other")
     forgotten(archive)
     archive.clock.advance("1d")
@@ -123,7 +135,12 @@ def test_a_record_without_content_cannot_be_altered(archive: Scene) -> None:
     forgotten(archive)
     [found] = records_of(archive.ctx, ROUTE, KEY)
     links = found.record["links"]
-    for altered in ({"links": links[:-1]}, {"head": links[0]}, {"more": 1}, {"links": ["00", *links]}):
+    for altered in (
+        {"links": links[:-1]},
+        {"head": links[0]},
+        {"more": 1},
+        {"links": ["00", *links]},
+    ):
         assert differences({**found.record, **altered})
 
 
@@ -134,10 +151,16 @@ def test_all_lives_of_a_key_lose_their_content(scene: Scene, tmp_path: Path) -> 
     scene.clock.advance("1h")
     act(scene.ctx, "cancel", ROUTE, keys=[KEY], **SIGNED)
     scene.prune()
-    assert [found.record["status"] for found in records_of(scene.ctx, ROUTE, KEY)] == ["CANCELLED", "REJECTED"]
+    assert [found.record["status"] for found in records_of(scene.ctx, ROUTE, KEY)] == [
+        "CANCELLED",
+        "REJECTED",
+    ]
     assert forgotten(scene).evidence == 2
     records = [found.record for found in records_of(scene.ctx, ROUTE, KEY)]
-    assert [(one["schema"], one["status"]) for one in records] == [(FORGOTTEN_SCHEMA, "CANCELLED"), (FORGOTTEN_SCHEMA, "REJECTED")]
+    assert [(one["schema"], one["status"]) for one in records] == [
+        (FORGOTTEN_SCHEMA, "CANCELLED"),
+        (FORGOTTEN_SCHEMA, "REJECTED"),
+    ]
     assert not any(KEY.encode() in body or b"Jane" in body for body in kept_blobs(scene).values())
     assert KEY not in scene.export(tmp_path / "e.jsonl").read_text()
 
@@ -156,7 +179,9 @@ def two_lives(scene: Scene) -> list[int]:
 
 
 @pytest.mark.parametrize("nth", [0, 1], ids=["latest", "earlier"])
-def test_a_damaged_record_is_removed_like_the_others(scene: Scene, nth: int, tmp_path: Path) -> None:
+def test_a_damaged_record_is_removed_like_the_others(
+    scene: Scene, nth: int, tmp_path: Path
+) -> None:
     life = two_lives(scene)[nth]
     name = blob_name(ROUTE, KEY, life)
     scene.ctx.blobs.write(name, [b"{", *scene.ctx.blobs.read(name)])
@@ -166,7 +191,9 @@ def test_a_damaged_record_is_removed_like_the_others(scene: Scene, nth: int, tmp
     assert verify(scene.export(tmp_path / "e.jsonl")).holds
 
 
-def test_a_missing_record_of_an_earlier_life_is_not_replaced_by_that_of_the_latest(scene: Scene, tmp_path: Path) -> None:
+def test_a_missing_record_of_an_earlier_life_is_not_replaced_by_that_of_the_latest(
+    scene: Scene, tmp_path: Path
+) -> None:
     two_lives(scene)
     scene.ctx.blobs.remove(blob_name(ROUTE, KEY))
     forgotten(scene)
@@ -199,7 +226,12 @@ def test_show_says_that_the_content_was_removed(scene: Scene) -> None:
     shown, told = show(scene.ctx, ROUTE, KEY), story(scene.ctx, ROUTE, KEY)
     assert shown is not None
     assert told is not None
-    assert (shown["sealed"], shown["forgotten"], shown["input_digest"], shown["history"]) == (True, True, None, [])
+    assert (shown["sealed"], shown["forgotten"], shown["input_digest"], shown["history"]) == (
+        True,
+        True,
+        None,
+        [],
+    )
     assert "Its content was removed by 'milepost forget'" in told.where
 
 
@@ -236,7 +268,11 @@ def test_a_damaged_document_is_named_among_what_stays(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as connection:
         connection.execute("UPDATE document SET value = '{' WHERE kind = 'act'")
     report = forgotten(scene)
-    assert [what for what in report.stays if what.startswith("the document act/") and what.endswith("it cannot be searched")]
+    assert [
+        what
+        for what in report.stays
+        if what.startswith("the document act/") and what.endswith("it cannot be searched")
+    ]
     scene.ledger.close()
 
 
@@ -251,7 +287,9 @@ def test_an_absent_subscriber_is_named_and_gets_no_event_of_it(scene: Scene) -> 
     scene.through("other")
     relay.run_once()
     assert {envelope["subject"] for envelope in ear.heard} == {"other"}
-    assert {entry.event.key for entry in page(scene.ctx, FeedPlace(), 100, lambda event: True).events} == {"other"}
+    assert {
+        entry.event.key for entry in page(scene.ctx, FeedPlace(), 100, lambda event: True).events
+    } == {"other"}
 
 
 def test_a_parked_event_goes_with_its_error(scene: Scene) -> None:
@@ -279,7 +317,9 @@ def test_a_subscribers_last_answer_that_names_the_key_is_named(archive: Scene) -
 
 
 # Documents --------------------------------------------------------------------------------------------------------------
-def test_documents_that_name_the_key_or_repeat_an_error_are_cleaned_and_others_are_named(archive: Scene) -> None:
+def test_documents_that_name_the_key_or_repeat_an_error_are_cleaned_and_others_are_named(
+    archive: Scene,
+) -> None:
     archive.bring(KEY, **DAMAGED)
     record(archive.ctx, "release", ROUTE, "ops", "tidy", {"subscriber": "ear", "key": KEY})
     record(archive.ctx, "note", ROUTE, "ops", f"about {KEY}", {"error": "its digest differs"})
@@ -295,7 +335,9 @@ def test_documents_that_name_the_key_or_repeat_an_error_are_cleaned_and_others_a
 
 
 @pytest.mark.parametrize("key", ["release", ROUTE, "ops"])
-def test_a_key_that_is_also_a_verb_a_route_or_a_name_changes_no_act(archive: Scene, key: str) -> None:
+def test_a_key_that_is_also_a_verb_a_route_or_a_name_changes_no_act(
+    archive: Scene, key: str
+) -> None:
     archive.bring(key, **DAMAGED)
     record(archive.ctx, "release", ROUTE, "ops", "tidy", {"subscriber": "ear", "key": key})
     report = forgotten(archive, key)
@@ -313,12 +355,15 @@ def test_the_example_of_an_error_whose_line_has_left_is_named(scene: Scene) -> N
     report = forgotten(scene)
     assert [group.sample for group in scene.ledger.groups(ROUTE)] == ["its digest differs"]
     assert (
-        f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {ROUTE}')" in report.stays
+        f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {ROUTE}')"
+        in report.stays
     )
 
 
 @pytest.mark.parametrize("act_id", [None, "act-1"])
-def test_an_act_on_the_item_alone_keeps_no_digest_of_its_key(archive: Scene, act_id: str | None) -> None:
+def test_an_act_on_the_item_alone_keeps_no_digest_of_its_key(
+    archive: Scene, act_id: str | None
+) -> None:
     """A digest without a secret shows whoever guesses the key that it was this one."""
     archive.bring(KEY, **DAMAGED)
     assert act(archive.ctx, "cancel", ROUTE, keys=[KEY], act_id=act_id, **SIGNED).done == 1
@@ -360,7 +405,9 @@ def test_a_call_that_was_cut_off_is_continued(verb: str) -> None:
     report = forgotten(scene)
     assert report.before
     assert not any(KEY.encode() in body or b"Jane" in body for body in kept_blobs(scene).values())
-    assert [found.record["schema"] for found in records_of(scene.ctx, ROUTE, KEY)] == [FORGOTTEN_SCHEMA] * 2
+    assert [found.record["schema"] for found in records_of(scene.ctx, ROUTE, KEY)] == [
+        FORGOTTEN_SCHEMA
+    ] * 2
     [one] = all_acts(scene.ctx, verb="forget")
     assert one.finished_at is not None
 

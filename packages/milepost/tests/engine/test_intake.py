@@ -40,7 +40,11 @@ def context(ledger: Ledger, key: Any = "id") -> Context:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def ctx(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Context]:
-    ledger: Ledger = MemoryLedger() if request.param == "memory" else SqliteLedger.open(str(tmp_path / "ledger.db"))
+    ledger: Ledger = (
+        MemoryLedger()
+        if request.param == "memory"
+        else SqliteLedger.open(str(tmp_path / "ledger.db"))
+    )
     yield context(ledger)
     ledger.close()
 
@@ -50,10 +54,18 @@ def answers(receipts: list[Receipt]) -> list[str]:
 
 
 def test_new_known_and_changed(ctx: Context) -> None:
-    assert submit(ctx, "parcels", [{"id": "a", "grams": 1}]) == [Receipt("a", "new", Status.QUEUED, "weigh", created_at=ctx.clock.now())]
-    assert submit(ctx, "parcels", [{"grams": 1, "id": "a"}]) == [Receipt("a", "known", Status.QUEUED, "weigh")]
+    assert submit(ctx, "parcels", [{"id": "a", "grams": 1}]) == [
+        Receipt("a", "new", Status.QUEUED, "weigh", created_at=ctx.clock.now())
+    ]
+    assert submit(ctx, "parcels", [{"grams": 1, "id": "a"}]) == [
+        Receipt("a", "known", Status.QUEUED, "weigh")
+    ]
     changed = submit(ctx, "parcels", [{"id": "a", "grams": 2}])[0]
-    assert (changed.answer, changed.status, changed.error) == ("changed", Status.QUEUED, intake.OTHER_CONTENT)
+    assert (changed.answer, changed.status, changed.error) == (
+        "changed",
+        Status.QUEUED,
+        intake.OTHER_CONTENT,
+    )
     item = ctx.ledger.get([("parcels", "a")])[0]
     assert item is not None
     assert item.input == {"id": "a", "grams": 1}
@@ -62,11 +74,24 @@ def test_new_known_and_changed(ctx: Context) -> None:
 def test_a_receipt_says_that_an_operator_has_replaced_what_is_submitted_again(ctx: Context) -> None:
     contents = [{"id": "a", "grams": grams} for grams in (1, 2, 3)]
     submit(ctx, "parcels", contents[:1])
-    assert act(ctx, "replace", "parcels", keys=["a"], content=contents[1], by="ops", reason="a test").done == 1
+    assert (
+        act(
+            ctx, "replace", "parcels", keys=["a"], content=contents[1], by="ops", reason="a test"
+        ).done
+        == 1
+    )
     first, present, other = [submit(ctx, "parcels", [one])[0] for one in contents]
-    assert (first.answer, first.first_content, first.error) == ("changed", True, intake.REPLACED_SINCE)
+    assert (first.answer, first.first_content, first.error) == (
+        "changed",
+        True,
+        intake.REPLACED_SINCE,
+    )
     assert (present.answer, present.first_content) == ("known", False)
-    assert (other.answer, other.first_content, other.error) == ("changed", False, intake.OTHER_CONTENT)
+    assert (other.answer, other.first_content, other.error) == (
+        "changed",
+        False,
+        intake.OTHER_CONTENT,
+    )
 
 
 def test_repeats_within_one_batch(ctx: Context) -> None:
@@ -75,7 +100,9 @@ def test_repeats_within_one_batch(ctx: Context) -> None:
     assert len(ctx.ledger.history("parcels", "a")) == 1
 
 
-def test_receipts_keep_the_order_across_batches(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receipts_keep_the_order_across_batches(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(intake, "BATCH", 3)
     receipts = submit(ctx, "parcels", ({"id": f"k{n % 7}"} for n in range(11)))
     assert [receipt.key for receipt in receipts] == [f"k{n % 7}" for n in range(11)]
@@ -141,7 +168,9 @@ def test_keys_of_several_fields_and_by_function(key: Any, content: Any, expected
 
 
 def test_a_key_function_that_fails_makes_its_input_malformed() -> None:
-    receipts = submit(context(MemoryLedger(), lambda content: content["url"]), "parcels", [{}, {"url": "x"}])
+    receipts = submit(
+        context(MemoryLedger(), lambda content: content["url"]), "parcels", [{}, {"url": "x"}]
+    )
     assert answers(receipts) == ["malformed", "new"]
     assert "KeyError" in receipts[0].error
 
@@ -152,7 +181,11 @@ def test_correlation_ids_are_given_or_made(ctx: Context) -> None:
     mine = ctx.ledger.get([("parcels", "mine")])[0]
     assert mine is not None
     assert mine.correlation_id == "order-7"
-    made = [item.correlation_id for item in ctx.ledger.get([("parcels", f"n{n}") for n in range(1_500)]) if item]
+    made = [
+        item.correlation_id
+        for item in ctx.ledger.get([("parcels", f"n{n}") for n in range(1_500)])
+        if item
+    ]
     assert len(set(made)) == 1_500
     assert all(0 < len(each) <= 40 for each in made)
 
@@ -167,7 +200,14 @@ def test_the_item_knows_who_brought_it_and_by_which_list(ctx: Context) -> None:
 
 def test_dry_run_answers_the_same_and_writes_nothing(ctx: Context) -> None:
     submit(ctx, "parcels", [{"id": "old"}])
-    inputs: list[Any] = [{"id": "old"}, {"id": "old", "x": 1}, {"id": "new"}, {"id": "new"}, {}, {"id": "new", "x": 1}]
+    inputs: list[Any] = [
+        {"id": "old"},
+        {"id": "old", "x": 1},
+        {"id": "new"},
+        {"id": "new"},
+        {},
+        {"id": "new", "x": 1},
+    ]
     plan = ctx.plan("parcels")
     before = (ctx.ledger.last_seq(), ctx.ledger.change_counter())
     planned = take_in(ctx, plan, inputs, dry_run=True)
@@ -186,15 +226,23 @@ def test_a_lost_race_is_answered_from_what_won() -> None:
             submit(other, "parcels", [{"id": "a"}, {"id": "b", "theirs": True}])
             return super().add(plan, new_items, now)
 
-    receipts = submit(context(Raced()), "parcels", [{"id": "a"}, {"id": "b"}, {"id": "c"}, {"id": "a"}])
+    receipts = submit(
+        context(Raced()), "parcels", [{"id": "a"}, {"id": "b"}, {"id": "c"}, {"id": "a"}]
+    )
     assert answers(receipts) == ["known", "changed", "new", "known"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 1))), st.integers(1, 4))
-def test_however_it_is_cut_the_first_content_of_each_key_stays(pairs: list[tuple[str, int]], size: int) -> None:
+def test_however_it_is_cut_the_first_content_of_each_key_stays(
+    pairs: list[tuple[str, int]], size: int
+) -> None:
     ctx = context(MemoryLedger())
     inputs = [{"id": key, "value": value} for key, value in pairs]
-    receipts = [receipt for start in range(0, len(inputs), size) for receipt in submit(ctx, "parcels", inputs[start : start + size])]
+    receipts = [
+        receipt
+        for start in range(0, len(inputs), size)
+        for receipt in submit(ctx, "parcels", inputs[start : start + size])
+    ]
     first: dict[str, int] = {}
     for (key, value), receipt in zip(pairs, receipts, strict=True):
         expected = "new" if key not in first else "known" if first[key] == value else "changed"

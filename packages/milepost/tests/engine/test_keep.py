@@ -54,12 +54,19 @@ def end(ctx: Context, *keys: str) -> None:
     plan, now = ctx.plan("parcels"), ctx.clock.now()
     lease = Lease(ctx.chance.token(), "host:1", now + 30_000)
     items = ctx.ledger.claim([ClaimRequest(plan, "weigh", 100, lease)], now, 0.0)[0].items
-    changes = [decide(item, Reject("no") if item.key.startswith("bad") else Done(), plan, now, 0.0) for item in items]
+    changes = [
+        decide(item, Reject("no") if item.key.startswith("bad") else Done(), plan, now, 0.0)
+        for item in items
+    ]
     assert ctx.ledger.apply(changes, now) == [None] * len(keys)
 
 
 def rows(ctx: Context, *keys: str) -> set[str]:
-    return {key for key, item in zip(keys, ctx.ledger.get([("parcels", key) for key in keys]), strict=True) if item is not None}
+    return {
+        key
+        for key, item in zip(keys, ctx.ledger.get([("parcels", key) for key in keys]), strict=True)
+        if item is not None
+    }
 
 
 def until_done(ctx: Context) -> None:
@@ -68,7 +75,9 @@ def until_done(ctx: Context) -> None:
         pass
 
 
-def test_rows_leave_once_keep_is_over_and_their_keys_stay_known(ledger: Ledger, clock: VirtualClock) -> None:
+def test_rows_leave_once_keep_is_over_and_their_keys_stay_known(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, keep={"completed": "30d", "failed": "30d"})
     end(ctx, "a", "bad")
     clock.advance("29d")
@@ -79,7 +88,10 @@ def test_rows_leave_once_keep_is_over_and_their_keys_stay_known(ledger: Ledger, 
     until_done(ctx)
     assert rows(ctx, "a", "bad", "young") == {"young"}
     known = ledger.peek("parcels", ["a", "bad"])
-    assert [(one.status, one.sealed) for one in known if one] == [(Status.COMPLETED, True), (Status.REJECTED, True)]
+    assert [(one.status, one.sealed) for one in known if one] == [
+        (Status.COMPLETED, True),
+        (Status.REJECTED, True),
+    ]
     audit(ledger, "parcels")
 
 
@@ -121,7 +133,9 @@ def test_keys_are_forgotten_by_remember(ledger: Ledger, clock: VirtualClock) -> 
     assert ledger.peek("parcels", ["a"]) == [None]
 
 
-def test_an_hour_without_old_rows_reads_no_row(ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_hour_without_old_rows_reads_no_row(
+    ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ctx = context(ledger, clock, keep="30d")
     end(ctx, "a")
     asked: list[frozenset[Status]] = []
@@ -137,7 +151,9 @@ def test_an_hour_without_old_rows_reads_no_row(ledger: Ledger, clock: VirtualClo
     assert asked == [frozenset()], "once an hour, and only for lines and seals"
 
 
-def test_rows_of_failed_and_cancelled_items_stay_unless_keep_names_their_status(ledger: Ledger, clock: VirtualClock) -> None:
+def test_rows_of_failed_and_cancelled_items_stay_unless_keep_names_their_status(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, keep="0s")
     end(ctx, "a", "bad")
     submit(ctx, "parcels", [{"id": "off"}])
@@ -148,7 +164,9 @@ def test_rows_of_failed_and_cancelled_items_stay_unless_keep_names_their_status(
     assert act(ctx, "retry", "parcels", keys=["bad"], by="ops", reason="corrected").done == 1
 
 
-def test_each_status_that_keep_names_has_a_time_of_its_own(ledger: Ledger, clock: VirtualClock) -> None:
+def test_each_status_that_keep_names_has_a_time_of_its_own(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, keep={"completed": "0s", "rejected": "30d"})
     end(ctx, "a", "bad")
     clock.advance("29d")
@@ -159,7 +177,9 @@ def test_each_status_that_keep_names_has_a_time_of_its_own(ledger: Ledger, clock
     assert rows(ctx, "a", "bad") == set()
 
 
-def test_it_runs_in_batches(ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_in_batches(
+    ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
     ctx = context(ledger, clock, keep="1d")
     end(ctx, *(f"k{n}" for n in range(5)))
@@ -173,7 +193,10 @@ def test_it_runs_in_batches(ledger: Ledger, clock: VirtualClock, monkeypatch: py
 
 
 def test_evidence_that_cannot_be_kept_keeps_the_row(
-    ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ledger: Ledger,
+    clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     route = Route("parcels", key="id", keep="1d", evidence=True)
     route.stage("weigh")(lambda item: Done())
@@ -194,12 +217,16 @@ def test_evidence_that_cannot_be_kept_keeps_the_row(
     assert rows(ctx, "a") == set()
 
 
-def test_a_station_runs_it_where_it_is_needed_and_the_doctor_asks_for_it(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_station_runs_it_where_it_is_needed_and_the_doctor_asks_for_it(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     plain, keeping = context(ledger, clock), context(ledger, clock, keep="1d")
     assert "retention" not in [role.name for role in Station(plain, runner=SimRunner(clock)).roles]
     station = Station(keeping, runner=SimRunner(clock))
     assert "retention" in [role.name for role in station.roles]
-    assert "retention: no successful run yet" in [result.finding.what for result in run_checks(CheckRun(keeping), DOCTOR)]
+    assert "retention: no successful run yet" in [
+        result.finding.what for result in run_checks(CheckRun(keeping), DOCTOR)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -207,14 +234,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("retention")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(
     ends=st.lists(st.tuples(st.integers(0, 3 * DAY // 60_000), st.booleans()), max_size=8),
     keep_h=st.integers(0, 48),
     wait_m=st.integers(0, 4 * 24 * 60),
     batch=st.integers(1, 3),
 )
-def test_just_the_rows_leave_whose_hour_is_over(folder: Path, ends: list[tuple[int, bool]], keep_h: int, wait_m: int, batch: int) -> None:
+def test_just_the_rows_leave_whose_hour_is_over(
+    folder: Path, ends: list[tuple[int, bool]], keep_h: int, wait_m: int, batch: int
+) -> None:
     """Both ledgers against the rule: the row of a completed item leaves if the hour in which it ended lies wholly before now - keep."""
     number = len(list(folder.iterdir()))
     was, retention.BATCH = retention.BATCH, batch
@@ -231,7 +262,11 @@ def test_just_the_rows_leave_whose_hour_is_over(folder: Path, ends: list[tuple[i
                 ended[key] = clock.now()
             clock.advance(wait_m * 60)
             until_done(ctx)
-            young = {key for key, at in ended.items() if at // HOUR >= (clock.now() - keep_h * HOUR) // HOUR}
+            young = {
+                key
+                for key, at in ended.items()
+                if at // HOUR >= (clock.now() - keep_h * HOUR) // HOUR
+            }
             stay = young | {key for key in ended if key.startswith("bad")}
             assert rows(ctx, *ended) == stay
             assert all(ledger.peek("parcels", list(ended)))

@@ -22,7 +22,9 @@ Open = Callable[[bool], Any]
 
 def calls(formed: bool) -> mp.Route:
     """A route with a URL in its key, as an earlier version and as this one has it."""
-    route = mp.Route("calls", key=("id", "at", "by", "url"), key_forms={"url": mp.url_in_key} if formed else None)
+    route = mp.Route(
+        "calls", key=("id", "at", "by", "url"), key_forms={"url": mp.url_in_key} if formed else None
+    )
 
     @route.stage("call")
     def call(item: mp.Item) -> mp.Outcome:
@@ -73,7 +75,10 @@ def test_an_item_is_known_and_found_by_both_forms_of_its_key(opened: Open) -> No
         [receipt] = desk.submit("calls", content(SECRET))
         assert receipt.key == own_key(mp.url_in_key(SECRET))
         assert "abcdef123456" not in receipt.key
-        assert [one.answer for one in desk.submit("calls", content(SECRET), content(OTHER))] == ["known", "new"]
+        assert [one.answer for one in desk.submit("calls", content(SECRET), content(OTHER))] == [
+            "known",
+            "new",
+        ]
         for key in (receipt.key, own_key(SECRET)):
             shown = desk.show("calls", key)
             assert shown is not None
@@ -86,7 +91,9 @@ def test_an_item_is_known_and_found_by_both_forms_of_its_key(opened: Open) -> No
 def test_the_record_of_an_act_on_an_unknown_item_holds_no_secret_of_its_key(opened: Open) -> None:
     with opened(True) as desk:
         desk.submit("calls", content(OTHER))
-        report = desk.act("cancel", "calls", keys=[own_key(SECRET), own_key(OTHER)], by="ops", reason="a test")
+        report = desk.act(
+            "cancel", "calls", keys=[own_key(SECRET), own_key(OTHER)], by="ops", reason="a test"
+        )
         assert (report.done, report.refused_count) == (1, 1)
         [act] = all_acts(desk.context, verb="cancel")
         assert "abcdef123456" not in str((act, report))
@@ -100,9 +107,15 @@ def test_an_item_of_an_earlier_version_keeps_its_key_and_is_accepted_once(opened
         assert (same.answer, same.key, changed.answer) == ("known", own_key(SECRET), "changed")
         assert len(desk.items("calls")) == 1
         formed = own_key(mp.url_in_key(SECRET))
-        assert known_keys(desk.context, "calls", [formed, own_key(SECRET), "unknown"]) == [own_key(SECRET), own_key(SECRET), "unknown"]
+        assert known_keys(desk.context, "calls", [formed, own_key(SECRET), "unknown"]) == [
+            own_key(SECRET),
+            own_key(SECRET),
+            "unknown",
+        ]
         assert desk.show("calls", formed)["key"] == own_key(SECRET)
-        assert desk.replace("calls", content(SECRET, more="x"), by="ops", reason="a test").key == own_key(SECRET)
+        assert desk.replace(
+            "calls", content(SECRET, more="x"), by="ops", reason="a test"
+        ).key == own_key(SECRET)
         desk.run(until_idle=0)
         assert desk.show("calls", formed)["status"] == "COMPLETED"
         assert desk.submit("calls", content(SECRET, more="x"))[0].answer == "known"
@@ -120,18 +133,24 @@ def test_an_item_of_an_earlier_version_is_known_when_its_row_has_left(tmp_path: 
         assert desk.show("calls", own_key(SECRET))["sealed"] is True
 
 
-def test_a_filter_by_a_part_of_the_key_takes_both_forms_and_records_none_of_the_secret(opened: Open) -> None:
+def test_a_filter_by_a_part_of_the_key_takes_both_forms_and_records_none_of_the_secret(
+    opened: Open,
+) -> None:
     with opened(True) as desk:
         desk.submit("calls", content(SECRET), content(OTHER))
         for text in (SECRET, mp.url_in_key(SECRET)):
-            assert [item["key"] for item in desk.items("calls", parts=[f"url={text}"])] == [own_key(mp.url_in_key(SECRET))]
+            assert [item["key"] for item in desk.items("calls", parts=[f"url={text}"])] == [
+                own_key(mp.url_in_key(SECRET))
+            ]
         report = desk.act("cancel", "calls", parts=[f"url={SECRET}"], by="ops", reason="a test")
         assert report.done == 1
         [act] = all_acts(desk.context, verb="cancel")
         assert "abcdef123456" not in str(act)
 
 
-@pytest.mark.parametrize("forms", [{"other": mp.url_in_key}, {"url": "hidden"}, {"url": lambda: "x"}])
+@pytest.mark.parametrize(
+    "forms", [{"other": mp.url_in_key}, {"url": "hidden"}, {"url": lambda: "x"}]
+)
 def test_forms_that_cannot_be_used_are_a_mistake(forms: Any) -> None:
     with pytest.raises(mp.RouteMistake, match="key_forms"):
         mp.Route("calls", key=("id", "url"), key_forms=forms)

@@ -37,30 +37,59 @@ def counter(collector: Collector, name: str) -> dict[tuple[str, ...], float]:
     return {labels: n for labels, n in collector.figures().counters.get(name, {}).items() if n}
 
 
-def test_submits_are_counted_by_answer_and_previews_are_not(world: World, collector: Collector) -> None:
+def test_submits_are_counted_by_answer_and_previews_are_not(
+    world: World, collector: Collector
+) -> None:
     contents: list[Any] = [{"id": "a"}, {"id": "a"}, {"id": "a", "more": 1}, {"none": 1}]
     take_in(world.ctx, world.plan, contents, dry_run=True)
     assert counter(collector, "submits") == {}
     submit(world.ctx, ROUTE, contents)
-    assert counter(collector, "submits") == {(ROUTE, answer): 1 for answer in ("new", "known", "changed", "malformed")}
+    assert counter(collector, "submits") == {
+        (ROUTE, answer): 1 for answer in ("new", "known", "changed", "malformed")
+    }
 
 
 def test_each_input_keeps_its_own_correlation_id_whatever_cannot_be_taken_in(world: World) -> None:
-    submit(world.ctx, ROUTE, [{"id": "a"}, {"none": 1}, {"id": "b"}], correlation_id=["of-a", "of-none", "of-b"])
+    submit(
+        world.ctx,
+        ROUTE,
+        [{"id": "a"}, {"none": 1}, {"id": "b"}],
+        correlation_id=["of-a", "of-none", "of-b"],
+    )
     assert [world.row(key).correlation_id for key in "ab"] == ["of-a", "of-b"]
 
 
 def test_many_inputs_keep_their_ids_across_batches(world: World) -> None:
-    submit(world.ctx, ROUTE, [{"id": f"k{n}"} for n in range(1_001)], correlation_id=[f"id-{n}" for n in range(1_001)])
-    assert [world.row(f"k{n}").correlation_id for n in (0, 999, 1_000)] == ["id-0", "id-999", "id-1000"]
+    submit(
+        world.ctx,
+        ROUTE,
+        [{"id": f"k{n}"} for n in range(1_001)],
+        correlation_id=[f"id-{n}" for n in range(1_001)],
+    )
+    assert [world.row(f"k{n}").correlation_id for n in (0, 999, 1_000)] == [
+        "id-0",
+        "id-999",
+        "id-1000",
+    ]
 
 
 def test_outcomes_are_counted_with_the_time_they_took(world: World, collector: Collector) -> None:
     world.add("a", "b", "c")
     world.clock.advance("10m")
     a, b, c = world.claim("weigh")
-    settle(world.ctx, [JobResult(a, Done(), 20), JobResult(b, Retry("no"), 20), JobResult(c, Reject("never"), 40_000)])
-    assert counter(collector, "attempts") == {(*PLACE, "done"): 1, (*PLACE, "retry"): 1, (*PLACE, "reject"): 1}
+    settle(
+        world.ctx,
+        [
+            JobResult(a, Done(), 20),
+            JobResult(b, Retry("no"), 20),
+            JobResult(c, Reject("never"), 40_000),
+        ],
+    )
+    assert counter(collector, "attempts") == {
+        (*PLACE, "done"): 1,
+        (*PLACE, "retry"): 1,
+        (*PLACE, "reject"): 1,
+    }
     assert counter(collector, "outcomes") == {("written",): 3}
     figures = collector.figures()
     calls = figures.histograms["attempt_duration"][PLACE]
@@ -72,7 +101,9 @@ def test_outcomes_are_counted_with_the_time_they_took(world: World, collector: C
     assert (sum(through.counts), through.total) == (1, 600.0)
 
 
-def test_an_outcome_that_comes_too_late_is_counted_as_refused(world: World, collector: Collector) -> None:
+def test_an_outcome_that_comes_too_late_is_counted_as_refused(
+    world: World, collector: Collector
+) -> None:
     world.add("a")
     [late] = world.claim("weigh")
     world.clock.advance("31s")
@@ -81,7 +112,9 @@ def test_an_outcome_that_comes_too_late_is_counted_as_refused(world: World, coll
     assert counter(collector, "outcomes") == {("refused",): 1}
 
 
-def test_a_worker_tells_what_it_claims_and_which_leases_were_lost(world: World, collector: Collector) -> None:
+def test_a_worker_tells_what_it_claims_and_which_leases_were_lost(
+    world: World, collector: Collector
+) -> None:
     world.add("a", "b")
     assert len(world.claim("weigh", want=1)) == 1
     world.clock.advance("31s")
@@ -100,7 +133,9 @@ def test_the_resender_tells_what_it_saw_to(world: World, collector: Collector) -
     assert counter(collector, "leases_lost") == {PLACE: 1}
 
 
-def test_a_relay_tells_what_a_subscriber_took_and_what_not(world: World, collector: Collector) -> None:
+def test_a_relay_tells_what_a_subscriber_took_and_what_not(
+    world: World, collector: Collector
+) -> None:
     world.add("a", "b", "c")
     ear = RecordingSubscriber()
     ear.takes = lambda envelope: ValueError("not this one") if envelope["subject"] == "b" else None

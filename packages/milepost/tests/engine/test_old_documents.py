@@ -12,7 +12,16 @@ from milepost.engine.act_log import all_acts, record
 from milepost.engine.acts.bulk import act
 from milepost.engine.health.doctor import doctor
 from milepost.engine.left_items import unexplained
-from milepost.engine.old_documents import ACT_AGE_MS, ACTS, DAY_MS, PROCESSES, RECENT_MS, old_acts, old_processes, remove_old_acts
+from milepost.engine.old_documents import (
+    ACT_AGE_MS,
+    ACTS,
+    DAY_MS,
+    PROCESSES,
+    RECENT_MS,
+    old_acts,
+    old_processes,
+    remove_old_acts,
+)
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
 from milepost.engine.retention import prune
@@ -31,7 +40,11 @@ def seen(at: int, *, stopped: bool = True) -> Process:
 
 
 def test_a_finished_act_leaves_after_its_time_and_an_unfinished_one_stays() -> None:
-    acts = {"old": ended(NOW - ACT_AGE_MS - 1), "young": ended(NOW - ACT_AGE_MS), "open": ended(None)}
+    acts = {
+        "old": ended(NOW - ACT_AGE_MS - 1),
+        "young": ended(NOW - ACT_AGE_MS),
+        "open": ended(None),
+    }
     assert old_acts(acts, NOW) == ["old"]
 
 
@@ -39,7 +52,9 @@ def test_of_many_acts_the_oldest_leave_but_no_recent_one() -> None:
     old = {f"old-{number}": ended(NOW - RECENT_MS - 1000 + number) for number in range(10)}
     recent = {f"recent-{number}": ended(NOW - number) for number in range(ACTS - 4)}
     assert old_acts(old | recent, NOW) == [f"old-{number}" for number in range(6)]
-    assert old_acts({f"recent-{number}": ended(NOW - number) for number in range(2 * ACTS)}, NOW) == []
+    assert (
+        old_acts({f"recent-{number}": ended(NOW - number) for number in range(2 * ACTS)}, NOW) == []
+    )
 
 
 def test_the_latest_prune_of_failed_rows_stays_as_their_explanation(world: World) -> None:
@@ -56,14 +71,18 @@ def test_the_latest_prune_of_failed_rows_stays_as_their_explanation(world: World
 
 
 def test_processes_leave_after_a_week_and_of_many_the_oldest_that_stopped() -> None:
-    assert old_processes({"old": seen(NOW - 7 * DAY_MS - 1), "young": seen(NOW - 7 * DAY_MS)}, NOW) == ["old"]
+    assert old_processes(
+        {"old": seen(NOW - 7 * DAY_MS - 1), "young": seen(NOW - 7 * DAY_MS)}, NOW
+    ) == ["old"]
     stopped = {f"stopped-{number}": seen(NOW - 1000 + number) for number in range(PROCESSES)}
     running = {"running": seen(NOW - 2000, stopped=False)}
     assert old_processes(stopped | running, NOW) == []
     assert old_processes(stopped | running | {"next": seen(NOW)}, NOW) == ["stopped-0"]
 
 
-def test_the_resender_removes_old_acts_once_an_hour_some_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resender_removes_old_acts_once_an_hour_some_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(old_documents, "AT_ONCE", 2)
     resender = Resender(world.ctx)
     for _ in range(5):
@@ -87,14 +106,28 @@ def test_pruned_failed_items_stay_explained_when_old_acts_leave(world: World) ->
         world.add(key)
         world.work("weigh", Reject("no such parcel"))
         world.clock.advance("2d")
-        assert prune(world.ctx, ROUTE, DAY_MS, statuses=frozenset({Status.REJECTED}), by="ops", reason="dealt with").items == 1
+        assert (
+            prune(
+                world.ctx,
+                ROUTE,
+                DAY_MS,
+                statuses=frozenset({Status.REJECTED}),
+                by="ops",
+                reason="dealt with",
+            ).items
+            == 1
+        )
         world.clock.advance("401d")
     assert not remove_old_acts(world.ctx)
-    assert [one.filter["statuses"] for one in all_acts(world.ctx, verb="prune")] == [["REJECTED"]], "the latest says the same as both"
+    assert [one.filter["statuses"] for one in all_acts(world.ctx, verb="prune")] == [
+        ["REJECTED"]
+    ], "the latest says the same as both"
     assert "failed" not in {finding.about for finding in doctor(world.ctx).findings}
 
 
-def test_a_repeat_of_a_recent_act_gets_its_first_answer_after_the_upkeep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeat_of_a_recent_act_gets_its_first_answer_after_the_upkeep(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(old_documents, "ACTS", 0)
     world.add("p1")
     resender = Resender(world.ctx)
@@ -108,7 +141,9 @@ def test_a_repeat_of_a_recent_act_gets_its_first_answer_after_the_upkeep(world: 
     assert len(world.ledger.read(ACT)) == 1
 
 
-def test_a_process_that_starts_removes_the_documents_of_old_ones(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_starts_removes_the_documents_of_old_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(old_documents, "PROCESSES", 3)
     for number in range(8):
         heartbeat = Heartbeat(world.ctx, f"host:{number}", dict)

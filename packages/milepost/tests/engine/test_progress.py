@@ -11,7 +11,16 @@ from milepost.core.forecast import StagePace
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import Status
 from milepost.engine.acts.bulk import confirm_outside
-from milepost.engine.progress import EVERY_MS, NAME, WINDOW_MS, ProgressNotes, RouteProgress, progress_of, read_paces, stage_paces
+from milepost.engine.progress import (
+    EVERY_MS,
+    NAME,
+    WINDOW_MS,
+    ProgressNotes,
+    RouteProgress,
+    progress_of,
+    read_paces,
+    stage_paces,
+)
 from milepost.engine.resend import Resender
 from milepost.engine.retention import prune
 from milepost.engine.views.forecast import forecast_view, in_words, route_forecast
@@ -24,7 +33,10 @@ STAGES = ["weigh", "stamp", "deliver"]
 
 
 def progress(weigh: int = 0, stamp: int = 0, deliver: int = 0, **hours: int) -> RouteProgress:
-    return RouteProgress({"weigh": weigh, "stamp": stamp, "deliver": deliver}, [(NOW // HOUR, hours.get("completed", 0))])
+    return RouteProgress(
+        {"weigh": weigh, "stamp": stamp, "deliver": deliver},
+        [(NOW // HOUR, hours.get("completed", 0))],
+    )
 
 
 def test_a_stage_is_completed_by_what_comes_past_it() -> None:
@@ -37,16 +49,26 @@ def test_a_stage_is_completed_by_what_comes_past_it() -> None:
 
 
 def test_items_that_fail_at_a_stage_have_not_completed_it() -> None:
-    counts = [Count(ROUTE, "weigh", Status.QUEUED, 1, 40), Count(ROUTE, "weigh", Status.REJECTED, NOW // HOUR, 60)]
+    counts = [
+        Count(ROUTE, "weigh", Status.QUEUED, 1, 40),
+        Count(ROUTE, "weigh", Status.REJECTED, NOW // HOUR, 60),
+    ]
     notes = [(NOW - 10 * MINUTE, progress(100)), (NOW, progress_of(counts, NOW))]
     assert stage_paces(STAGES, notes)["weigh"].completed == 0
 
 
 def test_rows_of_completed_items_that_leave_are_no_step_back() -> None:
-    counts = [Count(ROUTE, "deliver", Status.COMPLETED, NOW // HOUR + hour, n) for hour, n in ((-30, 500), (-1, 70), (0, 30))]
+    counts = [
+        Count(ROUTE, "deliver", Status.COMPLETED, NOW // HOUR + hour, n)
+        for hour, n in ((-30, 500), (-1, 70), (0, 30))
+    ]
     before = progress_of(counts, NOW)
-    later = progress_of([*counts[1:2], Count(ROUTE, "deliver", Status.COMPLETED, NOW // HOUR, 45)], NOW + 5 * MINUTE)
-    assert stage_paces(STAGES, [(NOW, before), (NOW + 5 * MINUTE, later)])["deliver"].completed == 15
+    later = progress_of(
+        [*counts[1:2], Count(ROUTE, "deliver", Status.COMPLETED, NOW // HOUR, 45)], NOW + 5 * MINUTE
+    )
+    assert (
+        stage_paces(STAGES, [(NOW, before), (NOW + 5 * MINUTE, later)])["deliver"].completed == 15
+    )
 
 
 def test_the_turn_of_an_hour_makes_no_difference() -> None:
@@ -69,9 +91,12 @@ def test_too_short_a_span_gives_no_pace() -> None:
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=2, max_size=10))
 def test_a_pace_is_never_negative_and_failures_never_raise_it(seen: list[tuple[int, int]]) -> None:
     times = [NOW - (len(seen) - 1 - number) * MINUTE for number in range(len(seen))]
-    notes = [(at, progress(weigh, completed=done)) for at, (weigh, done) in zip(times, seen, strict=True)]
+    notes = [
+        (at, progress(weigh, completed=done)) for at, (weigh, done) in zip(times, seen, strict=True)
+    ]
     with_failures = [
-        (at, progress(weigh + 7 * number, completed=done)) for number, (at, (weigh, done)) in enumerate(zip(times, seen, strict=True))
+        (at, progress(weigh + 7 * number, completed=done))
+        for number, (at, (weigh, done)) in enumerate(zip(times, seen, strict=True))
     ]
     found = stage_paces(STAGES, notes)
     assert all(pace.completed >= 0 for pace in found.values())
@@ -89,7 +114,9 @@ def run(world: World, resender: Resender, span: str) -> None:
     resender.run_once()
 
 
-def test_the_resender_notes_progress_twice_a_minute_while_something_is_in_progress(world: World) -> None:
+def test_the_resender_notes_progress_twice_a_minute_while_something_is_in_progress(
+    world: World,
+) -> None:
     resender = Resender(world.ctx)
     run(world, resender, "1m")
     assert notes_of(world).notes == [], "nothing is in progress"
@@ -97,7 +124,10 @@ def test_the_resender_notes_progress_twice_a_minute_while_something_is_in_progre
     for _ in range(24):
         run(world, resender, "5s")
         Resender(world.beside().ctx).run_once()
-    assert [after.at - before.at for before, after in zip(notes_of(world).notes, notes_of(world).notes[1:], strict=False)] == [EVERY_MS] * 3
+    assert [
+        after.at - before.at
+        for before, after in zip(notes_of(world).notes, notes_of(world).notes[1:], strict=False)
+    ] == [EVERY_MS] * 3
     for _ in range(60):
         run(world, resender, "30s")
     assert len(notes_of(world).notes) == WINDOW_MS // EVERY_MS + 1
@@ -116,12 +146,16 @@ def test_every_process_sees_the_same_pace_and_failures_are_none(world: World) ->
     assert paces["weigh"] == StagePace(4, 90_000)
     found = route_forecast(beside.ctx, ROUTE)
     assert found is not None
-    assert in_words(found.sentences, str).startswith("12 move; then they wait at Delivered, which a partner confirms.")
+    assert in_words(found.sentences, str).startswith(
+        "12 move; then they wait at Delivered, which a partner confirms."
+    )
     assert "nothing has completed stamp" in in_words(found.sentences)
     world.work("stamp")
     found = route_forecast(beside.ctx, ROUTE)
     assert found is not None
-    assert "(stamp: 160 an hour) they are there in about 3 min, at about" in in_words(found.sentences)
+    assert "(stamp: 160 an hour) they are there in about 3 min, at about" in in_words(
+        found.sentences
+    )
     view = forecast_view(ROUTE, found, world.clock.now())
     assert (view["moving"], view["waiting"], view["completed_at"]) == (8, 4, None)
 
@@ -143,4 +177,9 @@ def test_pruned_rows_do_not_lower_the_pace(world: World) -> None:
     world.add("last")
     prune(world.ctx, ROUTE, 3_600_000, by="ops", reason="a test")
     run(world, resender, "2m")
-    assert read_paces(world.ctx, ROUTE, list(world.plan.by_name), world.ledger.counts(ROUTE))["Delivered"].completed == 3
+    assert (
+        read_paces(world.ctx, ROUTE, list(world.plan.by_name), world.ledger.counts(ROUTE))[
+            "Delivered"
+        ].completed
+        == 3
+    )

@@ -63,7 +63,9 @@ def change_file(path: Path, statement: str) -> None:
 
 
 def completed(ctx: Context) -> int:
-    return sum(count.n for count in ctx.ledger.counts("parcels") if count.status is Status.COMPLETED)
+    return sum(
+        count.n for count in ctx.ledger.counts("parcels") if count.status is Status.COMPLETED
+    )
 
 
 @pytest.mark.parametrize("damage", [CONTENT, REST])
@@ -102,7 +104,9 @@ def test_a_wrong_value_in_one_row_does_not_stop_its_stage(tmp_path: Path, wrong:
     assert f"its row is damaged: {wrong.split()[0]}: " in view["damaged"]
 
 
-def test_what_is_left_out_of_a_list_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_left_out_of_a_list_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "m.db"
     ctx = filled(open_context(f"sqlite:///{path}", [route()]))
     change_file(path, REST)
@@ -116,10 +120,16 @@ def test_a_row_whose_place_is_unknown_stops_nobody(tmp_path: Path) -> None:
     change_file(path, PLACE)
     Station(ctx).run(until_idle_s=0)
     assert completed(ctx) == ITEMS - 1
-    assert [receipt.answer for receipt in submit(ctx, "parcels", [{"id": "k0"}, {"id": "new"}])] == ["known", "new"]
+    assert [
+        receipt.answer for receipt in submit(ctx, "parcels", [{"id": "k0"}, {"id": "new"}])
+    ] == ["known", "new"]
     view = show(ctx, "parcels", "k0")
     assert view is not None
-    assert (view["stage"], view["status"], "KeyError" in view["damaged"]) == ("weigh", "QUEUED", True)
+    assert (view["stage"], view["status"], "KeyError" in view["damaged"]) == (
+        "weigh",
+        "QUEUED",
+        True,
+    )
     assert story(ctx, "parcels", "k0") is not None
 
 
@@ -139,14 +149,23 @@ def test_an_item_whose_content_is_damaged_ends_as_a_failure_that_says_so(tmp_pat
     assert completed(ctx) == ITEMS
 
 
-def test_a_row_that_is_set_aside_is_listed_and_can_be_released_once_it_is_mended(tmp_path: Path) -> None:
+def test_a_row_that_is_set_aside_is_listed_and_can_be_released_once_it_is_mended(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "m.db"
     ctx = filled(open_context(f"sqlite:///{path}", [route()]))
     change_file(path, REST)
     Station(ctx).run(until_idle_s=0)
     [aside] = quarantine_view(ctx, 10).set_aside
-    assert (aside.kind, aside.content["route"], aside.content["key"], aside.content["row"]["rest"]) == ("row", "parcels", "k0", "{")
-    assert [finding.next for finding in doctor(ctx).findings if "in quarantine" in finding.what] == ["milepost quarantine list"]
+    assert (
+        aside.kind,
+        aside.content["route"],
+        aside.content["key"],
+        aside.content["row"]["rest"],
+    ) == ("row", "parcels", "k0", "{")
+    assert [
+        finding.next for finding in doctor(ctx).findings if "in quarantine" in finding.what
+    ] == ["milepost quarantine list"]
     [refused] = replay(ctx, [aside.id], **SIGNED)
     assert not refused.done
     assert "is damaged" in refused.why
@@ -227,7 +246,9 @@ def make_room(ledger: SqliteLedger) -> None:
     ledger._store._writer.execute("PRAGMA max_page_count = 1000000")
 
 
-def test_workers_wait_while_the_disk_is_full_and_go_on_when_there_is_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_wait_while_the_disk_is_full_and_go_on_when_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ctx = filled(open_context(f"sqlite:///{tmp_path / 'm.db'}", [route(mp.Done("x" * 100_000))]))
     ledger = ctx.ledger
     assert isinstance(ledger, SqliteLedger)
@@ -247,7 +268,9 @@ def test_workers_wait_while_the_disk_is_full_and_go_on_when_there_is_room(tmp_pa
     assert item.row.total_attempts == 0, "a full disk is nobody's failed try"
 
 
-def test_a_station_that_starts_on_a_full_disk_waits_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_station_that_starts_on_a_full_disk_waits_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ctx = filled(open_context(f"sqlite:///{tmp_path / 'm.db'}", [route()]))
     ledger, failures = ctx.ledger, 3
     assert isinstance(ledger, SqliteLedger)
@@ -265,7 +288,9 @@ def test_a_station_that_starts_on_a_full_disk_waits_too(tmp_path: Path, caplog: 
     assert completed(ctx) == ITEMS
 
 
-def test_who_hands_over_hears_how_much_was_taken_in_before_the_disk_was_full(tmp_path: Path) -> None:
+def test_who_hands_over_hears_how_much_was_taken_in_before_the_disk_was_full(
+    tmp_path: Path,
+) -> None:
     with mp.Milepost(f"sqlite:///{tmp_path / 'm.db'}", [route()]) as post:
         ledger = post.context.ledger
         assert isinstance(ledger, SqliteLedger)
@@ -273,7 +298,9 @@ def test_who_hands_over_hears_how_much_was_taken_in_before_the_disk_was_full(tmp
         pages = ledger._store._writer.execute("PRAGMA page_count").fetchone()[0]
         ledger._store._writer.execute(f"PRAGMA max_page_count = {pages + 150}")
         inputs = [{"id": f"k{number}"} for number in range(20_000)]
-        with pytest.raises(mp.LedgerError, match=r"the disk is full.*The first \d,000 inputs are recorded"):
+        with pytest.raises(
+            mp.LedgerError, match=r"the disk is full.*The first \d,000 inputs are recorded"
+        ):
             post.submit("parcels", *inputs)
         there = sum(count.n for count in ledger.counts("parcels")) - 1
         listed = tmp_path / "list.txt"
@@ -284,7 +311,9 @@ def test_who_hands_over_hears_how_much_was_taken_in_before_the_disk_was_full(tmp
         assert there % 1_000 == 0
 
 
-def test_a_list_whose_keys_find_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_whose_keys_find_no_room_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text("a\nb\n")
     with mp.Milepost(f"sqlite:///{tmp_path / 'm.db'}", [route()]) as post:
@@ -299,12 +328,17 @@ def test_a_list_whose_keys_find_no_room_says_so(tmp_path: Path, monkeypatch: pyt
         assert post.submit_list("parcels", str(listed)).counts["in_progress"] == 2
 
 
-def test_the_doctor_says_that_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_says_that_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ctx = filled(open_context(f"sqlite:///{tmp_path / 'm.db'}", [route()]))
     free = {"bytes": 10**12}
     monkeypatch.setattr("milepost.ledgers.sqlite.ledger.free_bytes", lambda path: free["bytes"])
     assert [finding for finding in doctor(ctx).findings if finding.about == "disk"] == []
-    for left, level, what in ((50_000_000, "warn", "only 50 MB are free"), (4_096, "bad", "the disk is full")):
+    for left, level, what in (
+        (50_000_000, "warn", "only 50 MB are free"),
+        (4_096, "bad", "the disk is full"),
+    ):
         free["bytes"] = left
         [finding] = [finding for finding in doctor(ctx).findings if finding.about == "disk"]
         assert (finding.level, what in finding.what) == (level, True)

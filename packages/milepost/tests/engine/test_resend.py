@@ -46,13 +46,19 @@ def test_an_external_stage_is_offered_again_with_the_same_work_id(world: World) 
     world.clock.advance("14d")
     assert counts(Resender(world.ctx).run_once()) == {"resent": 2}
     lines = [written.line for written in world.ledger.history(ROUTE, "a")]
-    assert (lines[-1].reason, lines[-1].offered, lines[-1].by) == (Reason.RESENT, work_id, "resender")
+    assert (lines[-1].reason, lines[-1].offered, lines[-1].by) == (
+        Reason.RESENT,
+        work_id,
+        "resender",
+    )
     assert counts(Resender(world.ctx).run_once()) == {}
     world.clock.advance("14d")
     assert counts(Resender(world.ctx).run_once()) == {"resent": 2}
 
 
-def test_an_unexpected_error_of_a_batch_is_logged_and_each_item_written_alone(faulty: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_of_a_batch_is_logged_and_each_item_written_alone(
+    faulty: World, caplog: pytest.LogCaptureFixture
+) -> None:
     assert isinstance(faulty.ledger, Faulty)
 
     def broken() -> None:
@@ -92,7 +98,13 @@ def test_a_lost_worker_is_written_as_a_loss(world: World) -> None:
     world.clock.advance("31s")
     assert counts(Resender(world.ctx).run_once()) == {"lost": 2}
     row = world.row("a")
-    assert (row.status, row.losses, row.attempts, row.unknown, row.lease) == (Status.QUEUED, 1, 0, True, None)
+    assert (row.status, row.losses, row.attempts, row.unknown, row.lease) == (
+        Status.QUEUED,
+        1,
+        0,
+        True,
+        None,
+    )
     assert world.claim("weigh")
 
 
@@ -106,7 +118,9 @@ def test_the_tenth_loss_is_the_end(world: World) -> None:
     assert world.row("a").error.category == "WORKER_LOST"  # type: ignore[union-attr]
 
 
-def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.add("a")
     world.work("weigh", HandedOver(within="2h"))
     pause(world.ctx, ROUTE, by="ops", reason="repairs")
@@ -117,15 +131,28 @@ def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(
     resume(world.ctx, ROUTE, by="ops", reason="mended")
     assert counts(Resender(world.ctx).run_once()) == {"no_answer": 1}
     row = world.row("a")
-    assert (row.status, row.attempts, row.error.category) == (Status.RETRY_SCHEDULED, 1, "NO_ANSWER")  # type: ignore[union-attr]
-    [told] = [record for record in caplog.records if record.levelname == "WARNING" and "failed:" in record.getMessage()]
+    assert (row.status, row.attempts, row.error.category) == (
+        Status.RETRY_SCHEDULED,
+        1,
+        "NO_ANSWER",
+    )  # type: ignore[union-attr]
+    [told] = [
+        record
+        for record in caplog.records
+        if record.levelname == "WARNING" and "failed:" in record.getMessage()
+    ]
     assert f"{ROUTE}/a: attempt 1 at 'weigh' failed: NO_ANSWER" in told.getMessage()
     assert (told.route, told.key, told.stage, told.attempt) == (ROUTE, "a", "weigh", 1)  # type: ignore[attr-defined]
 
 
-def test_a_try_that_a_partner_reports_as_failed_is_a_warning_too(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_try_that_a_partner_reports_as_failed_is_a_warning_too(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.add("a")
-    assert isinstance(confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("the scales are broken"), "partner"), Row)
+    assert isinstance(
+        confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("the scales are broken"), "partner"),
+        Row,
+    )
     [told] = [record.getMessage() for record in caplog.records if "failed:" in record.getMessage()]
     assert f"{ROUTE}/a: attempt 1 at 'weigh' failed:" in told
     assert "the scales are broken" in told
@@ -141,7 +168,11 @@ def test_overdue_is_told_once_at_any_stage(world: World) -> None:
     summary = Resender(world.ctx).run_once()
     # "held" was claimed when it was due and overdue at once: its mark was told by that claim.
     assert counts(summary) == {"overdue": 2}
-    assert [world.reasons(key).count(Reason.OVERDUE) for key in ("waits", "held", "fresh")] == [1, 1, 1]
+    assert [world.reasons(key).count(Reason.OVERDUE) for key in ("waits", "held", "fresh")] == [
+        1,
+        1,
+        1,
+    ]
     assert world.row("waits").status is Status.WAITING
     assert counts(Resender(world.ctx).run_once()) == {}
 
@@ -169,7 +200,10 @@ def test_an_outcome_left_undecided_is_decided(world: World) -> None:
     newer = world.beside("weigh", "label", "stamp", "Delivered")
     apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="labels")
     now = world.clock.now()
-    changes = [undecided(first.row, Done({"grams": 5}), now, by="host:1"), undecided(second.row, Retry("scale"), now, by="host:1")]
+    changes = [
+        undecided(first.row, Done({"grams": 5}), now, by="host:1"),
+        undecided(second.row, Retry("scale"), now, by="host:1"),
+    ]
     assert world.ledger.apply(changes, now) == [None, None]
     assert counts(Resender(world.ctx).run_once()) == {}, "an outdated process decides nothing"
     assert world.row("a").status is Status.PROCESSING
@@ -203,20 +237,26 @@ def test_two_at_once_send_each_item_once(faulty: World) -> None:
     faulty.clock.advance("14d")
     other = Resender(faulty.beside(seed=7).registered().ctx)
     inner: list[ResendSummary] = []
-    faulty.ledger.after("find", lambda: inner.append(other.run_once()), lambda query: query.stages == {"Delivered"})  # type: ignore[attr-defined]
+    faulty.ledger.after(
+        "find", lambda: inner.append(other.run_once()), lambda query: query.stages == {"Delivered"}
+    )  # type: ignore[attr-defined]
     assert counts(Resender(faulty.ctx).run_once()) == {}
     assert counts(inner[0]) == {"resent": 2}
     assert faulty.reasons("a").count(Reason.RESENT) == 1
 
 
-def test_bounded_and_goes_on_past_what_it_cannot_move(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounded_and_goes_on_past_what_it_cannot_move(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resend_module, "PAGE", 2)
     world.add(*(f"k{n}" for n in range(6)))
     world.work("weigh", HandedOver(within="1m"))
     world.add("quiet")
     world.work("weigh")
     world.work("stamp", HandedOver(within="1m"))
-    pause(world.ctx, ROUTE, "weigh", by="ops", reason="the scale is broken")  # while it holds, no silence is counted there
+    pause(
+        world.ctx, ROUTE, "weigh", by="ops", reason="the scale is broken"
+    )  # while it holds, no silence is counted there
     world.clock.advance("2m")
     resender = Resender(world.ctx)
     first = resender.run_once(pages=2)
@@ -225,7 +265,9 @@ def test_bounded_and_goes_on_past_what_it_cannot_move(world: World, monkeypatch:
     assert (counts(second), second.more) == ({"no_answer": 1}, False)
 
 
-def test_reads_content_only_where_it_is_needed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_content_only_where_it_is_needed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at_delivered(world, "a")
     world.clock.advance("14d")
     asked: list[bool] = []
@@ -246,5 +288,8 @@ def test_reads_content_only_where_it_is_needed(world: World, monkeypatch: pytest
 
 
 def test_the_summary_reads_well() -> None:
-    assert str(ResendSummary(resent=1200, no_answer=2, looked=1300)) == "1,200 resent, 2 no answer (1,300 checked)"
+    assert (
+        str(ResendSummary(resent=1200, no_answer=2, looked=1300))
+        == "1,200 resent, 2 no answer (1,300 checked)"
+    )
     assert str(ResendSummary(more=True)) == "nothing to do (0 checked, more remain)"

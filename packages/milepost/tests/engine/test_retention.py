@@ -69,7 +69,10 @@ def test_in_batches_with_progress(world: World, monkeypatch: pytest.MonkeyPatch)
     world.clock.advance("10d")
     world.add("newest")
     seen: list[int] = []
-    assert prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, on_progress=seen.append, **SIGNED).items == 5
+    assert (
+        prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, on_progress=seen.append, **SIGNED).items
+        == 5
+    )
     assert seen == [2, 4, 5]
 
 
@@ -78,7 +81,11 @@ def test_a_preview_lets_nothing_go(world: World) -> None:
     world.clock.advance("10d")
     before = world.ledger.change_counter()
     report = prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, by="", reason="", dry_run=True)
-    assert (report.items, report.dry_run, str(report)) == (2, True, "2 rows would be removed (2 REJECTED)")
+    assert (report.items, report.dry_run, str(report)) == (
+        2,
+        True,
+        "2 rows would be removed (2 REJECTED)",
+    )
     assert world.ledger.change_counter() == before
     assert prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED).items == 2
 
@@ -90,13 +97,20 @@ def test_failed_and_cancelled_rows_stay_unless_their_status_is_named(world: Worl
     act(world.ctx, "cancel", ROUTE, keys=["cancelled"], **SIGNED)
     world.clock.advance("10d")
     preview = prune(world.ctx, ROUTE, DAY, by="", reason="", dry_run=True)
-    assert (preview.items, preview.statuses, preview.others) == (2, {"COMPLETED": 2}, {"REJECTED": 1, "CANCELLED": 1})
+    assert (preview.items, preview.statuses, preview.others) == (
+        2,
+        {"COMPLETED": 2},
+        {"REJECTED": 1, "CANCELLED": 1},
+    )
     assert str(preview) == (
         "2 rows would be removed (2 COMPLETED); 1 CANCELLED, 1 REJECTED would stay: name a status with --status to prune such rows"
     )
     report = prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert (report.items, report.statuses) == (2, {"COMPLETED": 2})
-    assert (world.row("failed").status, world.row("cancelled").status) == (Status.REJECTED, Status.CANCELLED)
+    assert (world.row("failed").status, world.row("cancelled").status) == (
+        Status.REJECTED,
+        Status.CANCELLED,
+    )
     report = prune(world.ctx, ROUTE, DAY, statuses=frozenset({Status.CANCELLED}), **SIGNED)
     assert str(report) == "1 row removed (1 CANCELLED), 0 seals forgotten"
     with pytest.raises(UsageError, match="QUEUED: only ended items can be pruned"):
@@ -112,7 +126,13 @@ def test_it_is_signed_and_on_record(world: World) -> None:
     assert all_acts(world.ctx) == []
     prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED)
     [entry] = all_acts(world.ctx, ROUTE)
-    assert (entry.verb, entry.by, entry.reason, entry.done, entry.finished_at) == ("prune", "ops", "housekeeping", 1, world.clock.now())
+    assert (entry.verb, entry.by, entry.reason, entry.done, entry.finished_at) == (
+        "prune",
+        "ops",
+        "housekeeping",
+        1,
+        world.clock.now(),
+    )
 
 
 def test_one_that_was_cut_off_says_how_to_go_on(faulty: World) -> None:
@@ -146,7 +166,11 @@ def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> 
     assert lines_of(world, "told", "untold") == {"untold"}
     relay.run_once()
     assert ear.of("untold") == ["accepted", "advanced", "advanced", "offered", "confirmed"]
-    offered = next(one for one in ear.heard if one["subject"] == "untold" and one["data"]["reason"] == "offered")
+    offered = next(
+        one
+        for one in ear.heard
+        if one["subject"] == "untold" and one["data"]["reason"] == "offered"
+    )
     assert offered["data"]["payload"] == {"id": "untold"}
     world.add("newest")
     prune(world.ctx, ROUTE, DAY, **SIGNED)
@@ -183,13 +207,17 @@ def test_a_parked_item_keeps_its_own_lines_and_is_told_after_its_row_has_left(wo
     release(world.ctx, "ear", **SIGNED)
     relay.run_once()
     assert ear.of("parked") == ear.of("later")
-    payloads = [one["data"].get("payload") for one in ear.heard if one["data"]["reason"] == "offered"]
+    payloads = [
+        one["data"].get("payload") for one in ear.heard if one["data"]["reason"] == "offered"
+    ]
     assert payloads == [{"id": "first"}, {"id": "later"}, {"id": "parked"}]
     prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert lines_of(world, "first", "parked", "later") == set()
 
 
-def test_a_parked_event_of_one_route_stops_no_other_route(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_parked_event_of_one_route_stops_no_other_route(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     plans = {}
     for name in ("one", "two"):
         route = Route(name, key="id")
@@ -202,7 +230,11 @@ def test_a_parked_event_of_one_route_stops_no_other_route(ledger: Ledger, clock:
     submit(ctx, "one", [{"id": "bad"}])
     relay.run_once()
     submit(ctx, "two", [{"id": f"k{n}"} for n in range(10)])
-    for item in ledger.claim([ClaimRequest(plans["two"], "work", 10, Lease("t", "h", clock.now() + 60_000))], clock.now(), 0)[0].items:
+    for item in ledger.claim(
+        [ClaimRequest(plans["two"], "work", 10, Lease("t", "h", clock.now() + 60_000))],
+        clock.now(),
+        0,
+    )[0].items:
         ledger.apply([decide(item, Done(), plans["two"], clock.now(), 0)], clock.now())
     submit(ctx, "one", [{"id": "newest"}])
     relay.run_once()

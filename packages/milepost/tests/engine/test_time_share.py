@@ -79,7 +79,9 @@ def test_the_rule(worked: int, rested: int, calls: int, rest: int) -> None:
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**5))
-def test_a_rest_is_never_longer_than_the_turn_before_it_and_without_calls_there_is_none(worked: int, rested: int, calls: int) -> None:
+def test_a_rest_is_never_longer_than_the_turn_before_it_and_without_calls_there_is_none(
+    worked: int, rested: int, calls: int
+) -> None:
     rest = rest_ms(worked, rested, calls)
     assert 0 <= rest <= max(0, min(worked, LONGEST_MS) - rested)
     assert rest == 0 or calls > 0

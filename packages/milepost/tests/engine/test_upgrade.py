@@ -42,12 +42,22 @@ def deployed(tables: SynchronousLedger, clock: VirtualClock) -> World:
 
 def old_process(world: World, holder: str = "old") -> None:
     """A process of the version before the formats: its heartbeat says nothing of them."""
-    heartbeat = {"holder": holder, "host": "h", "pid": 1, "started_at": world.clock.now(), "seen_at": world.clock.now()}
+    heartbeat = {
+        "holder": holder,
+        "host": "h",
+        "pid": 1,
+        "started_at": world.clock.now(),
+        "seen_at": world.clock.now(),
+    }
     world.ledger.write(PROCESS, holder, heartbeat)
 
 
 def about_tables(world: World) -> list[tuple[str, str, str]]:
-    return [(finding.level, finding.what, finding.next) for finding in doctor(world.ctx).findings if finding.about == "tables"]
+    return [
+        (finding.level, finding.what, finding.next)
+        for finding in doctor(world.ctx).findings
+        if finding.about == "tables"
+    ]
 
 
 def test_a_new_ledger_has_the_newest_format(tables: SynchronousLedger, clock: VirtualClock) -> None:
@@ -60,21 +70,33 @@ def test_a_new_ledger_has_the_newest_format(tables: SynchronousLedger, clock: Vi
 def test_it_is_refused_while_a_process_of_an_earlier_version_runs(deployed: World) -> None:
     old_process(deployed)
     Heartbeat(deployed.ctx, "new", dict).beat()
-    with pytest.raises(UsageError, match="1 running process of an earlier version would not see new pauses: old; replace them first"):
+    with pytest.raises(
+        UsageError,
+        match="1 running process of an earlier version would not see new pauses: old; replace them first",
+    ):
         upgrade(deployed.ctx, by="ops", reason="new version")
     preview = upgrade(deployed.ctx, by="", reason="", dry_run=True)
-    assert (preview.before, preview.after, preview.older_processes, preview.dry_run) == (1, KNOWN_FORMAT, ["old"], True)
+    assert (preview.before, preview.after, preview.older_processes, preview.dry_run) == (
+        1,
+        KNOWN_FORMAT,
+        ["old"],
+        True,
+    )
     [(level, what, cure)] = about_tables(deployed)
     assert level == "warn"
     assert what.startswith("the tables have format 1; with format 2 ")
-    assert cure.startswith("replace these processes of an earlier version: old; then: milepost upgrade ")
+    assert cure.startswith(
+        "replace these processes of an earlier version: old; then: milepost upgrade "
+    )
 
 
 def test_it_raises_the_number_and_keeps_the_pauses(deployed: World) -> None:
     deployed.add("a")
     report = upgrade(deployed.ctx, by="ops", reason="new version")
     assert (report.before, report.after, report.documents >= 1) == (1, KNOWN_FORMAT, True)
-    assert [(act.verb, act.by, act.done) for act in all_acts(deployed.ctx, verb="upgrade")] == [("upgrade", "ops", report.documents)]
+    assert [(act.verb, act.by, act.done) for act in all_acts(deployed.ctx, verb="upgrade")] == [
+        ("upgrade", "ops", report.documents)
+    ]
     assert list(deployed.ledger.read(HOLD)) == [f"{ROUTE}/weigh"]
     assert deployed.claim("weigh") == []
     assert resume(deployed.ctx, ROUTE, "weigh", by="ops", reason="done")
@@ -83,7 +105,9 @@ def test_it_raises_the_number_and_keeps_the_pauses(deployed: World) -> None:
 
 def test_a_repeat_does_nothing_and_records_nothing(deployed: World) -> None:
     upgrade(deployed.ctx, by="ops", reason="new version")
-    assert upgrade(deployed.ctx, by="ops", reason="new version") == Upgraded(KNOWN_FORMAT, KNOWN_FORMAT)
+    assert upgrade(deployed.ctx, by="ops", reason="new version") == Upgraded(
+        KNOWN_FORMAT, KNOWN_FORMAT
+    )
     assert len(all_acts(deployed.ctx, verb="upgrade")) == 1
 
 
@@ -91,7 +115,10 @@ def test_forced_it_names_the_processes_and_doctor_calls_them_bad(deployed: World
     old_process(deployed)
     report = upgrade(deployed.ctx, by="ops", reason="they are stuck", force=True)
     assert report.older_processes == ["old"]
-    assert next((level, what.rpartition(": ")[2]) for level, what, _ in about_tables(deployed)) == ("bad", "old")
+    assert next((level, what.rpartition(": ")[2]) for level, what, _ in about_tables(deployed)) == (
+        "bad",
+        "old",
+    )
 
 
 def test_a_process_that_stopped_or_is_silent_does_not_count(deployed: World) -> None:
@@ -108,7 +135,9 @@ def test_a_pause_of_a_program_is_on_record_under_its_route(deployed: World, own:
     assert act.id.startswith(f"{ROUTE}:") == own
 
 
-def test_a_ledger_that_migrates_when_it_is_opened_has_nothing_to_raise(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_ledger_that_migrates_when_it_is_opened_has_nothing_to_raise(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     world = World(ledger, clock, parcels()).registered()
     assert upgrade(world.ctx, by="ops", reason="new version") == Upgraded(None, None)
     assert about_tables(world) == []

@@ -30,7 +30,11 @@ def parcels(*stages: str) -> Route:
         if name[0].isupper():
             route.external(name, resend_after="14d", overdue="30d")
         else:
-            route.stage(name, retry=Backoff(attempts=3, base=60, jitter=0), checks=Checks(every="10m", overdue="2d"))(lambda item: Done())
+            route.stage(
+                name,
+                retry=Backoff(attempts=3, base=60, jitter=0),
+                checks=Checks(every="10m", overdue="2d"),
+            )(lambda item: Done())
     return route
 
 
@@ -40,7 +44,9 @@ class World:
     def __init__(self, ledger: Ledger, clock: VirtualClock, route: Route, seed: int = 0) -> None:
         self.ledger = ledger
         self.clock = clock
-        plan = Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+        plan = Plan(
+            route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms
+        )
         self.ctx = Context(ledger, {ROUTE: plan}, clock, SeededChance(seed), MemoryBlobs())
 
     @property
@@ -59,14 +65,25 @@ class World:
         new_items = []
         for key in keys:
             given = {"id": key, **content}
-            change = accept(self.plan, key, given, self.clock.now(), correlation_id=f"c-{key}", digest=digest_of(given))
+            change = accept(
+                self.plan,
+                key,
+                given,
+                self.clock.now(),
+                correlation_id=f"c-{key}",
+                digest=digest_of(given),
+            )
             new_items.append(NewItem(change, given))
         assert self.ledger.add(self.plan, new_items, self.clock.now()) == [None] * len(keys)
 
-    def claim(self, stage: str, want: int = 100, holder: str = "host:1", *, fragile: bool = False) -> list[Item]:
+    def claim(
+        self, stage: str, want: int = 100, holder: str = "host:1", *, fragile: bool = False
+    ) -> list[Item]:
         now = self.clock.now()
         lease = Lease(self.ctx.chance.token(), holder, now + 30_000)
-        return self.ledger.claim([ClaimRequest(self.plan, stage, want, lease, fragile=fragile)], now, 0.0)[0].items
+        return self.ledger.claim(
+            [ClaimRequest(self.plan, stage, want, lease, fragile=fragile)], now, 0.0
+        )[0].items
 
     def settle(self, items: Sequence[Item], outcome: Outcome) -> None:
         now = self.clock.now()
@@ -100,10 +117,20 @@ class Faulty:
         self._inner = inner
         self._plans: list[tuple[str, str, Callable[[], None], Callable[..., bool]]] = []
 
-    def before(self, verb: str, do: Callable[[], None], when: Callable[..., bool] = lambda *args, **options: True) -> None:
+    def before(
+        self,
+        verb: str,
+        do: Callable[[], None],
+        when: Callable[..., bool] = lambda *args, **options: True,
+    ) -> None:
         self._plans.append(("before", verb, do, when))
 
-    def after(self, verb: str, do: Callable[[], None], when: Callable[..., bool] = lambda *args, **options: True) -> None:
+    def after(
+        self,
+        verb: str,
+        do: Callable[[], None],
+        when: Callable[..., bool] = lambda *args, **options: True,
+    ) -> None:
         self._plans.append(("after", verb, do, when))
 
     def __getattr__(self, verb: str) -> Any:

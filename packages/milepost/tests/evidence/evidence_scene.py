@@ -37,7 +37,13 @@ def assets(*, evidence: bool = True) -> mp.Route:
         if item.input.get("damaged"):
             return mp.Reject("its digest differs", category="DAMAGED")
         paths = [f"{item.key}/v1/content/été & <{number}>.tif" for number in range(2)]
-        return mp.Done({"filePaths": paths, "digests": {path: f"sha512:{n:0128x}" for n, path in enumerate(paths)}, "bytes": 7})
+        return mp.Done(
+            {
+                "filePaths": paths,
+                "digests": {path: f"sha512:{n:0128x}" for n, path in enumerate(paths)},
+                "bytes": 7,
+            }
+        )
 
     route.external("Scout", resend_after="14d")
     return route
@@ -46,9 +52,13 @@ def assets(*, evidence: bool = True) -> mp.Route:
 class Scene:
     """One process's view of a ledger that keeps evidence."""
 
-    def __init__(self, url: str = "memory:", *, evidence: bool = True, clock: VirtualClock | None = None) -> None:
+    def __init__(
+        self, url: str = "memory:", *, evidence: bool = True, clock: VirtualClock | None = None
+    ) -> None:
         self.clock = clock or VirtualClock()
-        self.ctx = open_context(url, [assets(evidence=evidence)], clock=self.clock, chance=SeededChance(1))
+        self.ctx = open_context(
+            url, [assets(evidence=evidence)], clock=self.clock, chance=SeededChance(1)
+        )
 
     @property
     def ledger(self) -> Ledger:
@@ -69,7 +79,9 @@ class Scene:
             [item] = self.ledger.get([(ROUTE, key)])
             assert item is not None
             volumes = {path: ["V1", f"V{key}"] for path in item.results["CC"]["filePaths"]}
-            answer = confirm_outside(self.ctx, ROUTE, key, "Scout", mp.Done(volumes), "tape library")
+            answer = confirm_outside(
+                self.ctx, ROUTE, key, "Scout", mp.Done(volumes), "tape library"
+            )
             assert isinstance(answer, Row), answer
         drain(self.ctx, self.clock)
 
@@ -97,11 +109,22 @@ class Scene:
 
         heads = prover(self.ctx)
         entries = (
-            entry_of(found.record, heads.proof(found.place, bytes.fromhex(found.record.get("chain", found.record)["head"])), signer)
+            entry_of(
+                found.record,
+                heads.proof(
+                    found.place, bytes.fromhex(found.record.get("chain", found.record)["head"])
+                ),
+                signer,
+            )
             for found in all_evidence(self.ctx, Query(route=ROUTE, with_content=True))
         )
         with path.open("wb") as out:
-            write_file(out, header(ROUTE, iso(self.clock.now()) or "", "0", {}, view, signer), entries, signer)
+            write_file(
+                out,
+                header(ROUTE, iso(self.clock.now()) or "", "0", {}, view, signer),
+                entries,
+                signer,
+            )
         return path
 
 

@@ -25,7 +25,11 @@ class RecordingSubscriber:
         self.heard += envelopes
 
     def heads(self) -> list[Envelope]:
-        return [envelope for envelope in self.heard if envelope["type"] == "milepost.item.accepted" and "/heads" in envelope["source"]]
+        return [
+            envelope
+            for envelope in self.heard
+            if envelope["type"] == "milepost.item.accepted" and "/heads" in envelope["source"]
+        ]
 
 
 def turn(scene: Scene, signer: Signer | None = None) -> None:

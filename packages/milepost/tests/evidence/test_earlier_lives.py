@@ -62,18 +62,28 @@ def test_each_life_names_all_lives_before_it(four: Scene) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_lost_record_of_an_earlier_life_hides_no_other(four: Scene, tmp_path: Path, number: int) -> None:
+def test_a_lost_record_of_an_earlier_life_hides_no_other(
+    four: Scene, tmp_path: Path, number: int
+) -> None:
     life = lives_of(four)[number - 1]
     four.ctx.blobs.remove(blob_name(ROUTE, "a1", life))
     records = list(reversed(records_of(four.ctx, ROUTE, "a1")))
-    assert [found.record["schema"] for found in records] == [SEAL_SCHEMA if place == number else SCHEMA for place in range(1, 5)]
+    assert [found.record["schema"] for found in records] == [
+        SEAL_SCHEMA if place == number else SCHEMA for place in range(1, 5)
+    ]
     [(key, fault)] = exported(four.ctx, tmp_path / "e.jsonl")
     assert key == "a1"
-    assert fault.startswith(f"life {number} of 4: its record is missing: {blob_name(ROUTE, 'a1', life)} was lost")
+    assert fault.startswith(
+        f"life {number} of 4: its record is missing: {blob_name(ROUTE, 'a1', life)} was lost"
+    )
     verdict = verify(tmp_path / "e.jsonl")
     assert (verdict.holds, verdict.answer) == (True, "unproved")
     [point] = verdict.unproved
-    assert (point.key, f"life {number} of 4" in point.what, "its record is missing" in point.what) == ("a1", True, True)
+    assert (
+        point.key,
+        f"life {number} of 4" in point.what,
+        "its record is missing" in point.what,
+    ) == ("a1", True, True)
     assert list(scrub(four.ctx, ROUTE).faults.values()) == [fault]
     [finding] = [finding for finding in doctor(four.ctx).findings if finding.about == "evidence"]
     assert (finding.level, fault in finding.what) == ("bad", True)
@@ -85,11 +95,18 @@ def test_two_lost_records_of_earlier_lives_are_both_named(four: Scene, tmp_path:
         four.ctx.blobs.remove(blob_name(ROUTE, "a1", life))
     faults = [fault for _, fault in exported(four.ctx, tmp_path / "e.jsonl")]
     assert [fault[:11] for fault in faults] == ["life 3 of 4", "life 2 of 4"]
-    assert [found.record["schema"] for found in records_of(four.ctx, ROUTE, "a1")] == [SCHEMA, SEAL_SCHEMA, SEAL_SCHEMA, SCHEMA]
+    assert [found.record["schema"] for found in records_of(four.ctx, ROUTE, "a1")] == [
+        SCHEMA,
+        SEAL_SCHEMA,
+        SEAL_SCHEMA,
+        SCHEMA,
+    ]
     assert len(verify(tmp_path / "e.jsonl").unproved) == 2
 
 
-def test_a_lost_record_of_the_latest_life_does_not_hide_the_first(four: Scene, tmp_path: Path) -> None:
+def test_a_lost_record_of_the_latest_life_does_not_hide_the_first(
+    four: Scene, tmp_path: Path
+) -> None:
     latest = lives_of(four)[-1]
     next_day(four)
     turn(four)
@@ -98,10 +115,14 @@ def test_a_lost_record_of_the_latest_life_does_not_hide_the_first(four: Scene, t
     four.ctx.blobs.remove(blob_name(ROUTE, "a1", latest))
     assert statuses(four) == ["REJECTED", "COMPLETED"]
     [(_, fault)] = exported(four.ctx, tmp_path / "e.jsonl")
-    assert fault.endswith("this was not the first life of its key, and the record names the earlier ones")
+    assert fault.endswith(
+        "this was not the first life of its key, and the record names the earlier ones"
+    )
 
 
-def test_lives_that_an_earlier_milepost_recorded_are_followed_one_by_one(four: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lives_that_an_earlier_milepost_recorded_are_followed_one_by_one(
+    four: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its lines name the life before only. What is known of the others after a loss is said, and no number is made up."""
     monkeypatch.setattr("milepost.engine.intake.earlier_names", lambda *_: None)
     four.bring("old", damaged=True)
@@ -117,10 +138,14 @@ def test_lives_that_an_earlier_milepost_recorded_are_followed_one_by_one(four: S
     four.ctx.blobs.remove(blob_name(ROUTE, "old", life_of(whole[1].record)))
     latest, lost, first = records_of(four.ctx, ROUTE, "old")
     assert (latest.faults, first.faults, life_of(first.record)) == ([], [], 0)
-    assert lost.lost.startswith("an earlier life (how many there were is not known: a lost record names them): its record is missing")
+    assert lost.lost.startswith(
+        "an earlier life (how many there were is not known: a lost record names them): its record is missing"
+    )
 
 
-def test_a_new_life_names_lives_that_an_earlier_milepost_recorded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_life_names_lives_that_an_earlier_milepost_recorded(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.bring("a1", damaged=True)
     scene.prune()
     with monkeypatch.context() as earlier:
@@ -132,10 +157,15 @@ def test_a_new_life_names_lives_that_an_earlier_milepost_recorded(scene: Scene, 
     scene.tape("a1")
     latest, *before = records_of(scene.ctx, ROUTE, "a1")
     named = earlier_lives_of(latest.record)
-    assert (named.complete, [life.life for life in reversed(named.lives)]) == (True, [life_of(found.record) for found in before])
+    assert (named.complete, [life.life for life in reversed(named.lives)]) == (
+        True,
+        [life_of(found.record) for found in before],
+    )
 
 
-def test_an_altered_record_of_an_earlier_life_does_not_match_what_the_later_one_names(four: Scene, tmp_path: Path) -> None:
+def test_an_altered_record_of_an_earlier_life_does_not_match_what_the_later_one_names(
+    four: Scene, tmp_path: Path
+) -> None:
     second = lives_of(four)[1]
     name = blob_name(ROUTE, "a1", second)
     kept = json.loads(b"".join(four.ctx.blobs.read(name)))
@@ -209,20 +239,31 @@ def written(path: Path, records: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_file_without_the_record_of_an_earlier_life_contradicts_itself(four: Scene, tmp_path: Path, number: int) -> None:
+def test_a_file_without_the_record_of_an_earlier_life_contradicts_itself(
+    four: Scene, tmp_path: Path, number: int
+) -> None:
     records = entries_of(four)
     del records[-number]
     verdict = verify(written(tmp_path / "e.jsonl", records))
     [difference] = verdict.differences
-    assert (verdict.answer, difference.key, difference.field) == ("contradicted", "a1", "earlier life")
+    assert (verdict.answer, difference.key, difference.field) == (
+        "contradicted",
+        "a1",
+        "earlier life",
+    )
     assert f"life {number} of 4" in difference.what
 
 
 def test_the_lives_of_a_key_are_found_in_any_order(four: Scene, tmp_path: Path) -> None:
-    assert verify(written(tmp_path / "e.jsonl", sorted(entries_of(four), key=life_of))).answer == "proved"
+    assert (
+        verify(written(tmp_path / "e.jsonl", sorted(entries_of(four), key=life_of))).answer
+        == "proved"
+    )
 
 
-def test_an_earlier_life_that_ends_otherwise_than_the_later_one_says_is_a_contradiction(four: Scene, tmp_path: Path) -> None:
+def test_an_earlier_life_that_ends_otherwise_than_the_later_one_says_is_a_contradiction(
+    four: Scene, tmp_path: Path
+) -> None:
     records = entries_of(four)
     records[3] = changed(records[3], lambda lines: lines.pop())
     [difference] = verify(written(tmp_path / "e.jsonl", records)).differences
@@ -231,10 +272,15 @@ def test_an_earlier_life_that_ends_otherwise_than_the_later_one_says_is_a_contra
     assert "lines were cut off or added" in difference.what
 
 
-def test_a_record_that_is_handed_on_alone_names_the_lives_that_it_lacks(four: Scene, tmp_path: Path) -> None:
+def test_a_record_that_is_handed_on_alone_names_the_lives_that_it_lacks(
+    four: Scene, tmp_path: Path
+) -> None:
     lines = written(tmp_path / "e.jsonl", entries_of(four)).read_bytes().splitlines(keepends=True)
     alone = tmp_path / "alone.jsonl"
     alone.write_bytes(lines[1])
     verdict = verify(alone)
     assert verdict.answer == "proved"
-    assert "what happened in the 3 earlier lives of a1: their records are not here" in verdict.not_proved
+    assert (
+        "what happened in the 3 earlier lives of a1: their records are not here"
+        in verdict.not_proved
+    )

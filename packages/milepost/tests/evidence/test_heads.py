@@ -33,7 +33,9 @@ from milepost_testing import drain
 from milepost_testing.clock import VirtualClock
 
 
-def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Scene, signer: Signer) -> None:
+def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(
+    scene: Scene, signer: Signer
+) -> None:
     ear = RecordingSubscriber()
     for day in range(4):
         scene.through(f"a{day}")
@@ -43,14 +45,21 @@ def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Sce
             turn(scene, signer)
     drain(scene.ctx, scene.clock, subscribers=[ear])
     heads = all_heads(scene.ctx)
-    assert [head["day"] for head in heads] == ["2033-11-14", "2033-11-15", "2033-11-16", "2033-11-17"]
+    assert [head["day"] for head in heads] == [
+        "2033-11-14",
+        "2033-11-15",
+        "2033-11-16",
+        "2033-11-17",
+    ]
     assert heads[0]["previous"] is None
     for before, after in pairwise(heads):
         assert (after["previous"], after["after"]) == (head_digest(before), before["up_to"])
     assert [envelope["data"]["note"] for envelope in ear.heads()] == heads
     assert [envelope["subject"] for envelope in ear.heads()] == [head["day"] for head in heads]
     assert Heads(heads, signer.public).faults == []
-    assert {item.status for item in (row.row for row in scene.ledger.find(heads_query()).items)} == {"COMPLETED"}
+    assert {
+        item.status for item in (row.row for row in scene.ledger.find(heads_query()).items)
+    } == {"COMPLETED"}
 
 
 def heads_query() -> Any:
@@ -66,11 +75,18 @@ def test_a_head_is_the_root_over_exactly_the_lines_of_its_time(scene: Scene) -> 
     scene.bring("late")
     turn(scene)
     [head] = all_heads(scene.ctx)
-    assert (head["day"], head["after"], head["up_to"], head["count"]) == ("2033-11-14", 0, lines[-1].seq, len(lines))
+    assert (head["day"], head["after"], head["up_to"], head["count"]) == (
+        "2033-11-14",
+        0,
+        lines[-1].seq,
+        len(lines),
+    )
     assert head["root"] == root([leaf(link(line.previous, line.body)) for line in lines]).hex()
 
 
-def test_nothing_written_is_no_head_and_days_without_a_process_are_summed_up_together(scene: Scene) -> None:
+def test_nothing_written_is_no_head_and_days_without_a_process_are_summed_up_together(
+    scene: Scene,
+) -> None:
     turn(scene)
     next_day(scene)
     turn(scene)
@@ -99,7 +115,9 @@ class Mortal:
 
 
 @pytest.mark.parametrize("last", ["write", "add"])
-def test_a_process_that_dies_between_summing_up_and_telling_leaves_one_head(scene: Scene, last: str) -> None:
+def test_a_process_that_dies_between_summing_up_and_telling_leaves_one_head(
+    scene: Scene, last: str
+) -> None:
     scene.through("a1")
     next_day(scene)
     mortal = scene.beside(7)
@@ -114,7 +132,12 @@ def test_a_process_that_dies_between_summing_up_and_telling_leaves_one_head(scen
     drain(scene.ctx, scene.clock, subscribers=[ear])
     [head] = all_heads(scene.ctx)
     assert [envelope["data"]["note"] for envelope in ear.heads()] == [head]
-    assert prover(scene.ctx).proof(scene.found("a1").place, bytes.fromhex(scene.record("a1")["chain"]["head"])) is not None
+    assert (
+        prover(scene.ctx).proof(
+            scene.found("a1").place, bytes.fromhex(scene.record("a1")["chain"]["head"])
+        )
+        is not None
+    )
 
 
 def test_a_head_is_told_again_until_it_was_taken(scene: Scene) -> None:
@@ -154,8 +177,20 @@ def test_processes_that_sum_up_at_once_publish_one_head_between_them(scene: Scen
     [head] = all_heads(scene.ctx)
     assert scene.ledger.read(HEAD)["last"].version == 1
     found = scene.found("a2")
-    assert prover(scene.ctx).proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is not None
-    assert len([line for line in scene.ledger.history(HEADS, head["day"]) if line.line.reason == "accepted"]) == 1
+    assert (
+        prover(scene.ctx).proof(found.place, bytes.fromhex(found.record["chain"]["head"]))
+        is not None
+    )
+    assert (
+        len(
+            [
+                line
+                for line in scene.ledger.history(HEADS, head["day"])
+                if line.line.reason == "accepted"
+            ]
+        )
+        == 1
+    )
 
 
 def test_whoever_was_slower_has_written_the_very_same_tree(archive: Scene) -> None:
@@ -168,15 +203,22 @@ def test_whoever_was_slower_has_written_the_very_same_tree(archive: Scene) -> No
             if "/roots-" in name:
                 turn(archive)
 
-    slow = Context(archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, Overtaken())
+    slow = Context(
+        archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, Overtaken()
+    )
     assert publish(slow, None, day_of(archive.clock.now() - DAY), archive.clock.now()) is None
     [head] = all_heads(archive.ctx)
-    trees = [{name: body for name, body in ctx.blobs.held.items() if name.startswith("heads/")} for ctx in (slow, archive.ctx)]  # type: ignore[attr-defined]
+    trees = [
+        {name: body for name, body in ctx.blobs.held.items() if name.startswith("heads/")}
+        for ctx in (slow, archive.ctx)
+    ]  # type: ignore[attr-defined]
     assert trees[0] == trees[1]
     assert head["tree"] in trees[0]
 
 
-def test_every_line_has_its_proof_however_many_parts_a_tree_has(archive: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_line_has_its_proof_however_many_parts_a_tree_has(
+    archive: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(head_trees, "PART", 4)
     monkeypatch.setattr(head_trees, "HELD", 2)
     archive.through(*(f"a{number}" for number in range(7)))
@@ -196,7 +238,9 @@ def test_every_line_has_its_proof_however_many_parts_a_tree_has(archive: Scene, 
         assert proofs.proof(found.place, b"\0" * 32) is None
     archive.bring("c")
     found = archive.found("c")
-    assert proofs.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is None, "no head covers it yet"
+    assert proofs.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is None, (
+        "no head covers it yet"
+    )
     assert proofs.proof(0, b"") is None
 
 
@@ -208,7 +252,9 @@ def test_a_full_disk_stops_nobody_and_the_head_comes_later(archive: Scene) -> No
         def write(self, name: str, chunks: Iterable[bytes]) -> None:
             raise OSError("no space left")
 
-    full = Context(archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, Full())
+    full = Context(
+        archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, Full()
+    )
     role = Role(HeadKeeper(full, None), archive.clock, lambda: False)
     assert role.turn() == heads_module.EVERY
     assert role.standing_still is not None
@@ -222,8 +268,13 @@ def test_a_full_disk_stops_nobody_and_the_head_comes_later(archive: Scene) -> No
 def test_nobody_can_hand_one_over(archive: Scene, tmp_path: Path) -> None:
     path = tmp_path / "heads.txt"
     path.write_text("2023-01-01\n")
-    for hand_over in (lambda: submit(archive.ctx, HEADS, [{"day": "2023-01-01"}]), lambda: submit_list(archive.ctx, HEADS, str(path))):
-        with pytest.raises(UsageError, match="it holds the daily heads; 'milepost heads publish' creates one"):
+    for hand_over in (
+        lambda: submit(archive.ctx, HEADS, [{"day": "2023-01-01"}]),
+        lambda: submit_list(archive.ctx, HEADS, str(path)),
+    ):
+        with pytest.raises(
+            UsageError, match="it holds the daily heads; 'milepost heads publish' creates one"
+        ):
             hand_over()
     assert archive.ledger.peek(HEADS, ["2023-01-01"]) == [None]
     assert archive.ledger.read(LIST) == {}
@@ -242,13 +293,17 @@ def test_a_station_publishes_them_and_signs_with_its_key(archive: Scene, signer:
     keeper.turn()
     assert Heads(all_heads(archive.ctx), signer.public).faults == []
     assert len(all_heads(archive.ctx)) == 1
-    assert not [role for role in Station(archive.ctx, roles={"worker"}).roles if role.name == "heads"]
+    assert not [
+        role for role in Station(archive.ctx, roles={"worker"}).roles if role.name == "heads"
+    ]
 
 
 def test_a_program_signs_them_with_the_key_that_it_names(tmp_path: Path) -> None:
     signer = make_key(tmp_path / "archive.pem")
     clock = VirtualClock()
-    with mp.open(f"sqlite:///{tmp_path}/a.db", [assets()], clock=clock, signing_key=tmp_path / "archive.pem") as program:
+    with mp.open(
+        f"sqlite:///{tmp_path}/a.db", [assets()], clock=clock, signing_key=tmp_path / "archive.pem"
+    ) as program:
         program.submit(ROUTE, {"id": "a1"})
         clock.advance("1d")
         program.run(until_idle=0)

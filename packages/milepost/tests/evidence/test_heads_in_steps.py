@@ -44,7 +44,9 @@ def check_proved(scene: Scene, *keys: str) -> None:
     proofs = prover(scene.ctx)
     for key in keys:
         found = scene.found(key)
-        assert proofs.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is not None, key
+        assert (
+            proofs.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is not None
+        ), key
 
 
 @pytest.mark.usefixtures("small")
@@ -82,7 +84,9 @@ def test_a_sum_whose_record_is_damaged_is_begun_anew(archive: Scene) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_sum_that_was_begun_days_ago_is_ended_first_and_the_days_since_come_after_it(archive: Scene) -> None:
+def test_a_sum_that_was_begun_days_ago_is_ended_first_and_the_days_since_come_after_it(
+    archive: Scene,
+) -> None:
     archive.through(*(f"a{number}" for number in range(8)))
     next_day(archive)
     assert step(archive)

@@ -33,7 +33,9 @@ def told(archive: Scene, signer: Signer) -> list[Envelope]:
 
 
 def kept_at(path: Path, envelopes: Iterable[Envelope]) -> Path:
-    path.write_text("".join(json.dumps(envelope) + "\n" for envelope in envelopes), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(envelope) + "\n" for envelope in envelopes), encoding="utf-8"
+    )
     return path
 
 
@@ -48,13 +50,19 @@ def test_records_are_proved_to_end_under_the_heads_that_were_told(
     assert "4 of 5 records: every line given is under a published head" in verdict.proved
 
 
-def test_a_record_that_left_after_its_head_is_proved_under_it_too(archive: Scene, told: list[Envelope], tmp_path: Path) -> None:
+def test_a_record_that_left_after_its_head_is_proved_under_it_too(
+    archive: Scene, told: list[Envelope], tmp_path: Path
+) -> None:
     archive.clock.advance("1h")
     archive.bring("newest")
     report = prune(archive.ctx, ROUTE, 0, **SIGNED)
     assert report.items == 4
     assert differences(archive.record("a1")) == []
-    verdict = verify(archive.export(tmp_path / "evidence.jsonl"), None, Heads(read_heads([kept_at(tmp_path / "events", told)])))
+    verdict = verify(
+        archive.export(tmp_path / "evidence.jsonl"),
+        None,
+        Heads(read_heads([kept_at(tmp_path / "events", told)])),
+    )
     assert (verdict.holds, verdict.under_heads) == (True, 4)
 
 
@@ -78,7 +86,9 @@ def test_lines_stay_until_a_head_covers_them(archive: Scene) -> None:
     assert archive.ledger.history(ROUTE, "c1") == []
 
 
-def test_a_ledger_that_was_written_anew_does_not_fit_the_heads_that_were_told(told: list[Envelope], signer: Signer, tmp_path: Path) -> None:
+def test_a_ledger_that_was_written_anew_does_not_fit_the_heads_that_were_told(
+    told: list[Envelope], signer: Signer, tmp_path: Path
+) -> None:
     """Everything else about it is in order: chains, digests, signatures."""
     forged = Scene()
     for day in ("a", "b"):
@@ -88,12 +98,16 @@ def test_a_ledger_that_was_written_anew_does_not_fit_the_heads_that_were_told(to
         forged.clock.advance("7s")
     path = forged.export(tmp_path / "evidence.jsonl", signer)
     assert verify(path, signer.public).holds
-    verdict = verify(path, signer.public, Heads(read_heads([kept_at(tmp_path / "events", told)]), signer.public))
+    verdict = verify(
+        path, signer.public, Heads(read_heads([kept_at(tmp_path / "events", told)]), signer.public)
+    )
     assert not verdict.holds
     assert {difference.field for difference in verdict.differences} == {"proof"}
 
 
-def test_heads_that_were_altered_are_found(told: list[Envelope], signer: Signer, tmp_path: Path) -> None:
+def test_heads_that_were_altered_are_found(
+    told: list[Envelope], signer: Signer, tmp_path: Path
+) -> None:
     first, second = (envelope["data"]["note"] for envelope in told)
     other = make_key(tmp_path / "other.pem")
     assert Heads([first, second], signer.public).faults == []
@@ -108,7 +122,9 @@ def test_heads_that_were_altered_are_found(told: list[Envelope], signer: Signer,
     assert "has no 'root'" in Heads([{"schema": first["schema"], "day": "x"}]).faults[0][1]
 
 
-def test_a_proof_that_leads_elsewhere_is_found(archive: Scene, told: list[Envelope], tmp_path: Path) -> None:
+def test_a_proof_that_leads_elsewhere_is_found(
+    archive: Scene, told: list[Envelope], tmp_path: Path
+) -> None:
     from milepost.evidence.files import entry_of, header, write_file
 
     found = archive.found("a1")
@@ -124,17 +140,26 @@ def test_a_proof_that_leads_elsewhere_is_found(archive: Scene, told: list[Envelo
     for each in wrong:
         path = tmp_path / "evidence.jsonl"
         with path.open("wb") as out:
-            write_file(out, header(ROUTE, "2034-01-01T00:00:00.000Z", "0", {}, None, None), [entry_of(found.record, each, None)], None)  # type: ignore[arg-type]
+            write_file(
+                out,
+                header(ROUTE, "2034-01-01T00:00:00.000Z", "0", {}, None, None),
+                [entry_of(found.record, each, None)],
+                None,
+            )  # type: ignore[arg-type]
         assert [difference.field for difference in verify(path).differences] == ["proof"], each
 
 
-def test_heads_are_read_in_whatever_envelope_they_came(told: list[Envelope], tmp_path: Path) -> None:
+def test_heads_are_read_in_whatever_envelope_they_came(
+    told: list[Envelope], tmp_path: Path
+) -> None:
     first, second = (envelope["data"]["note"] for envelope in told)
     forms = {
         "lines": "\n".join(json.dumps(envelope) for envelope in told),
         "list": json.dumps(told),
         "bare": json.dumps([first, second]),
-        "in a message": json.dumps([{"Type": "Notification", "Message": json.dumps(envelope)} for envelope in told]),
+        "in a message": json.dumps(
+            [{"Type": "Notification", "Message": json.dumps(envelope)} for envelope in told]
+        ),
     }
     for name, text in forms.items():
         path = tmp_path / "events"

@@ -61,11 +61,17 @@ def test_all_evidence_has_rows_and_those_that_have_left_each_once(scene: Scene) 
     assert [found.record["key"] for found in all_evidence(scene.ctx, failed)] == ["bad"]
     begun = Query(route=ROUTE, prefix="ba", with_content=True)
     assert [found.record["key"] for found in all_evidence(scene.ctx, begun)] == ["bad"]
-    for other in (Query(route=ROUTE, lane="x"), Query(route=ROUTE, lists=frozenset({"x"})), Query(route=ROUTE, group="x")):
+    for other in (
+        Query(route=ROUTE, lane="x"),
+        Query(route=ROUTE, lists=frozenset({"x"})),
+        Query(route=ROUTE, group="x"),
+    ):
         assert list(all_evidence(scene.ctx, other)) == []
 
 
-def test_it_is_written_before_the_row_goes_and_again_the_same_if_that_was_cut_off(scene: Scene) -> None:
+def test_it_is_written_before_the_row_goes_and_again_the_same_if_that_was_cut_off(
+    scene: Scene,
+) -> None:
     scene.through("a1", "a2", "a3")
     records = [scene.record(key) for key in ("a1", "a2", "a3")]
     scene.clock.advance("1h")
@@ -82,7 +88,10 @@ def test_it_is_written_before_the_row_goes_and_again_the_same_if_that_was_cut_of
     assert first.items() <= disk.held.items(), "what was written again is the same to the byte"
     assert len(disk.held) == 3
     again = Context(scene.ledger, scene.ctx.plans, scene.clock, scene.ctx.chance, disk)
-    found = {one.record["key"]: one.record for one in all_evidence(again, Query(route=ROUTE, with_content=True))}
+    found = {
+        one.record["key"]: one.record
+        for one in all_evidence(again, Query(route=ROUTE, with_content=True))
+    }
     assert [found[key] for key in ("a1", "a2", "a3")] == records
 
 
@@ -101,7 +110,15 @@ def test_a_row_that_is_changed_while_it_is_being_kept_stays(scene: Scene) -> Non
             act(scene.ctx, "cancel", ROUTE, keys=["bad"], **SIGNED)
 
     gone = scene.ledger.prune(
-        PruneCriteria(ROUTE, TERMINAL, scene.clock.now() + 1, None, DeliveredLines(scene.ledger.last_seq() + 100), 10, keep)
+        PruneCriteria(
+            ROUTE,
+            TERMINAL,
+            scene.clock.now() + 1,
+            None,
+            DeliveredLines(scene.ledger.last_seq() + 100),
+            10,
+            keep,
+        )
     )
     [known] = scene.ledger.peek(ROUTE, ["bad"])
     assert known is not None
@@ -129,7 +146,14 @@ def test_a_kept_input_that_was_altered_is_a_fault(archive: Scene) -> None:
     archive.through("a1")
     archive.prune()
     name = blob_name(ROUTE, "a1")
-    archive.ctx.blobs.write(name, [b"".join(archive.ctx.blobs.read(name)).replace(b'"input":{"id":"a1"}', b'"input":{"id":"a2"}')])
+    archive.ctx.blobs.write(
+        name,
+        [
+            b"".join(archive.ctx.blobs.read(name)).replace(
+                b'"input":{"id":"a1"}', b'"input":{"id":"a2"}'
+            )
+        ],
+    )
     assert archive.found("a1").faults == [f"its kept input is not the submitted one ({name})"]
 
 
@@ -155,7 +179,9 @@ def test_the_same_item_always_gives_the_same_bytes(archive: Scene) -> None:
     [item] = archive.ledger.get([(ROUTE, "a1")])
     assert item is not None
     bodies = [written.body for written in archive.ledger.history(ROUTE, "a1")]
-    backwards = {stage: dict(reversed(result.items())) for stage, result in reversed(item.results.items())}
+    backwards = {
+        stage: dict(reversed(result.items())) for stage, result in reversed(item.results.items())
+    }
     first = kept(item, bodies, 3)
     item.content.results = backwards
     assert kept(item, bodies, 3) == first

@@ -12,7 +12,15 @@ import milepost as mp
 from milepost.core.routes.plan import Plan
 from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
-from milepost.engine.evidence import SCRUBBED, OnVolume, all_evidence, life_before, on_volume, records_of, scrub
+from milepost.engine.evidence import (
+    SCRUBBED,
+    OnVolume,
+    all_evidence,
+    life_before,
+    on_volume,
+    records_of,
+    scrub,
+)
 from milepost.engine.forget import forget
 from milepost.engine.heads.evidence_lines import entries, first_line
 from milepost.engine.health.doctor import doctor
@@ -41,15 +49,21 @@ def exported(ctx: Context, path: Path) -> list[tuple[str, str]]:
     """The doubts of an export of the whole route."""
     doubts: list[tuple[str, str]] = []
     with path.open("wb") as out:
-        records = entries(ctx, all_evidence(ctx, Query(route=ROUTE, with_content=True)), None, doubts)
+        records = entries(
+            ctx, all_evidence(ctx, Query(route=ROUTE, with_content=True)), None, doubts
+        )
         write_file(out, first_line(ctx, ROUTE, "0", {}), records, None)
     return doubts
 
 
-def test_an_export_names_every_record_that_is_lost_or_does_not_match_its_seal(damaged: Scene, tmp_path: Path) -> None:
+def test_an_export_names_every_record_that_is_lost_or_does_not_match_its_seal(
+    damaged: Scene, tmp_path: Path
+) -> None:
     doubts = dict(exported(damaged.ctx, tmp_path / "e.jsonl"))
     assert sorted(doubts) == ["a1", "a2", "a3"]
-    assert doubts["a1"].startswith(f"its kept evidence {blob_name(ROUTE, 'a1')} is missing: it was lost")
+    assert doubts["a1"].startswith(
+        f"its kept evidence {blob_name(ROUTE, 'a1')} is missing: it was lost"
+    )
     assert "the lines lead to" in doubts["a2"]
     assert "is damaged" in doubts["a3"]
 
@@ -64,7 +78,9 @@ def test_a_record_that_is_lost_or_altered_is_not_used_for_a_volume(damaged: Scen
 def test_doctor_finds_them_and_says_what_it_looked_at(damaged: Scene) -> None:
     [finding] = [finding for finding in doctor(damaged.ctx).findings if finding.about == "evidence"]
     assert finding.level == "bad"
-    assert finding.what.startswith(f"4 of the 4 kept records of {ROUTE} were compared with their seals: 3 cannot be used: a1: ")
+    assert finding.what.startswith(
+        f"4 of the 4 kept records of {ROUTE} were compared with their seals: 3 cannot be used: a1: "
+    )
     assert f"milepost export {ROUTE} --evidence" in finding.next
 
 
@@ -72,7 +88,10 @@ def test_doctor_compares_some_of_many_by_chance(archive: Scene) -> None:
     archive.through(*(f"a{n}" for n in range(SCRUBBED + 20)))
     archive.prune()
     [finding] = [finding for finding in doctor(archive.ctx).findings if finding.about == "evidence"]
-    assert (finding.level, finding.what) == ("ok", f"100 of the 120 kept records of {ROUTE} were compared with their seals")
+    assert (finding.level, finding.what) == (
+        "ok",
+        f"100 of the 120 kept records of {ROUTE} were compared with their seals",
+    )
     for n in range(SCRUBBED + 20):
         archive.ctx.blobs.remove(blob_name(ROUTE, f"a{n}"))
     first, second = scrub(archive.ctx, ROUTE).faults, scrub(archive.ctx, ROUTE).faults
@@ -89,7 +108,11 @@ def test_a_forgotten_item_and_a_route_without_evidence_lack_nothing(archive: Sce
     bare.through("a1")
     bare.prune()
     assert [finding for finding in doctor(bare.ctx).findings if finding.about == "evidence"] == []
-    assert [found.faults for found in all_evidence(bare.ctx, Query(route=ROUTE, with_content=True)) if found.record["key"] == "a1"] == [[]]
+    assert [
+        found.faults
+        for found in all_evidence(bare.ctx, Query(route=ROUTE, with_content=True))
+        if found.record["key"] == "a1"
+    ] == [[]]
 
 
 # The whole route -----------------------------------------------------------------------------------------------------------
@@ -114,7 +137,9 @@ def test_the_whole_route_has_the_earlier_lives_of_a_key(scene: Scene, tmp_path: 
     assert verdict.records == len(lives) + len(scene.ledger.find(Query(route=ROUTE)).items)
 
 
-def test_a_damaged_record_of_an_earlier_life_is_named_and_stops_no_export(archive: Scene, tmp_path: Path) -> None:
+def test_a_damaged_record_of_an_earlier_life_is_named_and_stops_no_export(
+    archive: Scene, tmp_path: Path
+) -> None:
     archive.bring("a1", damaged=True)
     archive.prune()
     submit(archive.ctx, ROUTE, [{"id": "a1"}], by="ops", failed_again="repaired")
@@ -155,7 +180,9 @@ def test_an_export_refers_to_the_route_that_follows_its_items(tmp_path: Path) ->
     scene.ctx.take(Plan(route))
     scene.through("a1")
     exported(scene.ctx, tmp_path / "e.jsonl")
-    sentence = "what happened to its items afterwards on the route 'rechecks': export that route too"
+    sentence = (
+        "what happened to its items afterwards on the route 'rechecks': export that route too"
+    )
     assert sentence in verify(tmp_path / "e.jsonl").not_proved
     act(scene.ctx, "cancel", ROUTE, keys=["a1"], **SIGNED)
     scene.prune()

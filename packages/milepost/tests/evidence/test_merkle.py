@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from milepost.evidence.merkle import EMPTY, climb, leaf, levels, node, path, root
 
-LEAVES = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+LEAVES = [
+    "",
+    "00",
+    "10",
+    "2021",
+    "3031",
+    "40414243",
+    "5051525354555657",
+    "606162636465666768696a6b6c6d6e6f",
+]
 ROOTS = [
     "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
     "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
@@ -30,7 +39,9 @@ def test_roots_are_those_that_certificate_transparency_publishes(count: int) -> 
 
 
 @given(digests, st.data())
-def test_a_path_leads_from_its_leaf_to_the_root_and_from_no_other(leaves: list[bytes], data: st.DataObject) -> None:
+def test_a_path_leads_from_its_leaf_to_the_root_and_from_no_other(
+    leaves: list[bytes], data: st.DataObject
+) -> None:
     index = data.draw(st.integers(0, len(leaves) - 1))
     steps = path(levels(leaves), index)
     assert climb(leaves[index], steps) == root(leaves)
@@ -38,7 +49,9 @@ def test_a_path_leads_from_its_leaf_to_the_root_and_from_no_other(leaves: list[b
 
 
 @given(digests, st.sampled_from([1, 2, 4, 8]))
-def test_the_roots_of_aligned_parts_are_nodes_of_the_whole_tree(leaves: list[bytes], size: int) -> None:
+def test_the_roots_of_aligned_parts_are_nodes_of_the_whole_tree(
+    leaves: list[bytes], size: int
+) -> None:
     parts = [leaves[start : start + size] for start in range(0, len(leaves), size)]
     roots = [root(part) for part in parts]
     assert root(roots) == root(leaves)

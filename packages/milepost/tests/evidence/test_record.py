@@ -26,14 +26,33 @@ def test_it_tells_each_stage_with_who_when_and_what_came_of_it(archive: Scene) -
     record = archive.record("a1")
     [item] = archive.ledger.get([(ROUTE, "a1")])
     assert item is not None
-    assert (record["schema"], record["route"], record["key"], record["status"]) == (SCHEMA, ROUTE, "a1", "COMPLETED")
+    assert (record["schema"], record["route"], record["key"], record["status"]) == (
+        SCHEMA,
+        ROUTE,
+        "a1",
+        "COMPLETED",
+    )
     assert record["input_digest"] == item.row.input_digest.hex()
     assert record["correlation_id"] == item.correlation_id
     checked, taped = record["stages"]
-    assert (checked["stage"], checked["how"], checked["output"]) == ("CC", "advanced", item.results["CC"])
-    assert (taped["stage"], taped["how"], taped["by"], taped["round"]) == ("Scout", "confirmed", "tape library", 1)
+    assert (checked["stage"], checked["how"], checked["output"]) == (
+        "CC",
+        "advanced",
+        item.results["CC"],
+    )
+    assert (taped["stage"], taped["how"], taped["by"], taped["round"]) == (
+        "Scout",
+        "confirmed",
+        "tape library",
+        1,
+    )
     assert taped["output"] == {path: ["V1", "Va1"] for path in item.results["CC"]["filePaths"]}
-    assert record["events"] == ["assets/a1/1/accepted", "assets/a1/2/advanced", "assets/a1/2/offered", "assets/a1/3/confirmed"]
+    assert record["events"] == [
+        "assets/a1/1/accepted",
+        "assets/a1/2/advanced",
+        "assets/a1/2/offered",
+        "assets/a1/3/confirmed",
+    ]
     assert record["ended_at"] == taped["at"]
     assert record["acts"] == []
     assert differences(record) == []
@@ -50,7 +69,9 @@ def test_it_tells_what_people_did_and_in_which_round(archive: Scene) -> None:
         ("operator-retry", "ops", "a test"),
         ("skipped", "ops", "seen by eye"),
     ]
-    assert [(stage["stage"], stage["how"], stage["round"]) for stage in record["stages"]] == [("CC", "skipped", 3)]
+    assert [(stage["stage"], stage["how"], stage["round"]) for stage in record["stages"]] == [
+        ("CC", "skipped", 3)
+    ]
     assert differences(record) == []
 
 
@@ -112,16 +133,34 @@ def test_a_result_that_was_changed_in_the_ledger_is_shown_and_found(archive: Sce
     [item] = archive.ledger.get([(ROUTE, "a1")])
     assert item is not None
     row = item.row
-    record = evidence(ROUTE, "a1", row.input_digest, "c", row.head, bodies(archive, "a1"), {**item.results, "Scout": {"x": ["V9"]}})
+    record = evidence(
+        ROUTE,
+        "a1",
+        row.input_digest,
+        "c",
+        row.head,
+        bodies(archive, "a1"),
+        {**item.results, "Scout": {"x": ["V9"]}},
+    )
     assert [field for field, _ in differences(record)] == ["stages[Scout].output"]
 
 
-def test_a_result_is_found_under_its_stages_new_name_and_left_out_where_it_is_gone(archive: Scene) -> None:
+def test_a_result_is_found_under_its_stages_new_name_and_left_out_where_it_is_gone(
+    archive: Scene,
+) -> None:
     archive.through("a1")
     [item] = archive.ledger.get([(ROUTE, "a1")])
     assert item is not None
     row = item.row
-    record = evidence(ROUTE, "a1", row.input_digest, "c", row.head, bodies(archive, "a1"), {"Copied": item.results["CC"]})
+    record = evidence(
+        ROUTE,
+        "a1",
+        row.input_digest,
+        "c",
+        row.head,
+        bodies(archive, "a1"),
+        {"Copied": item.results["CC"]},
+    )
     checked, taped = record["stages"]
     assert checked["output"] == item.results["CC"]
     assert "output" not in taped

@@ -37,12 +37,17 @@ Records = list[Entry]
 def exported(scene: Scene, signer: Signer) -> tuple[dict[str, Any], Records]:
     """Header and entries of the whole route, as the command writes them."""
     first = first_line(scene.ctx, ROUTE, "0", {}, None, signer)
-    records = entries(scene.ctx, all_evidence(scene.ctx, Query(route=ROUTE, with_content=True)), signer, [])
+    records = entries(
+        scene.ctx, all_evidence(scene.ctx, Query(route=ROUTE, with_content=True)), signer, []
+    )
     return first, list(records)
 
 
 def heads_of(scene: Scene) -> list[Head]:
-    return [{name: value for name, value in head.items() if name != "tree"} for head in all_heads(scene.ctx)]
+    return [
+        {name: value for name, value in head.items() if name != "tree"}
+        for head in all_heads(scene.ctx)
+    ]
 
 
 def fail_and_begin_again(scene: Scene, *keys: str, lives: int) -> None:
@@ -51,7 +56,13 @@ def fail_and_begin_again(scene: Scene, *keys: str, lives: int) -> None:
     for _ in range(lives - 1):
         scene.prune()
         scene.clock.advance("1h")
-        submit(scene.ctx, ROUTE, [{"id": key, "damaged": True} for key in keys], by="ops", failed_again="repaired")
+        submit(
+            scene.ctx,
+            ROUTE,
+            [{"id": key, "damaged": True} for key in keys],
+            by="ops",
+            failed_again="repaired",
+        )
         scene.through()
 
 
@@ -112,13 +123,24 @@ class Archive:
     def write(self, first: dict[str, Any], records: Records) -> str:
         """The file that a forger with the signing key makes of these."""
         with (self.shell.folder / "forged.jsonl").open("wb") as out:
-            fields = ((entry["record"], entry.get("proof"), self.signer, entry.get("covered")) for entry in records)
+            fields = (
+                (entry["record"], entry.get("proof"), self.signer, entry.get("covered"))
+                for entry in records
+            )
             write_file(out, first, (entry_of(*each) for each in fields), self.signer)
         return "forged.jsonl"
 
     def verify(self, file: str, *options: str, heads: list[Head] | None = None) -> Answer:
         self._write_heads("given.json", self.heads if heads is None else heads)
-        return self.shell("verify", file, "--head", "given.json", "--public-key", public_text(self.signer.public), *options)
+        return self.shell(
+            "verify",
+            file,
+            "--head",
+            "given.json",
+            "--public-key",
+            public_text(self.signer.public),
+            *options,
+        )
 
     def signed_head(self, head: Head, **fields: Any) -> Head:
         """A head with other fields, and the digest and signature that fit."""
@@ -157,7 +179,10 @@ def test_the_honest_export_is_proved_and_complete(store: Archive) -> None:
     assert answer.code == 0, answer
     lines = sum(head["lines"][ROUTE] for head in store.heads)
     assert len({entry["record"]["key"] for entry in store.entries}) == 50
-    assert f"{len(store.entries)} of {len(store.entries)} records: every line given is under a published head" in answer.flat
+    assert (
+        f"{len(store.entries)} of {len(store.entries)} records: every line given is under a published head"
+        in answer.flat
+    )
     assert (
         f"no line of the route up to the head of 2033-11-16 is missing: that head and those before count {lines}, as many as are here"
         in answer.flat
@@ -218,7 +243,9 @@ def newer(store: Archive) -> Entry:
 def sealed(store: Archive, key: str) -> Entry:
     record = store.entry(key)["record"]
     head = bytes.fromhex(record["chain"]["head"])
-    seal = seal_record(ROUTE, key, "COMPLETED", "Scout", bytes.fromhex(record["input_digest"]), 0, head)
+    seal = seal_record(
+        ROUTE, key, "COMPLETED", "Scout", bytes.fromhex(record["input_digest"]), 0, head
+    )
     return {"record": seal, "proof": store.entry(key)["proof"]}
 
 
@@ -226,7 +253,9 @@ def emptied(store: Archive, key: str) -> Entry:
     record = store.entry(key)["record"]
     head = bytes.fromhex(record["chain"]["head"])
     ended = (record["status"], record["stage"], record["ended_at"])
-    removed = forgotten_record(ROUTE, key, ended, head, chain_links(record), (0, "ops", "a request"))
+    removed = forgotten_record(
+        ROUTE, key, ended, head, chain_links(record), (0, "ops", "a request")
+    )
     return {"record": removed, "proof": store.entry(key)["proof"]}
 
 
@@ -324,7 +353,9 @@ def honest(store: Archive) -> list[bytes]:
 
 def line_of(store: Archive, key: str) -> int:
     """The line of the honest file in which an item's latest record stands, from 1."""
-    return 2 + next(place for place, entry in enumerate(store.entries) if entry["record"]["key"] == key)
+    return 2 + next(
+        place for place, entry in enumerate(store.entries) if entry["record"]["key"] == key
+    )
 
 
 BYTES: dict[str, tuple[Callable[[Archive, list[bytes]], list[bytes]], str]] = {
@@ -365,7 +396,9 @@ def test_a_file_cut_at_any_line_does_not_hold(store: Archive) -> None:
 def test_the_answer_as_json_says_up_to_when_the_file_is_complete(store: Archive) -> None:
     whole = store.verify(store.write(store.first, store.entries), "--json").json
     lines = sum(head["lines"][ROUTE] for head in store.heads)
-    assert [whole[name] for name in ("answer", "complete_to", "not_complete", "lines", "later_lines")] == [
+    assert [
+        whole[name] for name in ("answer", "complete_to", "not_complete", "lines", "later_lines")
+    ] == [
         "proved",
         "2033-11-16",
         "",
@@ -373,8 +406,14 @@ def test_the_answer_as_json_says_up_to_when_the_file_is_complete(store: Archive)
         0,
     ]
     old = store.verify(store.write(*store.second_evening), "--json").json
-    assert [old[name] for name in ("answer", "complete_to", "later_lines")] == ["proved", "2033-11-15", store.heads[2]["lines"][ROUTE]]
-    chosen = store.verify(store.write({**store.first, "choice": {"keys": ["a01"]}}, [store.cut("a01")]), "--json").json
+    assert [old[name] for name in ("answer", "complete_to", "later_lines")] == [
+        "proved",
+        "2033-11-15",
+        store.heads[2]["lines"][ROUTE],
+    ]
+    chosen = store.verify(
+        store.write({**store.first, "choice": {"keys": ["a01"]}}, [store.cut("a01")]), "--json"
+    ).json
     assert [chosen[name] for name in ("answer", "complete_to")] == ["proved", None]
     assert "this is a selection of items" in chosen["not_complete"]
 
@@ -390,7 +429,10 @@ def test_heads_of_an_earlier_milepost_do_not_tell_whether_lines_are_missing(stor
     cut = store.write(store.first, replaced(store.entries, store.cut("a01")))
     answer = store.verify(cut, heads=heads)
     assert answer.code == 0, answer
-    assert "not known from these files: 1 of the heads, the last of 2033-11-14, do not count the lines of each route" in answer.flat
+    assert (
+        "not known from these files: 1 of the heads, the last of 2033-11-14, do not count the lines of each route"
+        in answer.flat
+    )
     assert store.verify(cut, "--complete", heads=heads).code == 3
 
 
@@ -398,7 +440,10 @@ def test_the_first_heads_are_needed_to_know_that_no_line_is_missing(store: Archi
     later = [entry for entry in store.entries if entry["proof"]["day"] > "2033-11-14"]
     answer = store.verify(store.write(store.first, later), "--complete", heads=store.heads[1:])
     assert answer.code == 3
-    assert "that no later line is missing is not known: the heads before 2033-11-15 were not given" in answer.flat
+    assert (
+        "that no later line is missing is not known: the heads before 2033-11-15 were not given"
+        in answer.flat
+    )
 
 
 def test_complete_needs_heads(store: Archive) -> None:
@@ -424,18 +469,30 @@ def test_items_under_way_are_counted_up_to_the_newest_head(tmp_path: Path) -> No
 
     def verified(entries: Records) -> Answer:
         with (tmp_path / "e.jsonl").open("wb") as out:
-            fields = ((entry["record"], entry.get("proof"), signer, entry.get("covered")) for entry in entries)
+            fields = (
+                (entry["record"], entry.get("proof"), signer, entry.get("covered"))
+                for entry in entries
+            )
             write_file(out, first, (entry_of(*each) for each in fields), signer)
         return shell("verify", "e.jsonl", "--head", "heads.json", "--allow-newer", "--complete")
 
     honest = verified(records)
-    assert (honest.code, "no line of the route up to the head of 2033-11-14 is missing" in honest.flat) == (0, True), honest
+    assert (
+        honest.code,
+        "no line of the route up to the head of 2033-11-14 is missing" in honest.flat,
+    ) == (0, True), honest
     by_key = {entry["record"]["key"]: entry for entry in records}
     fewer = {**by_key["a2"], "covered": {"lines": 1, "proof": by_key["a2"]["covered"]["proof"]}}
     wrong = verified([by_key["a1"], fewer, by_key["a3"]])
-    assert (wrong.code, ", a2, covered: it does not lead from line 1 to its root" in wrong.flat) == (1, True), wrong
+    assert (
+        wrong.code,
+        ", a2, covered: it does not lead from line 1 to its root" in wrong.flat,
+    ) == (1, True), wrong
     silent = verified([by_key["a1"], {"record": by_key["a2"]["record"]}, by_key["a3"]])
-    assert (silent.code, "that no later line is missing is not known" in silent.flat) == (3, True), silent
+    assert (silent.code, "that no later line is missing is not known" in silent.flat) == (
+        3,
+        True,
+    ), silent
     scene.ledger.close()
 
 
@@ -453,12 +510,22 @@ def test_a_forgotten_item_leaves_open_how_many_lines_there_were(tmp_path: Path) 
     answer = shell("verify", "e.jsonl", "--head", "heads.json", "--complete")
     assert answer.code == 3, answer
     assert ", forgotten:" in answer.flat
-    assert "its digest is under the head of 2033-11-14, but what it says does not follow from a digest" in answer.flat
-    assert "how many lines 1 record had, of which only the seal or digests are left, is not known" in answer.flat
+    assert (
+        "its digest is under the head of 2033-11-14, but what it says does not follow from a digest"
+        in answer.flat
+    )
+    assert (
+        "how many lines 1 record had, of which only the seal or digests are left, is not known"
+        in answer.flat
+    )
     [place] = [place for place, entry in enumerate(records) if "links" in entry["record"]]
     for name, value, says in (
         ("links", records[place]["record"]["links"][:-1], "links: the last digest is not the head"),
-        ("head", "00" * 32, "proof: it does not lead from the item's last line to its root for 2033-11-14"),
+        (
+            "head",
+            "00" * 32,
+            "proof: it does not lead from the item's last line to its root for 2033-11-14",
+        ),
         ("status", None, ""),
     ):
         altered = {**records[place], "record": {**records[place]["record"], name: value}}

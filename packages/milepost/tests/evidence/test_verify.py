@@ -49,7 +49,12 @@ def unsigned(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
 
 def test_a_whole_file_holds_and_says_whose_signature_it_bears(whole: Path, signer: Signer) -> None:
     verdict = verify(whole, signer.public)
-    assert (verdict.holds, verdict.records, verdict.seals, verdict.signed_by) == (True, 4, 0, fingerprint(signer.public))
+    assert (verdict.holds, verdict.records, verdict.seals, verdict.signed_by) == (
+        True,
+        4,
+        0,
+        fingerprint(signer.public),
+    )
     assert any("4 of 4 records: the chain is complete" in sentence for sentence in verdict.proved)
     assert any("signed with the key that was given" in sentence for sentence in verdict.proved)
     assert any("that the reported results are true" in sentence for sentence in verdict.not_proved)
@@ -64,7 +69,9 @@ def test_without_the_key_it_says_that_nobody_knows_whose_it_is(whole: Path, unsi
     assert any("who wrote this" in sentence for sentence in bare.not_proved)
 
 
-def test_another_key_or_no_signature_at_all_does_not_hold(whole: Path, unsigned: Path, tmp_path: Path, signer: Signer) -> None:
+def test_another_key_or_no_signature_at_all_does_not_hold(
+    whole: Path, unsigned: Path, tmp_path: Path, signer: Signer
+) -> None:
     other = make_key(tmp_path / "other.pem")
     fields = [difference.field for difference in verify(whole, other.public).differences]
     assert fields == ["public_key", *["signature"] * 5]
@@ -74,12 +81,17 @@ def test_another_key_or_no_signature_at_all_does_not_hold(whole: Path, unsigned:
 
 def test_one_record_can_be_handed_on_alone(whole: Path, tmp_path: Path, signer: Signer) -> None:
     alone = tmp_path / "one.jsonl"
-    line = next(line for line in whole.read_bytes().splitlines(keepends=True) if b"tape library" in line)
+    line = next(
+        line for line in whole.read_bytes().splitlines(keepends=True) if b"tape library" in line
+    )
     alone.write_bytes(line)
     verdict = verify(alone, signer.public)
     assert (verdict.holds, verdict.records) == (True, 1)
     assert any("handed on by itself" in sentence for sentence in verdict.not_proved)
-    assert any("nothing here is signed, or no key was given" in sentence for sentence in verify(alone).not_proved)
+    assert any(
+        "nothing here is signed, or no key was given" in sentence
+        for sentence in verify(alone).not_proved
+    )
     alone.write_bytes(line.replace(b"tape library", b"nobody at all"))
     assert not verify(alone).holds
 
@@ -124,13 +136,23 @@ def change(dice: random.Random, lines: list[bytes]) -> list[bytes]:
     places: list[tuple[Any, Any]] = []
 
     def walk(inner: Any) -> None:
-        for name, each in inner.items() if isinstance(inner, dict) else enumerate(inner) if isinstance(inner, list) else ():
+        for name, each in (
+            inner.items()
+            if isinstance(inner, dict)
+            else enumerate(inner)
+            if isinstance(inner, list)
+            else ()
+        ):
             places.append((inner, name))
             walk(each)
 
     walk(value)
     inner, name = dice.choice(places)
-    inner[name] = dice.choice([None, "", "x", 7, [], {}, True]) if not isinstance(inner[name], str) else inner[name] + "x"
+    inner[name] = (
+        dice.choice([None, "", "x", 7, [], {}, True])
+        if not isinstance(inner[name], str)
+        else inner[name] + "x"
+    )
     return [*lines[:at], canonical_json(value) + b"\n", *lines[at + 1 :]]
 
 
@@ -159,7 +181,9 @@ KINDS: list[Alter] = [flip, cut, remove, repeat, swap, change, exchange_signatur
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["with the key", "without"])
-def test_each_of_a_hundred_alterations_is_found(whole: Path, tmp_path: Path, signer: Signer, keyed: bool) -> None:
+def test_each_of_a_hundred_alterations_is_found(
+    whole: Path, tmp_path: Path, signer: Signer, keyed: bool
+) -> None:
     dice = random.Random(20231114)
     original = whole.read_bytes()
     altered = tmp_path / "altered.jsonl"
@@ -174,14 +198,19 @@ def test_each_of_a_hundred_alterations_is_found(whole: Path, tmp_path: Path, sig
         assert verdict.differences[0].what
 
 
-def test_an_unsigned_file_shows_every_alteration_but_one_that_was_made_with_all_digests(unsigned: Path, tmp_path: Path) -> None:
+def test_an_unsigned_file_shows_every_alteration_but_one_that_was_made_with_all_digests(
+    unsigned: Path, tmp_path: Path
+) -> None:
     dice = random.Random(7)
     original = unsigned.read_bytes()
     altered = tmp_path / "altered.jsonl"
     for number in range(60):
         kind = [flip, cut, remove, repeat, swap, change][number % 6]
         altered.write_bytes(b"".join(kind(dice, original.splitlines(keepends=True))))
-        assert altered.read_bytes() == original or not verify(altered).holds, (number, kind.__name__)
+        assert altered.read_bytes() == original or not verify(altered).holds, (
+            number,
+            kind.__name__,
+        )
     altered.write_bytes(b"".join(rewrite(dice, original.splitlines(keepends=True))))
     assert verify(altered).holds, "that is what signatures are for, and verify says so"
 
@@ -192,7 +221,10 @@ def test_each_difference_is_named_with_line_item_and_field(whole: Path, tmp_path
     altered = tmp_path / "altered.jsonl"
     altered.write_bytes(b"".join(lines))
     key = json.loads(lines[1])["record"]["key"]
-    found = [(difference.line, difference.key, difference.field) for difference in verify(altered).differences]
+    found = [
+        (difference.line, difference.key, difference.field)
+        for difference in verify(altered).differences
+    ]
     assert (2, key, "status") in found
     assert (2, key, "digest") in found
     assert (6, None, "digest") in found
@@ -240,8 +272,12 @@ def view(request: pytest.FixtureRequest, tmp_path: Path, whole: Path, signer: Si
     beside = path.with_name(path.name + BESIDE)
     with beside.open("wb") as out:
         first = header(ROUTE, "2034-01-01T00:00:00.000Z", "0", {}, request.param, signer)
-        write_file(out, first, (entry_of(record, None, signer) for record in records_in(whole)), signer)
-    path.write_text("".join(VIEWS[request.param](lambda: records_in(beside), first)), encoding="utf-8")
+        write_file(
+            out, first, (entry_of(record, None, signer) for record in records_in(whole)), signer
+        )
+    path.write_text(
+        "".join(VIEWS[request.param](lambda: records_in(beside), first)), encoding="utf-8"
+    )
     return path
 
 
@@ -273,15 +309,22 @@ def test_evidence_that_was_not_written_for_a_view_proves_none(view: Path, whole:
     assert [difference.field for difference in verify(view).differences] == ["view"]
 
 
-def test_an_item_that_was_dated_in_the_future_and_redated_is_no_contradiction(tmp_path: Path) -> None:
+def test_an_item_that_was_dated_in_the_future_and_redated_is_no_contradiction(
+    tmp_path: Path,
+) -> None:
     archive = Scene()
     archive.clock.advance("3d")
     archive.bring("a1")
     archive.clock.set_back("3d")
-    assert verify(archive.export(tmp_path / "before.jsonl")).found, "the file is made before its content"
+    assert verify(archive.export(tmp_path / "before.jsonl")).found, (
+        "the file is made before its content"
+    )
     assert redate_rows(archive.ctx, ROUTE, **SIGNED).done == 1
     archive.clock.advance("1h")
     archive.tape("a1")
     verdict = verify(archive.export(tmp_path / "after.jsonl"))
     assert (verdict.holds, verdict.redated) == (True, 1)
-    assert "when the lines before 1 others were written: by a clock that was ahead, as those say" in verdict.not_proved
+    assert (
+        "when the lines before 1 others were written: by a clock that was ahead, as those say"
+        in verdict.not_proved
+    )

@@ -20,7 +20,14 @@ class Heard(NamedTuple):
 class Listener:
     """Connected, and told where it stands (`place`), when this returns."""
 
-    def __init__(self, live_server: LiveServer, query: str = "", *, last: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self,
+        live_server: LiveServer,
+        query: str = "",
+        *,
+        last: str | None = None,
+        key: str | None = None,
+    ) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", live_server.port, timeout=30)
         headers = {"Accept": "text/event-stream"}
         if last is not None:

@@ -45,7 +45,13 @@ class GuardedServer(LiveServer):
         super().__init__(milepost, opened)  # type: ignore[arg-type]
         self.ticks = ticks
 
-    def key(self, *scopes: str, name: str = "loader", routes: Iterable[str] | None = None, **more: object) -> str:
+    def key(
+        self,
+        *scopes: str,
+        name: str = "loader",
+        routes: Iterable[str] | None = None,
+        **more: object,
+    ) -> str:
         return make_key(self.ctx, name, scopes, routes=routes, **SIGNED, **more)[1]  # type: ignore[arg-type]
 
     def revoke(self, name: str = "loader") -> None:
@@ -54,9 +60,14 @@ class GuardedServer(LiveServer):
 
 @contextmanager
 def guarded_server(
-    ledger: str, routes: Iterable[Route] | None = None, clock: Clock | None = None, host: str = "127.0.0.1"
+    ledger: str,
+    routes: Iterable[Route] | None = None,
+    clock: Clock | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[GuardedServer]:
-    with mp.open(ledger, routes=routes or [sample_route(), sample_route("letters")], clock=clock) as milepost:
+    with mp.open(
+        ledger, routes=routes or [sample_route(), sample_route("letters")], clock=clock
+    ) as milepost:
         ticks = Ticks()
         state = ServerState(milepost.context, ticks)
         server = Server(make_asgi_app(state), host, 0)

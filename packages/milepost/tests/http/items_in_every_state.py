@@ -48,15 +48,31 @@ class Scene:
     def __init__(self, live_server: LiveServer) -> None:
         self.live_server, self.call = live_server, live_server.call
         queues = live_server.ctx.ledger.store.queues  # type: ignore[attr-defined]
-        queues.set_aside("message", {"url": queues.url("parcels", "weigh"), "body": "what is this?"}, "nobody can read it")
+        queues.set_aside(
+            "message",
+            {"url": queues.url("parcels", "weigh"), "body": "what is this?"},
+            "nobody can read it",
+        )
         keys = [key for key in STATES if key != "listed"]
         self.taken = self.call("POST", ITEMS, [{"id": key} for key in keys])
-        self.listed = self.call("POST", f"{ITEMS}?name=monday&full=true", LIST, headers={"Content-Type": "application/x-ndjson"})
-        self.cancelled = self.call("POST", ACTS, {"verb": "cancel", "keys": ["gone"], "id": "cancel-one", **WHY})
+        self.listed = self.call(
+            "POST",
+            f"{ITEMS}?name=monday&full=true",
+            LIST,
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+        self.cancelled = self.call(
+            "POST", ACTS, {"verb": "cancel", "keys": ["gone"], "id": "cancel-one", **WHY}
+        )
         self.work()
         works: dict[str, dict[str, Any]] = {}
         while len(works) < 6:
-            works |= {work["key"]: work for work in self.call("POST", CLAIMS, {"worker": "w1", "want": 6, "wait": 10}).body["items"]}
+            works |= {
+                work["key"]: work
+                for work in self.call("POST", CLAIMS, {"worker": "w1", "want": 6, "wait": 10}).body[
+                    "items"
+                ]
+            }
         self.works = works
         done = {"type": "done", "output": {"paper": "brown"}}
         said = {
@@ -65,19 +81,30 @@ class Scene:
             "waiting": {"type": "not-yet", "after": 3600},
             "retrying": {"type": "retry", "error": "no paper is left"},
         }
-        outcomes = [{"key": key, "lease": works[key]["lease"], "outcome": outcome} for key, outcome in said.items()]
+        outcomes = [
+            {"key": key, "lease": works[key]["lease"], "outcome": outcome}
+            for key, outcome in said.items()
+        ]
         self.settled = self.call("POST", f"{CLAIMS}/settle", {"outcomes": outcomes})
-        self.extended = self.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(works["held"])], "lease": "10m"})
-        self.given_back = self.call("POST", f"{CLAIMS}/give-back", {"leases": [lease_of(works["listed"])]})
+        self.extended = self.call(
+            "POST", f"{CLAIMS}/extend", {"leases": [lease_of(works["held"])], "lease": "10m"}
+        )
+        self.given_back = self.call(
+            "POST", f"{CLAIMS}/give-back", {"leases": [lease_of(works["listed"])]}
+        )
         self.early = self.confirm("listed")
         self.confirmed = self.confirm("through")
         self.work()
 
     def work(self) -> None:
-        Station(self.live_server.ctx, subscribers=[CallSubscriber(lambda event: None, name="office")]).run(until_idle_s=0)
+        Station(
+            self.live_server.ctx, subscribers=[CallSubscriber(lambda event: None, name="office")]
+        ).run(until_idle_s=0)
 
     def confirm(self, key: str, value: Any = "on the step") -> HttpAnswer:
-        return self.call("POST", f"{ROUTE}/confirmations", {"key": key, "stage": "deliver", "value": value})
+        return self.call(
+            "POST", f"{ROUTE}/confirmations", {"key": key, "stage": "deliver", "value": value}
+        )
 
     def row(self, key: str) -> dict[str, Any]:
         return dict(self.call("GET", f"{ITEMS}/{key}").body)

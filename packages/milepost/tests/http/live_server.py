@@ -53,20 +53,32 @@ class LiveServer:
         self.url, self.port = opened.url, opened.server.port
 
     def call(
-        self, method: str, path: str, body: Any = None, *, key: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> HttpAnswer:
         """A body that is no bytes and no iterator goes as JSON."""
         sent: dict[str, str] = {}
         if key is not None:
             sent["Authorization"] = f"Bearer {key}"
-        if (body is not None and not isinstance(body, (bytes, Iterable))) or isinstance(body, (dict, list, str)):
+        if (body is not None and not isinstance(body, (bytes, Iterable))) or isinstance(
+            body, (dict, list, str)
+        ):
             body = json.dumps(body).encode()
             sent["Content-Type"] = JSON
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, sent | dict(headers or {}))
             answer = connection.getresponse()
-            return HttpAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+            return HttpAnswer(
+                answer.status,
+                {name.lower(): value for name, value in answer.getheaders()},
+                answer.read(),
+            )
         finally:
             connection.close()
 
@@ -76,9 +88,14 @@ class LiveServer:
 
 
 @contextmanager
-def running_server(folder: Path, *routes: mp.Route, ledger: str | None = None, base: str = "") -> Iterator[LiveServer]:
+def running_server(
+    folder: Path, *routes: mp.Route, ledger: str | None = None, base: str = ""
+) -> Iterator[LiveServer]:
     """A running server over a SQLite ledger in this folder, or over another ledger; its addresses begin with `base`."""
-    with mp.open(ledger or f"sqlite:///{folder}/ledger.db", routes=routes or [sample_route(), sample_route("letters")]) as milepost:
+    with mp.open(
+        ledger or f"sqlite:///{folder}/ledger.db",
+        routes=routes or [sample_route(), sample_route("letters")],
+    ) as milepost:
         door = HttpServer(milepost.context, "127.0.0.1", 0, base=base)
         door.open()
         try:

@@ -10,7 +10,11 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.generation import GenerationMode
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 from starlette.requests import Request
 from tests.http.live_server import LiveServer
 
@@ -40,7 +44,10 @@ def operations(told: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_every_endpoint_for_programs_is_described_once(told: dict[str, Any]) -> None:
     names = [name for name, _ in operations(told)]
-    served = [f"{endpoint.method} {re.sub(r':path', '', endpoint.path)}" for endpoint in described(all_endpoints())]
+    served = [
+        f"{endpoint.method} {re.sub(r':path', '', endpoint.path)}"
+        for endpoint in described(all_endpoints())
+    ]
     assert sorted(names) == sorted(served)
     ids = [operation["operationId"] for _, operation in operations(told)]
     assert len(ids) == len(set(ids))
@@ -50,7 +57,11 @@ def test_every_operation_says_what_it_does_and_what_may_go_wrong(told: dict[str,
     for name, operation in operations(told):
         assert operation["summary"], name
         assert len(operation["description"].splitlines()) > 1, f"{name} has no docstring"
-        problems = [status for status, answer in operation["responses"].items() if "application/problem+json" in answer.get("content", {})]
+        problems = [
+            status
+            for status, answer in operation["responses"].items()
+            if "application/problem+json" in answer.get("content", {})
+        ]
         assert {"400", "500", "503"} <= set(problems), name
         assert ("401" in problems) == bool(operation["security"]), name
 
@@ -59,7 +70,9 @@ def test_every_code_of_a_problem_is_in_its_schema(told: dict[str, Any]) -> None:
     assert told["components"]["schemas"]["Problem"]["properties"]["code"]["enum"] == sorted(TITLES)
 
 
-def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared_server: LiveServer, told: dict[str, Any]) -> None:
+def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(
+    shared_server: LiveServer, told: dict[str, Any]
+) -> None:
     page = shared_server.call("GET", "/api/docs")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     text = page.raw.decode()
@@ -67,13 +80,21 @@ def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared
     assert re.findall(r"<script[^>]*>[^<]", text) == []
     assert "style=" not in text
     assert [place for place in re.findall(r'(?:href|src)="([^"]*)"', text) if "//" in place] == []
-    assert set(re.findall(r'href="#([^"]*)"', text)) - {"main"} <= set(re.findall(r' id="([^"]*)"', text))
+    assert set(re.findall(r'href="#([^"]*)"', text)) - {"main"} <= set(
+        re.findall(r' id="([^"]*)"', text)
+    )
     assert "`" not in text
 
 
-def test_the_page_shows_nothing_of_a_description_as_markup(told: dict[str, Any], shared_server: LiveServer) -> None:
+def test_the_page_shows_nothing_of_a_description_as_markup(
+    told: dict[str, Any], shared_server: LiveServer
+) -> None:
     call = Call(ANONYMOUS, {}, raw=Request({"type": "http", "headers": []}))
-    page = rendered(shared_server.opened.state, call, {**told, "info": {"version": "0", "description": "<b>bold</b>"}}).body
+    page = rendered(
+        shared_server.opened.state,
+        call,
+        {**told, "info": {"version": "0", "description": "<b>bold</b>"}},
+    ).body
     assert b"<b>bold</b>" not in page.body
     assert b"&lt;b&gt;bold" in page.body
 
@@ -95,7 +116,9 @@ def test_whatever_is_sent_the_answers_are_as_described(shared_server: LiveServer
             if parameter["name"] == "name" and parameter["in"] == "path":
                 parameter["schema"] = {"enum": ["office", "nobody"]}
             if parameter["name"] == "key":
-                parameter["schema"] = {"anyOf": [{"enum": ["a", "b/c"]}, {"type": "string", "minLength": 1}]}
+                parameter["schema"] = {
+                    "anyOf": [{"enum": ["a", "b/c"]}, {"type": "string", "minLength": 1}]
+                }
     schema = schemathesis.openapi.from_dict(served)
     schema.config.update(base_url=shared_server.url)
     tried = 0

@@ -48,7 +48,12 @@ OUTCOMES: list[Outcome] = [
     Done(), Done({"n": 1}), Done(), Done(payload=[1, 2]), NotYet(), NotYet(note="no lorry"), NotYet(after="5s"), HandedOver("30s"),
     Retry("scale 1 is busy"), Retry("scale 2 is busy", unknown=True), Retry("later", after="1m"), Reject("no such parcel"),
 ]  # fmt: skip
-VERBS: list[Callable[..., Change | Refusal]] = [operators.retry, operators.skip, operators.cancel, operators.resend]
+VERBS: list[Callable[..., Change | Refusal]] = [
+    operators.retry,
+    operators.skip,
+    operators.cancel,
+    operators.resend,
+]
 Pair = tuple[Item, Item]
 """One item, as memory and as SQLite gave it."""
 
@@ -111,18 +116,31 @@ class SideBySide(RuleBasedStateMachine):
         assert shown(mine) == shown(theirs)
         return None if mine is None or theirs is None else (mine, theirs)
 
-    def both(self, pair: Pair, make: Callable[[Item], Change | Refusal | None], **more: Any) -> None:
+    def both(
+        self, pair: Pair, make: Callable[[Item], Change | Refusal | None], **more: Any
+    ) -> None:
         """Make the same change from each ledger's own item, write it to each, and compare what they answer."""
         made = [make(item) for item in pair]
         if not isinstance(made[0], Change) or not isinstance(made[1], Change):
             assert made[0] == made[1]
             return
-        assert (made[0].body, plain(made[0].after), made[0].puts) == (made[1].body, plain(made[1].after), made[1].puts)
-        mine, theirs = (ledger.apply([one], self.now, **more)[0] for ledger, one in zip(self.ledgers, made, strict=True))  # type: ignore[list-item]
+        assert (made[0].body, plain(made[0].after), made[0].puts) == (
+            made[1].body,
+            plain(made[1].after),
+            made[1].puts,
+        )
+        mine, theirs = (
+            ledger.apply([one], self.now, **more)[0]
+            for ledger, one in zip(self.ledgers, made, strict=True)
+        )  # type: ignore[list-item]
         assert told(mine) == told(theirs)
 
     # What is done -------------------------------------------------------------------------------------------------
-    @rule(key=st.sampled_from(KEYS), lane=st.sampled_from(LANES), list_id=st.sampled_from([None, "list-1"]))
+    @rule(
+        key=st.sampled_from(KEYS),
+        lane=st.sampled_from(LANES),
+        list_id=st.sampled_from([None, "list-1"]),
+    )
     def add(self, key: str, lane: str, list_id: str | None) -> None:
         world = World(self.memory, clock=self.clock)
         world.plan = self.plan
@@ -130,7 +148,12 @@ class SideBySide(RuleBasedStateMachine):
         mine, theirs = (ledger.add(self.plan, [new_item], self.now)[0] for ledger in self.ledgers)
         assert remembered(mine) == remembered(theirs)
 
-    @rule(position=st.integers(0, 2), holder=st.sampled_from(HOLDERS), jitter=st.floats(-1, 1), alone=st.booleans())
+    @rule(
+        position=st.integers(0, 2),
+        holder=st.sampled_from(HOLDERS),
+        jitter=st.floats(-1, 1),
+        alone=st.booleans(),
+    )
     def claim(self, position: int, holder: str, jitter: float, alone: bool) -> None:
         stage = self.plan.stages[position].name
         # Of several fragile items one is given, and the ledgers may choose; of one there is no choice.
@@ -139,14 +162,27 @@ class SideBySide(RuleBasedStateMachine):
         lease = Lease(self.chance.token(), holder, self.now + 60_000)
         ask = ClaimRequest(self.plan, stage, 1000, lease, fragile=alone)
         mine, theirs = (ledger.claim([ask], self.now, jitter)[0] for ledger in self.ledgers)
-        ours, others = {item.key: item for item in mine.items}, {item.key: item for item in theirs.items}
-        assert {key: shown(item) for key, item in ours.items()} == {key: shown(item) for key, item in others.items()}
-        assert (mine.moved, mine.outdated, mine.fragile) == (theirs.moved, theirs.outdated, theirs.fragile)
+        ours, others = (
+            {item.key: item for item in mine.items},
+            {item.key: item for item in theirs.items},
+        )
+        assert {key: shown(item) for key, item in ours.items()} == {
+            key: shown(item) for key, item in others.items()
+        }
+        assert (mine.moved, mine.outdated, mine.fragile) == (
+            theirs.moved,
+            theirs.outdated,
+            theirs.fragile,
+        )
         for key, item in ours.items():
             self.stale += [self.held[key]] if key in self.held else []
             self.held[key] = (item, others[key])
 
-    @rule(outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4), holder=st.sampled_from(HOLDERS), jitter=st.floats(-1, 1))
+    @rule(
+        outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4),
+        holder=st.sampled_from(HOLDERS),
+        jitter=st.floats(-1, 1),
+    )
     def work(self, outcomes: list[Outcome], holder: str, jitter: float) -> None:
         """A worker's turn at the moment at which something is due: claim at both of our stages, settle all that came."""
         self.clock.advance_to(self.memory.next_due([self.plan]) or self.now)
@@ -157,7 +193,12 @@ class SideBySide(RuleBasedStateMachine):
                 self.settle_one(key, outcomes[number % len(outcomes)], jitter, fresh=True)
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES), jitter=st.floats(-1, 1), fresh=st.booleans())
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from(OUTCOMES),
+        jitter=st.floats(-1, 1),
+        fresh=st.booleans(),
+    )
     def settle(self, data: st.DataObject, outcome: Outcome, jitter: float, fresh: bool) -> None:
         self.settle_one(data.draw(st.sampled_from(sorted(self.held))), outcome, jitter, fresh=fresh)
 
@@ -168,7 +209,11 @@ class SideBySide(RuleBasedStateMachine):
             pair = current
         self.stale.append(pair)
         if pair[0].stage in self.plan.by_name:
-            self.both(pair, lambda item: decide(item, outcome, self.plan, self.now, jitter), versions={"parcels": self.plan.version})
+            self.both(
+                pair,
+                lambda item: decide(item, outcome, self.plan, self.now, jitter),
+                versions={"parcels": self.plan.version},
+            )
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
@@ -178,7 +223,11 @@ class SideBySide(RuleBasedStateMachine):
             self.both(pair, lambda item: decide(item, outcome, self.plan, self.now, 0.0))
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), way=st.sampled_from(["back", "undecided"]), outcome=st.sampled_from(OUTCOMES))
+    @rule(
+        data=st.data(),
+        way=st.sampled_from(["back", "undecided"]),
+        outcome=st.sampled_from(OUTCOMES),
+    )
     def let_go(self, data: st.DataObject, way: str, outcome: Outcome) -> None:
         pair = self.held.pop(data.draw(st.sampled_from(sorted(self.held))))
         if way == "back":
@@ -191,7 +240,8 @@ class SideBySide(RuleBasedStateMachine):
     def extend(self, data: st.DataObject, seconds: int) -> None:
         pair = data.draw(st.sampled_from([*self.held.values(), *self.stale]), label="pair")
         mine, theirs = (
-            ledger.extend([item.row], self.now + seconds * 1000, self.now) for ledger, item in zip(self.ledgers, pair, strict=True)
+            ledger.extend([item.row], self.now + seconds * 1000, self.now)
+            for ledger, item in zip(self.ledgers, pair, strict=True)
         )
         assert mine == theirs
 
@@ -201,33 +251,54 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(where=st.sampled_from([(), (0,), (1,), (0, "north")]), on=st.booleans())
     def pause(self, where: tuple[Any, ...], on: bool) -> None:
-        name = scope("parcels", *(self.plan.stages[part].name if isinstance(part, int) else part for part in where))
+        name = scope(
+            "parcels",
+            *(self.plan.stages[part].name if isinstance(part, int) else part for part in where),
+        )
         value = {"at": self.now, "by": "ops", "reason": "test"} if on else None
         assert self.memory.write(HOLD, name, value) == self.sqlite.write(HOLD, name, value)
 
-    @rule(name=st.sampled_from(["a", "b"]), value=st.sampled_from([None, 1, {"x": [1]}]), expect=st.sampled_from([None, 0, 1, 2]))
+    @rule(
+        name=st.sampled_from(["a", "b"]),
+        value=st.sampled_from([None, 1, {"x": [1]}]),
+        expect=st.sampled_from([None, 0, 1, 2]),
+    )
     def document(self, name: str, value: Any, expect: int | None) -> None:
-        assert self.memory.write("act", name, value, expect) == self.sqlite.write("act", name, value, expect)
+        assert self.memory.write("act", name, value, expect) == self.sqlite.write(
+            "act", name, value, expect
+        )
 
-    @rule(key=st.sampled_from(KEYS), position=st.integers(0, 2), outcome=st.sampled_from([Done(True), Done({"seen": 1}), *OUTCOMES]))
+    @rule(
+        key=st.sampled_from(KEYS),
+        position=st.integers(0, 2),
+        outcome=st.sampled_from([Done(True), Done({"seen": 1}), *OUTCOMES]),
+    )
     def confirm(self, key: str, position: int, outcome: Outcome) -> None:
         pair = self.pair(key)
         if pair is not None:
             stage = self.plan.stages[position].name
-            self.both(pair, lambda item: confirm(item, stage, outcome, self.plan, self.now, 0.0, by="partner"))
+            self.both(
+                pair,
+                lambda item: confirm(item, stage, outcome, self.plan, self.now, 0.0, by="partner"),
+            )
 
     @rule(key=st.sampled_from(KEYS), verb=st.sampled_from(VERBS))
     def operate(self, key: str, verb: Callable[..., Change | Refusal]) -> None:
         pair = self.pair(key)
         if pair is not None:
-            self.both(pair, lambda item: verb(item, self.plan, self.now, by="ops", why="test", act="act-1"))
+            self.both(
+                pair,
+                lambda item: verb(item, self.plan, self.now, by="ops", why="test", act="act-1"),
+            )
 
     @rule(key=st.sampled_from(KEYS))
     def send_back(self, key: str) -> None:
         pair = self.pair(key)
         if pair is not None:
             first = self.plan.first.name
-            self.both(pair, lambda item: operators.retry(item, self.plan, self.now, stage=first, by="ops"))
+            self.both(
+                pair, lambda item: operators.retry(item, self.plan, self.now, stage=first, by="ops")
+            )
 
     @rule(key=st.sampled_from(KEYS))
     def look_again(self, key: str) -> None:
@@ -246,16 +317,29 @@ class SideBySide(RuleBasedStateMachine):
         pair = self.pair("anchor")
         if pair is None:
             return  # it has ended and left, and its key is still known
-        self.both(pair, lambda item: change(item.row, Reason.NOTED, self.now, item.row.status, {}, note="newest"))
+        self.both(
+            pair,
+            lambda item: change(
+                item.row, Reason.NOTED, self.now, item.row.status, {}, note="newest"
+            ),
+        )
         mine, theirs = (
-            ledger.prune(PruneCriteria("parcels", TERMINAL, self.now, None, DeliveredLines(ledger.last_seq() - 1), 1000))
+            ledger.prune(
+                PruneCriteria(
+                    "parcels", TERMINAL, self.now, None, DeliveredLines(ledger.last_seq() - 1), 1000
+                )
+            )
             for ledger in self.ledgers
         )
         assert mine.items == theirs.items
         if forget:
             old = self.now - 86_400_000
             mine, theirs = (
-                ledger.prune(PruneCriteria("parcels", TERMINAL, old, old, DeliveredLines(ledger.last_seq() - 1), 1000))
+                ledger.prune(
+                    PruneCriteria(
+                        "parcels", TERMINAL, old, old, DeliveredLines(ledger.last_seq() - 1), 1000
+                    )
+                )
                 for ledger in self.ledgers
             )
             assert (mine.items, mine.forgotten) == (theirs.items, theirs.forgotten)
@@ -265,7 +349,9 @@ class SideBySide(RuleBasedStateMachine):
         """Somebody applies a new version of the route; we take it up at once."""
         version = self.plan.version + 1
         for ledger in self.ledgers:
-            ledger.write(ROUTE, "parcels", {"version": version, "digest": "", "shape": [], "at": self.now})
+            ledger.write(
+                ROUTE, "parcels", {"version": version, "digest": "", "shape": [], "at": self.now}
+            )
         self.plan = self.plan.at_version(version)
 
     @rule()
@@ -275,19 +361,29 @@ class SideBySide(RuleBasedStateMachine):
         for ledger in self.ledgers:
             ledger.rename_stage("parcels", old, new)
         version, self.renamed = self.plan.version, not self.renamed
-        self.plan = (renamed_plan(self.memory) if self.renamed else Plan(World(self.memory).plan.route)).at_version(version)
+        self.plan = (
+            renamed_plan(self.memory) if self.renamed else Plan(World(self.memory).plan.route)
+        ).at_version(version)
 
     # What must agree ------------------------------------------------------------------------------------------------
     @invariant()
     def rows_contents_and_histories_agree(self) -> None:
         if not hasattr(self, "memory"):
             return
-        mine, theirs = ({item.key: shown(item) for item in every_item(ledger, "parcels", 4, with_content=True)} for ledger in self.ledgers)
+        mine, theirs = (
+            {item.key: shown(item) for item in every_item(ledger, "parcels", 4, with_content=True)}
+            for ledger in self.ledgers
+        )
         assert mine == theirs
         for key in mine:
-            lines = [[(line.previous, line.body) for line in ledger.history("parcels", key)] for ledger in self.ledgers]
+            lines = [
+                [(line.previous, line.body) for line in ledger.history("parcels", key)]
+                for ledger in self.ledgers
+            ]
             assert lines[0] == lines[1]
-        known = [[remembered(one) for one in ledger.peek("parcels", KEYS)] for ledger in self.ledgers]
+        known = [
+            [remembered(one) for one in ledger.peek("parcels", KEYS)] for ledger in self.ledgers
+        ]
         assert known[0] == known[1]
 
     @invariant()
@@ -300,17 +396,31 @@ class SideBySide(RuleBasedStateMachine):
         assert self.memory.next_due([self.plan]) == self.sqlite.next_due([self.plan])
 
     def counted(self, ledger: Ledger) -> Any:
-        return {(count.stage, count.status, count.hour): count.n for count in ledger.counts("parcels") if count.n}
+        return {
+            (count.stage, count.status, count.hour): count.n
+            for count in ledger.counts("parcels")
+            if count.n
+        }
 
     def breakers(self, ledger: Ledger) -> Any:
-        found = {name: read_as(BreakerRecord, document.value) for name, document in ledger.read(BREAKER).items()}
+        found = {
+            name: read_as(BreakerRecord, document.value)
+            for name, document in ledger.read(BREAKER).items()
+        }
         # A lease that was extended may be noted by one ledger before the other.
         return {
-            name: replace(one, probes=sorted((replace(probe, until=0) for probe in one.probes), key=str)) for name, one in found.items()
+            name: replace(
+                one, probes=sorted((replace(probe, until=0) for probe in one.probes), key=str)
+            )
+            for name, one in found.items()
         }
 
     def grouped(self, ledger: Ledger) -> Any:
-        return {(group.stage, group.group): (group.category, group.now) for group in ledger.groups("parcels") if group.now}
+        return {
+            (group.stage, group.group): (group.category, group.now)
+            for group in ledger.groups("parcels")
+            if group.now
+        }
 
     def documents(self, ledger: Ledger) -> Any:
         return [ledger.read(kind) for kind in (HOLD, LIMIT, ROUTE, "act")]

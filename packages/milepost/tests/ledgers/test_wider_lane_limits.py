@@ -45,12 +45,18 @@ def within_north(world: World, **ask: Any) -> tuple[int, Counter[str]]:
 
 @settings(max_examples=25, deadline=None)
 @given(backlogs, st.integers(1, 40), st.lists(st.integers(0, 700), min_size=1, max_size=12))
-def test_a_wider_rate_is_never_exceeded_and_never_left_unused(backlog: dict[str, int], per_second: int, pauses: list[int]) -> None:
+def test_a_wider_rate_is_never_exceeded_and_never_left_unused(
+    backlog: dict[str, int], per_second: int, pauses: list[int]
+) -> None:
     with both() as ledgers:
         worlds = [filled(ledger, backlog) for ledger in ledgers]
         for world in worlds:
             world.limit("parcels/weigh/north", rate=f"{per_second}/s")
-        left, passed, got = sum(number for lane, number in backlog.items() if "north" in lanes_above(lane)), 0, 0
+        left, passed, got = (
+            sum(number for lane, number in backlog.items() if "north" in lanes_above(lane)),
+            0,
+            0,
+        )
         for pause in pauses:
             numbers = {within_north(world)[0] for world in worlds}
             assert len(numbers) == 1, "memory and SQLite let the same number through"
@@ -65,8 +71,15 @@ def test_a_wider_rate_is_never_exceeded_and_never_left_unused(backlog: dict[str,
 
 
 @settings(max_examples=25, deadline=None)
-@given(backlogs, st.integers(1, 9), st.integers(1, 9), st.dictionaries(st.sampled_from(LANES), st.integers(1, 5)))
-def test_a_wider_concurrency_is_never_exceeded(backlog: dict[str, int], joint: int, own: int, held: dict[str, int]) -> None:
+@given(
+    backlogs,
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.dictionaries(st.sampled_from(LANES), st.integers(1, 5)),
+)
+def test_a_wider_concurrency_is_never_exceeded(
+    backlog: dict[str, int], joint: int, own: int, held: dict[str, int]
+) -> None:
     with both() as ledgers:
         for ledger in ledgers:
             world = filled(ledger, backlog)

@@ -37,7 +37,9 @@ def test_a_clock_set_back_goes_on_from_where_it_was(monkeypatch: pytest.MonkeyPa
     assert clock.now() == times.wall
 
 
-def test_a_clock_set_back_by_minutes_never_shows_an_earlier_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_set_back_by_minutes_never_shows_an_earlier_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     times = Times(monkeypatch)
     clock = SystemClock()
     before = clock.now()
@@ -57,23 +59,34 @@ def test_a_clock_set_back_by_more_is_noticed_and_the_process_starts_from_the_mac
     times.wall -= 3 * 86_400_000
     state = clock.check()
     assert clock.now() == times.wall
-    assert (state.source, state.offset_ms, state.since, state.doubt) == ("this machine's clock", 0, times.wall, "")
+    assert (state.source, state.offset_ms, state.since, state.doubt) == (
+        "this machine's clock",
+        0,
+        times.wall,
+        "",
+    )
     assert [record.getMessage() for record in caplog.records] == [
         "this machine's clock was set back by 3 d",
         "the time of this process was 3 d ahead of this machine's clock; it starts from that clock anew",
     ]
 
 
-def test_a_clock_set_forward_is_noticed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_set_forward_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     times = Times(monkeypatch)
     clock = SystemClock()
     times.wall += 3_600_000
     clock.check()
     clock.check()
-    assert [record.getMessage() for record in caplog.records] == ["this machine's clock was set forward by 1 h"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "this machine's clock was set forward by 1 h"
+    ]
 
 
-def test_a_clock_that_slews_is_not_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_that_slews_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     times = Times(monkeypatch)
     clock = SystemClock()
     for _ in range(10):
@@ -83,7 +96,9 @@ def test_a_clock_that_slews_is_not_reported(monkeypatch: pytest.MonkeyPatch, cap
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("back_ms", "follows"), [(299_000, True), (301_000, False), (3 * 86_400_000, False)])
+@pytest.mark.parametrize(
+    ("back_ms", "follows"), [(299_000, True), (301_000, False), (3 * 86_400_000, False)]
+)
 def test_a_process_goes_on_from_the_newest_line_if_that_is_at_most_five_minutes_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_ms: int, follows: bool
 ) -> None:

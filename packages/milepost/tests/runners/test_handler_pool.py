@@ -28,7 +28,10 @@ Crew = AsyncHandlerPool | ThreadHandlerPool
 
 
 def jobs(*keys: str, lane: str = "") -> list[Job]:
-    return [[Item(replace(NOTHING, route="r", stage="s", key=key, lane=lane), Content())] for key in keys]
+    return [
+        [Item(replace(NOTHING, route="r", stage="s", key=key, lane=lane), Content())]
+        for key in keys
+    ]
 
 
 def stage_with(handler: Callable[..., Any]) -> Stage:
@@ -184,7 +187,9 @@ def test_a_crew_made_smaller_puts_down_the_portions_of_the_threads_that_go() -> 
     assert sorted(handler.calls) == sorted(KEYS)
 
 
-def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A thread that is held up after it asked would leave its results lying: the others have woken the engine by then."""
     handler, lying, woken = Handler(), list[int](), threading.Event()
 
@@ -193,7 +198,9 @@ def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
             lying.append(len(pool._out._done))
             return super().__bool__()
 
-    monkeypatch.setattr(handler_pool, "SIGNAL_MS", 1_000 * TIMEOUT)  # only the last result wakes the engine
+    monkeypatch.setattr(
+        handler_pool, "SIGNAL_MS", 1_000 * TIMEOUT
+    )  # only the last result wakes the engine
     pool = ThreadHandlerPool(stage_with(handler), 1, run_plain, woken.set)
     pool._jobs = Watched()
     pool._mean_ms = 0.0
@@ -205,7 +212,9 @@ def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
 
 @pytest.mark.parametrize("call_is_async", [False, True])
 @pytest.mark.parametrize("close_is_async", [False, True])
-def test_a_handler_object_is_closed_after_its_last_call(call_is_async: bool, close_is_async: bool) -> None:
+def test_a_handler_object_is_closed_after_its_last_call(
+    call_is_async: bool, close_is_async: bool
+) -> None:
     history: list[str] = []
 
     class Plain:
@@ -224,7 +233,11 @@ def test_a_handler_object_is_closed_after_its_last_call(call_is_async: bool, clo
     async def close_async(self: Any) -> None:
         history.append("closed")
 
-    handler = type("Pool", (Async if call_is_async else Plain,), {"close": close_async if close_is_async else close})()
+    handler = type(
+        "Pool",
+        (Async if call_is_async else Plain,),
+        {"close": close_async if close_is_async else close},
+    )()
     route = mp.Route("letters", key="id")
     route.stage("send")(handler)
     with mp.open("memory:", [route]) as post:

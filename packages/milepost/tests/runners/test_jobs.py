@@ -17,7 +17,9 @@ from milepost.runners.jobs import Jobs, Portion
 
 
 def item(lane: str, claimed_at: int = 0) -> Item:
-    return Item(replace(NOTHING, key=f"{lane}-{claimed_at}", lane=lane, claimed_at=claimed_at), Content())
+    return Item(
+        replace(NOTHING, key=f"{lane}-{claimed_at}", lane=lane, claimed_at=claimed_at), Content()
+    )
 
 
 def test_one_lane_is_first_in_first_out_and_may_have_every_hand() -> None:
@@ -27,7 +29,9 @@ def test_one_lane_is_first_in_first_out_and_may_have_every_hand() -> None:
     assert [found and found[0][0].row.claimed_at for found in taken] == [0, 1, 2, 3, None]
 
 
-def test_of_several_lanes_the_one_with_the_fewest_calls_under_way_is_next_and_none_gets_the_last_hand() -> None:
+def test_of_several_lanes_the_one_with_the_fewest_calls_under_way_is_next_and_none_gets_the_last_hand() -> (
+    None
+):
     jobs = Jobs(lanes=True)
     jobs.put([[item("slow", n)] for n in range(9)])
     jobs.put([[item("quick", 0)]])
@@ -44,7 +48,12 @@ def test_of_several_lanes_the_one_with_the_fewest_calls_under_way_is_next_and_no
 def test_a_lane_that_is_alone_leaves_the_last_hand_to_one_that_comes_later() -> None:
     jobs = Jobs(lanes=True)
     jobs.put([[item("slow", n)] for n in range(9)])
-    assert [found is not None for found in (jobs.take(4) for _ in range(4))] == [True, True, True, False]
+    assert [found is not None for found in (jobs.take(4) for _ in range(4))] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     jobs.put([[item("quick", 0)]])
     assert taken(jobs, 4, 1)[1].lane == "quick"
 
@@ -52,9 +61,22 @@ def test_a_lane_that_is_alone_leaves_the_last_hand_to_one_that_comes_later() -> 
 def test_the_lanes_within_a_wider_lane_share_its_cap() -> None:
     jobs = Jobs(lanes=True)
     lanes = ("amy@north", "bob@north", "north", "amy@south")
-    jobs.put([[item(lane, n)] for n in range(3) for lane in lanes], dict.fromkeys(lanes), {"north": 2})
-    portions = [portion for found in (jobs.take(9) for _ in range(9)) if found is not None for portion in (found[1],)]
-    assert sorted(portion.lane.rpartition("@")[2] for portion in portions) == ["north", "north", "south", "south", "south"]
+    jobs.put(
+        [[item(lane, n)] for n in range(3) for lane in lanes], dict.fromkeys(lanes), {"north": 2}
+    )
+    portions = [
+        portion
+        for found in (jobs.take(9) for _ in range(9))
+        if found is not None
+        for portion in (found[1],)
+    ]
+    assert sorted(portion.lane.rpartition("@")[2] for portion in portions) == [
+        "north",
+        "north",
+        "south",
+        "south",
+        "south",
+    ]
     jobs.done(next(portion for portion in portions if portion.lane != "amy@south"))
     assert [found is not None for found in (jobs.take(9), jobs.take(9))] == [True, False]
     jobs.put([], {}, {"north": None})
@@ -104,14 +126,20 @@ def test_a_free_hand_takes_half_of_what_another_has_not_begun() -> None:
     assert (other[0].row.claimed_at, len(rest), len(portion)) == (4, 3, 3)
     jobs.done(portion)
     jobs.done(rest)
-    assert [one.row.claimed_at for one in jobs.recall()] == [5, 6, 7, 1, 2, 3], "what was put down unbegun is next"
+    assert [one.row.claimed_at for one in jobs.recall()] == [5, 6, 7, 1, 2, 3], (
+        "what was put down unbegun is next"
+    )
 
 
 def test_a_recall_takes_from_portions_and_leaves_the_rest_to_other_hands() -> None:
     jobs = Jobs()
     jobs.put([[item("", n)] for n in range(6)])
     _, portion = taken(jobs, 4, 6)
-    assert [one.row.claimed_at for one in jobs.recall(lambda one: one.row.claimed_at % 2 == 1)] == [1, 3, 5]
+    assert [one.row.claimed_at for one in jobs.recall(lambda one: one.row.claimed_at % 2 == 1)] == [
+        1,
+        3,
+        5,
+    ]
     assert portion.next() is None
     job, other = taken(jobs, 4, 6)
     assert (job[0].row.claimed_at, len(other)) == (2, 1)
@@ -139,7 +167,10 @@ class Queue(RuleBasedStateMachine):
     def begin(self, job: Job) -> None:
         self.ended += [one.row.claimed_at or 0 for one in job]
 
-    @initialize(width=st.integers(1, 5), caps=st.dictionaries(st.sampled_from("ab"), st.none() | st.integers(1, 3)))
+    @initialize(
+        width=st.integers(1, 5),
+        caps=st.dictionaries(st.sampled_from("ab"), st.none() | st.integers(1, 3)),
+    )
     def start(self, width: int, caps: dict[str, int | None]) -> None:
         self.width, self.caps = width, caps
 
@@ -147,7 +178,13 @@ class Queue(RuleBasedStateMachine):
     def hand_over(self, lane: str, count: int, size: int) -> None:
         numbers = range(len(self.put), len(self.put) + count * size)
         self.put.update((number, lane) for number in numbers)
-        self.jobs.put([[item(lane, number) for number in numbers[at : at + size]] for at in range(0, len(numbers), size)], self.caps)
+        self.jobs.put(
+            [
+                [item(lane, number) for number in numbers[at : at + size]]
+                for at in range(0, len(numbers), size)
+            ],
+            self.caps,
+        )
 
     @precondition(lambda self: len(self.hands) < self.width)
     @rule(most=st.sampled_from([1, 2, 32]))
@@ -155,7 +192,9 @@ class Queue(RuleBasedStateMachine):
         left = {self.put[number] for number in self.put.keys() - set(self.ended)}
         found = self.jobs.take(self.width, most)
         if found is None:
-            full = [self.at_work(lane) >= min(self.width - 1, self.caps.get(lane) or 9) for lane in left]
+            full = [
+                self.at_work(lane) >= min(self.width - 1, self.caps.get(lane) or 9) for lane in left
+            ]
             assert all(full), "a job lies there, and a hand that may run it is free"
             return
         job, portion = found
@@ -193,7 +232,9 @@ class Queue(RuleBasedStateMachine):
     @invariant()
     def each_at_most_once(self) -> None:
         assert len(self.ended) == len(set(self.ended))
-        assert bool(self.jobs) == (len(self.ended) < len(self.put)) == (self.jobs.oldest() is not None)
+        assert (
+            bool(self.jobs) == (len(self.ended) < len(self.put)) == (self.jobs.oldest() is not None)
+        )
 
     def teardown(self) -> None:
         for portion in self.hands:
@@ -230,7 +271,10 @@ def test_threads_that_take_from_each_other_begin_each_job_once() -> None:
             thread.start()
         for at in range(0, count, 100):
             jobs.put([[item("ab"[number % 2], number)] for number in range(at, at + 100)])
-            done[width] += [one.row.claimed_at or 0 for one in jobs.recall(lambda one: (one.row.claimed_at or 0) % 5 == 0)]
+            done[width] += [
+                one.row.claimed_at or 0
+                for one in jobs.recall(lambda one: (one.row.claimed_at or 0) % 5 == 0)
+            ]
         while jobs:
             pass
     finally:
@@ -247,7 +291,9 @@ def test_recall_takes_back_what_is_unwanted_and_oldest_says_who_waits_longest() 
     oldest = jobs.oldest()
     assert oldest is not None
     assert oldest.row.claimed_at == 3
-    assert sorted(one.row.claimed_at for one in jobs.recall(lambda one: one.row.claimed_at == 4)) == [3, 4]
+    assert sorted(
+        one.row.claimed_at for one in jobs.recall(lambda one: one.row.claimed_at == 4)
+    ) == [3, 4]
     assert len(jobs) == 2
     assert len(jobs.recall()) == 2
     assert jobs.oldest() is None

@@ -20,7 +20,9 @@ def about_nothing() -> None:
     ABOUT.set(None)
 
 
-def test_each_line_is_an_object_with_what_was_given_beside(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_line_is_an_object_with_what_was_given_beside(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with logs("json"):
         log.info("looked at %s", "it", extra={"items": 3, "odd": object})
         log.debug("not this")
@@ -44,7 +46,10 @@ def test_an_error_is_one_line_with_its_traceback(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_secrets_are_left_out(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     with logs(form):
-        log.warning("called with password=hunter2", extra={"api_key": "hunter2", "more": {"token": "hunter2"}})
+        log.warning(
+            "called with password=hunter2",
+            extra={"api_key": "hunter2", "more": {"token": "hunter2"}},
+        )
         try:
             raise ValueError("Authorization: Bearer hunter2hunter2")
         except ValueError:
@@ -81,7 +86,9 @@ def test_lines_of_a_handler_name_its_item(capsys: pytest.CaptureFixture[str]) ->
     assert "correlation_id" not in last
 
 
-def test_text_is_for_people_and_only_what_is_worth_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_is_for_people_and_only_what_is_worth_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with logs("text"):
         log.info("not this")
         ABOUT.set("order-1")

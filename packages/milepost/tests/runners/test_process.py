@@ -10,7 +10,9 @@ import pytest
 
 from milepost.runners.process import cpus_by_core
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells which CPUs a process may use")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="Linux alone tells which CPUs a process may use"
+)
 
 
 @pytest.mark.parametrize(

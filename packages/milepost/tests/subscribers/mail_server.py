@@ -52,13 +52,20 @@ class MailServer:
         assert self._ready.wait(60)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(self._loop.create_server(self._protocol, "127.0.0.1", 0, ssl=self.implicit))
+        server = self._loop.run_until_complete(
+            self._loop.create_server(self._protocol, "127.0.0.1", 0, ssl=self.implicit)
+        )
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
@@ -78,13 +85,24 @@ class MailServer:
                 "auth_required": self.implicit is None,
                 "auth_require_tls": self.implicit is None,
             }
-        return SMTP(self, tls_context=self.starttls, data_size_limit=self.largest, hostname="mail.test", loop=self._loop, **options)
+        return SMTP(
+            self,
+            tls_context=self.starttls,
+            data_size_limit=self.largest,
+            hostname="mail.test",
+            loop=self._loop,
+            **options,
+        )
 
-    def _authenticate(self, server: Any, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
+    def _authenticate(
+        self, server: Any, session: Session, envelope: Envelope, mechanism: str, data: Any
+    ) -> AuthResult:
         if not isinstance(data, LoginPassword):
             return AuthResult(success=False, handled=False)
         self.logins.append((data.login.decode(), data.password.decode()))
-        return AuthResult(success=data.password.decode() == self.password, handled=False, auth_data=data)
+        return AuthResult(
+            success=data.password.decode() == self.password, handled=False, auth_data=data
+        )
 
     def _next(self, *names: str) -> str | None:
         for name in names:
@@ -92,14 +110,18 @@ class MailServer:
                 return self.replies[name].pop(0)
         return None
 
-    async def handle_MAIL(self, server: Any, session: Session, envelope: Envelope, address: str, options: list[str]) -> str:
+    async def handle_MAIL(
+        self, server: Any, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
         reply = self._next("MAIL")
         if reply is None:
             envelope.mail_from = address
             envelope.mail_options.extend(options)
         return reply or "250 OK"
 
-    async def handle_RCPT(self, server: Any, session: Session, envelope: Envelope, address: str, options: list[str]) -> str:
+    async def handle_RCPT(
+        self, server: Any, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
         reply = self._next(address, "RCPT")
         if reply is None:
             envelope.rcpt_tos.append(address)
@@ -111,8 +133,16 @@ class MailServer:
             server.transport.abort()
             return "250 never read"
         if reply is None:
-            login = session.auth_data.login.decode() if isinstance(session.auth_data, LoginPassword) else None
+            login = (
+                session.auth_data.login.decode()
+                if isinstance(session.auth_data, LoginPassword)
+                else None
+            )
             content = envelope.content if isinstance(envelope.content, bytes) else b""
             encrypted = session.ssl is not None or self.implicit is not None
-            self.mails.append(Received(str(envelope.mail_from), list(envelope.rcpt_tos), content, encrypted, login))
+            self.mails.append(
+                Received(
+                    str(envelope.mail_from), list(envelope.rcpt_tos), content, encrypted, login
+                )
+            )
         return reply or "250 queued as 4711"

@@ -61,7 +61,10 @@ def test_only_events_that_need_a_person_are_mailed_in_plain_words(server: MailSe
     with run(subscriber(server), "good-1", "bad-2", "odd 3"):
         pass
     by_subject = {str(mail.message["Subject"]): mail for mail in server.mails}
-    assert set(by_subject) == {"parcels: failed, no attempts left: bad-2", "parcels: failed for good: odd 3"}
+    assert set(by_subject) == {
+        "parcels: failed, no attempts left: bad-2",
+        "parcels: failed for good: odd 3",
+    }
     mail = by_subject["parcels: failed, no attempts left: bad-2"]
     assert mail.recipients == ["ops@example.org", "ann@example.org"]
     text = text_of(mail)
@@ -82,12 +85,18 @@ def test_other_kinds_can_be_chosen(server: MailServer) -> None:
 
 
 def test_a_form_of_the_routes_own_is_in_the_mail(server: MailServer) -> None:
-    with run(subscriber(server, kinds=["completed"]), "good-1", form=lambda envelope: {"parcelId": envelope["subject"]}):
+    with run(
+        subscriber(server, kinds=["completed"]),
+        "good-1",
+        form=lambda envelope: {"parcelId": envelope["subject"]},
+    ):
         pass
     assert '"parcelId": "good-1"' in text_of(server.mails[0])
 
 
-def test_a_refusal_for_good_parks_the_event_until_it_is_released_and_a_repeat_has_the_same_id(server: MailServer) -> None:
+def test_a_refusal_for_good_parks_the_event_until_it_is_released_and_a_repeat_has_the_same_id(
+    server: MailServer,
+) -> None:
     server.replies["DATA"] = ["554 that is spam"]
     told = subscriber(server)
     with run(told, "bad-1", "bad-2") as post:
@@ -114,7 +123,9 @@ def test_only_a_recipient_who_was_refused_for_now_gets_the_repeat(server: MailSe
     assert len({mail.message["Message-ID"] for mail in server.mails}) == 1
 
 
-def test_a_recipient_who_is_refused_for_good_does_not_hold_up_the_others(server: MailServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recipient_who_is_refused_for_good_does_not_hold_up_the_others(
+    server: MailServer, caplog: pytest.LogCaptureFixture
+) -> None:
     server.replies["ann@example.org"] = ["550 no such user"]
     with run(subscriber(server), "bad-1"):
         pass
@@ -122,7 +133,9 @@ def test_a_recipient_who_is_refused_for_good_does_not_hold_up_the_others(server:
     assert "refused for good for ann@example.org: 550 no such user" in caplog.text
 
 
-def test_an_address_names_server_sender_and_recipients(server: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_names_server_sender_and_recipients(
+    server: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     address = f"email:smtp://127.0.0.1:{server.port}?tls=if-offered&from=m@example.org&to=a@example.org&to=b@example.org&kinds=completed,exhausted&name=mails"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "milepost.toml").write_text(f'subscribers = ["{address}"]\n')
@@ -131,11 +144,16 @@ def test_an_address_names_server_sender_and_recipients(server: MailServer, tmp_p
     assert isinstance(told, EmailSubscriber)
     with run(told, "good-1"):
         pass
-    assert [(mail.sender, mail.recipients) for mail in server.mails] == [("m@example.org", ["a@example.org", "b@example.org"])]
+    assert [(mail.sender, mail.recipients) for mail in server.mails] == [
+        ("m@example.org", ["a@example.org", "b@example.org"])
+    ]
 
 
 def test_the_name_of_the_cursor_is_that_of_the_recipients() -> None:
-    one, other = (open_subscriber(f"email:smtp://127.0.0.1:{port}?from=m@example.org&to=a@example.org") for port in (25, 587))
+    one, other = (
+        open_subscriber(f"email:smtp://127.0.0.1:{port}?from=m@example.org&to=a@example.org")
+        for port in (25, 587)
+    )
     third = open_subscriber("email:smtp://127.0.0.1?from=m@example.org&to=b@example.org")
     assert one is not None
     assert other is not None
@@ -151,11 +169,16 @@ def test_the_name_of_the_cursor_is_that_of_the_recipients() -> None:
         ("email:ops@example.org", "from=ADDRESS"),
         ("email:smtp://127.0.0.1?from=a@example.org&to=b", "mail address"),
         ("email:smtp://127.0.0.1?from=a@example.org&to=b@example.org&kinds=failed", "exhausted"),
-        ("email:smtp://user@127.0.0.1?from=a@example.org&to=b@example.org&password_env=NOT_SET", "NOT_SET"),
+        (
+            "email:smtp://user@127.0.0.1?from=a@example.org&to=b@example.org&password_env=NOT_SET",
+            "NOT_SET",
+        ),
         ("email:fax://127.0.0.1?from=a@example.org&to=b@example.org", "smtp://"),
     ],
 )
-def test_an_address_that_cannot_be_is_said(address: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_cannot_be_is_said(
+    address: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "milepost.toml").write_text(f'subscribers = ["{address}"]\n')
     with pytest.raises(mp.ConfigMistake, match=said):

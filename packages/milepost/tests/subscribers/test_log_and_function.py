@@ -41,10 +41,17 @@ def test_log_and_call(world: World, caplog: pytest.LogCaptureFixture) -> None:
     EventRelay(world.ctx, LogSubscriber(stream), "p1").run_once()
     EventRelay(world.ctx, CallSubscriber(hears), "p1").run_once()
     with caplog.at_level(logging.INFO, "milepost.events"):
-        EventRelay(world.ctx, LogSubscriber(logger=logging.getLogger("milepost.events"), name="logged"), "p1").run_once()
+        EventRelay(
+            world.ctx,
+            LogSubscriber(logger=logging.getLogger("milepost.events"), name="logged"),
+            "p1",
+        ).run_once()
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["subject"] for line in lines] == called == ["a", "ü"]
-    assert [json.loads(message)["id"] for message in caplog.messages] == ["parcels/a/1/accepted", "parcels/ü/1/accepted"]
+    assert [json.loads(message)["id"] for message in caplog.messages] == [
+        "parcels/a/1/accepted",
+        "parcels/ü/1/accepted",
+    ]
     assert set(world.ledger.read(CURSOR)) == {"log", "hears", "logged"}
 
 
@@ -66,17 +73,38 @@ class Answers:
 
     def tell(self, envelopes: Sequence[dict[str, Any]]) -> list[Exception | None]:
         self.told += [envelope["said"] for envelope in envelopes]
-        return [None if place % 2 == 0 else EventRefused(f"not {envelope['said']}") for place, envelope in enumerate(envelopes)]
+        return [
+            None if place % 2 == 0 else EventRefused(f"not {envelope['said']}")
+            for place, envelope in enumerate(envelopes)
+        ]
 
 
 def test_who_wants_one_form_only_is_told_nothing_else() -> None:
-    route = Route("parcels", form=lambda envelope: None if envelope["data"]["key"] == "plain" else {"said": envelope["data"]["key"]})
+    route = Route(
+        "parcels",
+        form=lambda envelope: (
+            None if envelope["data"]["key"] == "plain" else {"said": envelope["data"]["key"]}
+        ),
+    )
     route.external("weigh")
     plan = Plan(route)
-    lines = {key: accept(plan, key, {"id": key}, 1, correlation_id=key, digest=digest_of({"id": key})).line for key in ("a", "plain", "b")}
-    envelopes = [cloud_event(events_of(line, "parcels", key, key)[0], plan) for key, line in lines.items() if line is not None]
+    lines = {
+        key: accept(
+            plan, key, {"id": key}, 1, correlation_id=key, digest=digest_of({"id": key})
+        ).line
+        for key in ("a", "plain", "b")
+    }
+    envelopes = [
+        cloud_event(events_of(line, "parcels", key, key)[0], plan)
+        for key, line in lines.items()
+        if line is not None
+    ]
     answers = Answers()
-    assert [repr(answer) for answer in Formed(answers).tell(envelopes) or ()] == ["None", "None", "EventRefused('not b')"]
+    assert [repr(answer) for answer in Formed(answers).tell(envelopes) or ()] == [
+        "None",
+        "None",
+        "EventRefused('not b')",
+    ]
     assert answers.told == ["a", "b"]
     assert Formed(answers).tell([envelopes[1]]) is None
     assert answers.told == ["a", "b"]

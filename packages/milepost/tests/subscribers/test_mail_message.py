@@ -39,7 +39,10 @@ def test_a_mail_has_the_headers_that_a_mail_needs() -> None:
 
 
 def test_a_repeat_is_the_same_bytes_and_another_mail_has_another_id() -> None:
-    whole = mail(html="<p>All is well.</p>", attachments=[MailAttachment("all.csv", b"doi\n10.1/a\n", "text/csv")])
+    whole = mail(
+        html="<p>All is well.</p>",
+        attachments=[MailAttachment("all.csv", b"doi\n10.1/a\n", "text/csv")],
+    )
     assert whole.as_bytes() == whole.as_bytes()
     assert parsed(whole)["Message-ID"] != parsed(mail(id="digest-8"))["Message-ID"]
     assert parsed(whole)["X-Milepost-Id"] != parsed(mail(id="digest-8"))["X-Milepost-Id"]
@@ -64,13 +67,19 @@ def test_text_html_and_files_arrive_as_they_were_given() -> None:
     assert body.get_content().replace("\r\n", "\n") == "Grüße\n" + "x" * 2000 + "\n.\n"
     assert rich.get_content().rstrip() == "<p>Grüße</p>"
     first, second = message.iter_attachments()
-    assert (first.get_filename(), first.get_content_type(), first.get_payload(decode=True)) == ("Bericht März.csv", "text/csv", table)
+    assert (first.get_filename(), first.get_content_type(), first.get_payload(decode=True)) == (
+        "Bericht März.csv",
+        "text/csv",
+        table,
+    )
     assert first.get_content_charset() == "utf-8"
     assert (second.get_filename(), second.get_payload(decode=True)) == ("a.bin", bytes(range(256)))
 
 
 @given(st.text(min_size=1, max_size=400), st.text(max_size=2000), st.text(max_size=500))
-def test_any_text_is_written_in_seven_bits_and_short_lines(subject: str, text: str, html: str) -> None:
+def test_any_text_is_written_in_seven_bits_and_short_lines(
+    subject: str, text: str, html: str
+) -> None:
     subject = " ".join("".join(c if c.isprintable() else " " for c in subject).split()) or "x"
     try:
         subject.encode()

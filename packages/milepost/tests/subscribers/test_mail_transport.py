@@ -18,7 +18,15 @@ from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
 from milepost.core.outcome import outcome_of_exception
-from milepost.subscribers.email import Mail, MailAttachment, MailNotSent, MailRefused, MailTransport, RecipientRefusal, mail_transport
+from milepost.subscribers.email import (
+    Mail,
+    MailAttachment,
+    MailNotSent,
+    MailRefused,
+    MailTransport,
+    RecipientRefusal,
+    mail_transport,
+)
 from milepost_net import Tls
 
 MAIL = Mail(
@@ -101,10 +109,14 @@ def test_a_certificate_of_an_unknown_authority_is_refused(authority: Authority) 
 
 
 @pytest.mark.parametrize("kind", ["starttls", "implicit"])
-def test_a_file_of_certificates_that_cannot_be_read_is_a_usage_error(authority: Authority, kind: str) -> None:
+def test_a_file_of_certificates_that_cannot_be_read_is_a_usage_error(
+    authority: Authority, kind: str
+) -> None:
     scheme = "smtp" if kind == "starttls" else "smtps"
     with MailServer(**{kind: authority.context("localhost")}) as server:
-        transport = mail_transport(f"{scheme}://localhost:{server.port}", timeout=60, tls=Tls(ca_file="nowhere.pem"))
+        transport = mail_transport(
+            f"{scheme}://localhost:{server.port}", timeout=60, tls=Tls(ca_file="nowhere.pem")
+        )
         with pytest.raises(mp.UsageError, match=r"nowhere\.pem.*No such file"):
             transport.send(MAIL)
         assert server.mails == []
@@ -113,7 +125,9 @@ def test_a_file_of_certificates_that_cannot_be_read_is_a_usage_error(authority: 
 def test_a_server_without_tls_gets_nothing_where_tls_is_required(server: MailServer) -> None:
     with pytest.raises(MailNotSent, match="STARTTLS"):
         mail_transport(f"smtp://127.0.0.1:{server.port}?tls=required", timeout=60).send(MAIL)
-    transport = mail_transport(f"smtp://user@127.0.0.1:{server.port}", environment={"SMTP_PASSWORD": "secret"}, timeout=60)
+    transport = mail_transport(
+        f"smtp://user@127.0.0.1:{server.port}", environment={"SMTP_PASSWORD": "secret"}, timeout=60
+    )
     with pytest.raises(MailNotSent, match="in the clear"):
         transport.send(MAIL)
     assert (server.mails, server.logins) == ([], [])
@@ -122,7 +136,9 @@ def test_a_server_without_tls_gets_nothing_where_tls_is_required(server: MailSer
 def test_a_wrong_password_is_no_fault_of_the_mail(authority: Authority) -> None:
     with MailServer(implicit=authority.context("localhost"), password="secret") as server:
         url, tls = f"smtps://user@localhost:{server.port}", Tls(ca_file=str(authority.file))
-        transport = mail_transport(url, environment={"SMTP_PASSWORD": "hunter2"}, timeout=60, tls=tls)
+        transport = mail_transport(
+            url, environment={"SMTP_PASSWORD": "hunter2"}, timeout=60, tls=tls
+        )
         with pytest.raises(MailNotSent, match="login of user") as caught:
             transport.send(MAIL)
         assert caught.value.code == 535
@@ -138,11 +154,17 @@ def test_a_wrong_password_is_no_fault_of_the_mail(authority: Authority) -> None:
         ("DATA", "452 4.3.1 disk full", False),
     ],
 )
-def test_a_refusal_of_5xx_is_for_good_and_one_of_4xx_is_not(server: MailServer, command: str, reply: str, permanent: bool) -> None:
+def test_a_refusal_of_5xx_is_for_good_and_one_of_4xx_is_not(
+    server: MailServer, command: str, reply: str, permanent: bool
+) -> None:
     server.replies[command] = [reply]
     with pytest.raises(MailRefused if permanent else MailNotSent) as caught:
         plain(server).send(MAIL)
-    assert (caught.value.code, caught.value.permanent, caught.value.unknown) == (int(reply[:3]), permanent, False)
+    assert (caught.value.code, caught.value.permanent, caught.value.unknown) == (
+        int(reply[:3]),
+        permanent,
+        False,
+    )
     assert reply in str(caught.value)
     assert isinstance(outcome_of_exception(caught.value), mp.Reject if permanent else mp.Retry)
     plain(server).send(MAIL)
@@ -159,10 +181,16 @@ def test_recipients_are_accepted_and_refused_one_by_one(server: MailServer) -> N
 
 
 def test_a_mail_without_any_recipient_left_is_not_sent(server: MailServer) -> None:
-    server.replies = {"ops@example.org": ["550 no such user"], "ann@example.org": ["550 no such user"]}
+    server.replies = {
+        "ops@example.org": ["550 no such user"],
+        "ann@example.org": ["550 no such user"],
+    }
     with pytest.raises(MailRefused, match="no such user"):
         plain(server).send(MAIL)
-    server.replies = {"ops@example.org": ["550 no such user"], "ann@example.org": ["450 greylisted"]}
+    server.replies = {
+        "ops@example.org": ["550 no such user"],
+        "ann@example.org": ["450 greylisted"],
+    }
     with pytest.raises(MailNotSent, match="greylisted"):
         plain(server).send(MAIL)
     assert server.mails == []
@@ -224,7 +252,9 @@ def silent_after_greeting(connection: socket.socket, over: threading.Event) -> N
 
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
 @pytest.mark.parametrize("script", [silent, dribbling, silent_after_greeting])
-def test_a_server_that_hangs_is_given_up_on(scheme: str, script: Callable[[socket.socket, threading.Event], None]) -> None:
+def test_a_server_that_hangs_is_given_up_on(
+    scheme: str, script: Callable[[socket.socket, threading.Event], None]
+) -> None:
     with listening(script) as port, pytest.raises(MailNotSent) as caught:
         mail_transport(f"{scheme}://127.0.0.1:{port}", timeout=QUICK).send(MAIL)
     assert not caught.value.unknown
@@ -232,9 +262,14 @@ def test_a_server_that_hangs_is_given_up_on(scheme: str, script: Callable[[socke
         assert "no reply within 0.3 s" in str(caught.value)
 
 
-@pytest.mark.parametrize("greeting", [b"554 no service here\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+@pytest.mark.parametrize(
+    "greeting", [b"554 no service here\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""]
+)
 def test_what_is_no_mail_server_is_said(greeting: bytes) -> None:
-    with listening(lambda connection, over: connection.sendall(greeting)) as port, pytest.raises(MailNotSent, match=f"127.0.0.1:{port}"):
+    with (
+        listening(lambda connection, over: connection.sendall(greeting)) as port,
+        pytest.raises(MailNotSent, match=f"127.0.0.1:{port}"),
+    ):
         mail_transport(f"smtp://127.0.0.1:{port}", timeout=60).send(MAIL)
 
 
@@ -276,7 +311,11 @@ class _Ses(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.calls.append((self.path, body))
-        status, kind, answer = self.server.answers.pop(0) if self.server.answers else (200, "", {"MessageId": "0102-abc"})
+        status, kind, answer = (
+            self.server.answers.pop(0)
+            if self.server.answers
+            else (200, "", {"MessageId": "0102-abc"})
+        )
         content = json.dumps(answer).encode()
         self.send_response(status)
         if kind:
@@ -309,7 +348,9 @@ def ses(monkeypatch: pytest.MonkeyPatch) -> Iterator[SesServer]:
 
 
 def by_ses(ses: SesServer) -> MailTransport:
-    return mail_transport(f"ses://eu-west-2?endpoint=http://127.0.0.1:{ses.server_address[1]}", timeout=60)
+    return mail_transport(
+        f"ses://eu-west-2?endpoint=http://127.0.0.1:{ses.server_address[1]}", timeout=60
+    )
 
 
 def test_ses_is_given_the_whole_message(ses: SesServer) -> None:

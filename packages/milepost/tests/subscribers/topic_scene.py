@@ -28,10 +28,18 @@ class Scene:
         self.sns.meta.events.register("before-parameter-build.sns.PublishBatch", self._note)
 
     def queue(self, name: str, policy: dict[str, Any] | None = None) -> str:
-        made = self.sqs.create_queue(QueueName=f"{name}.fifo" if self.fifo else name, Attributes={"FifoQueue": "true"} if self.fifo else {})
+        made = self.sqs.create_queue(
+            QueueName=f"{name}.fifo" if self.fifo else name,
+            Attributes={"FifoQueue": "true"} if self.fifo else {},
+        )
         url: str = made["QueueUrl"]
-        arn = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        attributes = {"RawMessageDelivery": "true", **({} if policy is None else {"FilterPolicy": json.dumps(policy)})}
+        arn = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])[
+            "Attributes"
+        ]["QueueArn"]
+        attributes = {
+            "RawMessageDelivery": "true",
+            **({} if policy is None else {"FilterPolicy": json.dumps(policy)}),
+        }
         self.sns.subscribe(TopicArn=self.arn, Protocol="sqs", Endpoint=arn, Attributes=attributes)
         return url
 
@@ -40,13 +48,18 @@ class Scene:
         found: list[dict[str, Any]] = []
         while True:
             answer = self.sqs.receive_message(
-                QueueUrl=url or self.all, MaxNumberOfMessages=10, MessageAttributeNames=["All"], MessageSystemAttributeNames=["All"]
+                QueueUrl=url or self.all,
+                MaxNumberOfMessages=10,
+                MessageAttributeNames=["All"],
+                MessageSystemAttributeNames=["All"],
             )
             if not answer.get("Messages"):
                 return found
             found += answer["Messages"]
             for message in answer["Messages"]:
-                self.sqs.delete_message(QueueUrl=url or self.all, ReceiptHandle=message["ReceiptHandle"])
+                self.sqs.delete_message(
+                    QueueUrl=url or self.all, ReceiptHandle=message["ReceiptHandle"]
+                )
 
     def ids(self, url: str | None = None) -> list[str]:
         return [json.loads(message["Body"])["id"] for message in self.received(url)]
@@ -79,7 +92,9 @@ class Scene:
             return None if kept else (SimpleNamespace(status_code=200), {"ResponseMetadata": {}})
 
         def answer_for(parsed: dict[str, Any], **_: Any) -> None:
-            parsed["Failed"] = [{"Id": name, **failed} for name, failed in lost.items() if failed is not None]
+            parsed["Failed"] = [
+                {"Id": name, **failed} for name, failed in lost.items() if failed is not None
+            ]
 
         self.sns.meta.events.register_first("provide-client-params.sns.PublishBatch", take_out)
         self.sns.meta.events.register("before-call.sns.PublishBatch", none_left)
@@ -98,7 +113,9 @@ def parcels(form: Form | None = None) -> mp.Route:
 
 def accepted(*keys: str, form: Form | None = None) -> list[Envelope]:
     """What is told when these have been taken in."""
-    with mp.open("memory:", routes=[parcels(form)], clock=VirtualClock(), chance=SeededChance(1)) as post:
+    with mp.open(
+        "memory:", routes=[parcels(form)], clock=VirtualClock(), chance=SeededChance(1)
+    ) as post:
         post.submit("parcels", *({"id": key} for key in keys))
         plan = post.context.plans["parcels"]
         lines = post.context.ledger.feed(0, 500)
@@ -121,7 +138,10 @@ def fails(service: Any, *, at: int, error: Exception | tuple[int, str]) -> Calla
         if isinstance(error, Exception):
             raise error
         status, code = error
-        return SimpleNamespace(status_code=status), {"Error": {"Code": code, "Message": "not now"}, "ResponseMetadata": {}}
+        return SimpleNamespace(status_code=status), {
+            "Error": {"Code": code, "Message": "not now"},
+            "ResponseMetadata": {},
+        }
 
     service.meta.events.register("before-call.sns.PublishBatch", fail)
     return lambda: service.meta.events.unregister("before-call.sns.PublishBatch", fail)

@@ -45,10 +45,17 @@ class S3:
 
     def put_object(self, params: dict[str, Any]) -> dict[str, Any]:
         body = _bytes(params.get("Body", b""))
-        return self._put(self.bucket(params["Bucket"]), params["Key"], body, params.get("Metadata", {}))
+        return self._put(
+            self.bucket(params["Bucket"]), params["Key"], body, params.get("Metadata", {})
+        )
 
-    def _put(self, bucket: BucketModel, key: str, body: bytes, metadata: dict[str, str]) -> dict[str, Any]:
-        head = {"ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"', "ChecksumSHA256": _checksum(body)}
+    def _put(
+        self, bucket: BucketModel, key: str, body: bytes, metadata: dict[str, str]
+    ) -> dict[str, Any]:
+        head = {
+            "ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"',
+            "ChecksumSHA256": _checksum(body),
+        }
         at = datetime.fromtimestamp(int(self._clock()), UTC)
         bucket.objects[key] = body, {**head, "LastModified": at, "Metadata": dict(metadata)}
         return head
@@ -58,7 +65,11 @@ class S3:
 
         body, head = self._object(params)
         if params.get("IfMatch") not in (None, head["ETag"]):
-            raise AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+            raise AwsError(
+                "PreconditionFailed",
+                "At least one of the pre-conditions you specified did not hold",
+                412,
+            )
         if "Range" in params:
             first, _, last = params["Range"].removeprefix("bytes=").partition("-")
             end = min(int(last or len(body)) + 1, len(body))
@@ -66,7 +77,11 @@ class S3:
                 raise AwsError("InvalidRange", "The requested range is not satisfiable", 416)
             head = {**head, "ContentRange": f"bytes {first}-{end - 1}/{len(body)}"}
             body = body[int(first) : end]
-        return {**head, "ContentLength": len(body), "Body": StreamingBody(io.BytesIO(body), len(body))}
+        return {
+            **head,
+            "ContentLength": len(body),
+            "Body": StreamingBody(io.BytesIO(body), len(body)),
+        }
 
     def head_object(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -84,22 +99,44 @@ class S3:
     def copy_object(self, params: dict[str, Any]) -> dict[str, Any]:
         body, head = self._object(params["CopySource"])
         if params.get("CopySourceIfMatch") not in (None, head["ETag"]):
-            raise AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
-        return {"CopyObjectResult": self._put(self.bucket(params["Bucket"]), params["Key"], body, head["Metadata"])}
+            raise AwsError(
+                "PreconditionFailed",
+                "At least one of the pre-conditions you specified did not hold",
+                412,
+            )
+        return {
+            "CopyObjectResult": self._put(
+                self.bucket(params["Bucket"]), params["Key"], body, head["Metadata"]
+            )
+        }
 
     def delete_object(self, params: dict[str, Any]) -> dict[str, Any]:
         if "IfMatch" in params and self._object(params)[1]["ETag"] != params["IfMatch"]:
-            raise AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+            raise AwsError(
+                "PreconditionFailed",
+                "At least one of the pre-conditions you specified did not hold",
+                412,
+            )
         self.bucket(params["Bucket"]).objects.pop(params["Key"], None)
         return {}
 
     def list_objects_v2(self, params: dict[str, Any]) -> dict[str, Any]:
         objects = self.bucket(params["Bucket"]).objects
         after, most = params.get("ContinuationToken", ""), params.get("MaxKeys", 1_000)
-        names = sorted(name for name in objects if name.startswith(params.get("Prefix", "")) and name > after)
-        found = [{"Key": name, "Size": len(objects[name][0]), "ETag": objects[name][1]["ETag"]} for name in names[:most]]
+        names = sorted(
+            name for name in objects if name.startswith(params.get("Prefix", "")) and name > after
+        )
+        found = [
+            {"Key": name, "Size": len(objects[name][0]), "ETag": objects[name][1]["ETag"]}
+            for name in names[:most]
+        ]
         more = {"NextContinuationToken": names[most - 1]} if len(names) > most else {}
-        return {"KeyCount": len(found), "IsTruncated": bool(more), **more, **({"Contents": found} if found else {})}
+        return {
+            "KeyCount": len(found),
+            "IsTruncated": bool(more),
+            **more,
+            **({"Contents": found} if found else {}),
+        }
 
     # In parts -----------------------------------------------------------------------------------------------------------
     def create_multipart_upload(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +147,10 @@ class S3:
     def upload_part(self, params: dict[str, Any]) -> dict[str, Any]:
         body = _bytes(params.get("Body", b""))
         self._upload(params)[1][params["PartNumber"]] = body
-        return {"ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"', "ChecksumSHA256": _checksum(body)}
+        return {
+            "ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"',
+            "ChecksumSHA256": _checksum(body),
+        }
 
     def complete_multipart_upload(self, params: dict[str, Any]) -> dict[str, Any]:
         key, parts = self._upload(params)
@@ -130,8 +170,15 @@ class S3:
         return {}
 
     def list_multipart_uploads(self, params: dict[str, Any]) -> dict[str, Any]:
-        uploads = [{"UploadId": id, "Key": key} for id, (key, _) in self.bucket(params["Bucket"]).uploads.items()]
-        return {"Bucket": params["Bucket"], "IsTruncated": False, **({"Uploads": uploads} if uploads else {})}
+        uploads = [
+            {"UploadId": id, "Key": key}
+            for id, (key, _) in self.bucket(params["Bucket"]).uploads.items()
+        ]
+        return {
+            "Bucket": params["Bucket"],
+            "IsTruncated": False,
+            **({"Uploads": uploads} if uploads else {}),
+        }
 
     def _upload(self, params: dict[str, Any]) -> tuple[str, dict[int, bytes]]:
         found = self.bucket(params["Bucket"]).uploads.get(params["UploadId"])

@@ -15,7 +15,14 @@ Answer = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 """Answers a call of a service: the operation, as boto3 spells the method, and its parameters."""
 
 
-def make_client(service: str, region: str, url: str, answer: Answer, config: Any = None, clock: Callable[[], float] = time.time) -> Any:
+def make_client(
+    service: str,
+    region: str,
+    url: str,
+    answer: Answer,
+    config: Any = None,
+    clock: Callable[[], float] = time.time,
+) -> Any:
     """A boto3 client of the service. It sends nothing, retries nothing, and needs no credentials. Answers are dated by `clock`, in seconds."""
     from botocore.client import ClientMeta
     from botocore.config import Config
@@ -24,8 +31,19 @@ def make_client(service: str, region: str, url: str, answer: Answer, config: Any
     template, cls, _ = _template(service)
     client = cls.__new__(cls)
     meta = template.meta
-    config = Config(region_name=region).merge(config) if config is not None else Config(region_name=region)
-    client.meta = ClientMeta(HierarchicalEmitter(), config, url, meta.service_model, meta.method_to_api_mapping, meta.partition)
+    config = (
+        Config(region_name=region).merge(config)
+        if config is not None
+        else Config(region_name=region)
+    )
+    client.meta = ClientMeta(
+        HierarchicalEmitter(),
+        config,
+        url,
+        meta.service_model,
+        meta.method_to_api_mapping,
+        meta.partition,
+    )
     client._cache = {}
     client._exceptions = None
     client._exceptions_factory = template._exceptions_factory
@@ -55,13 +73,22 @@ class _Calls:
         method, members, required = _shape(service, operation)
         if not members.issuperset(params) or not required.issubset(params):
             self._refuse(operation_model, params)
-        _, answered = events.emit_until_response(f"before-call.{name}", params={"body": params}, request_signer=None, **options)
+        _, answered = events.emit_until_response(
+            f"before-call.{name}", params={"body": params}, request_signer=None, **options
+        )
         if answered is None:
-            events.emit(f"before-send.{name}", request=SimpleNamespace(url=self.meta.endpoint_url, body=params))
+            events.emit(
+                f"before-send.{name}",
+                request=SimpleNamespace(url=self.meta.endpoint_url, body=params),
+            )
             try:
                 parsed = self._answer(service, method, params)
                 status = 200
-                parsed["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0, "RequestId": "model"}
+                parsed["ResponseMetadata"] = {
+                    "HTTPStatusCode": 200,
+                    "RetryAttempts": 0,
+                    "RequestId": "model",
+                }
             except AwsError as error:
                 parsed, status = error.answer, error.status
             except (Malformed, KeyError, TypeError, AttributeError):
@@ -97,9 +124,16 @@ def _template(service: str) -> tuple[Any, Any, dict[str, str]]:
     from botocore.session import get_session
 
     session = get_session()
-    template = session.create_client(service, region_name="eu-central-1", aws_access_key_id="model", aws_secret_access_key="model")
+    template = session.create_client(
+        service,
+        region_name="eu-central-1",
+        aws_access_key_id="model",
+        aws_secret_access_key="model",
+    )
     cls = type(template)
-    methods = {operation: method for method, operation in template.meta.method_to_api_mapping.items()}
+    methods = {
+        operation: method for method, operation in template.meta.method_to_api_mapping.items()
+    }
     return template, type(f"Model{cls.__name__}", (_Calls, cls), {}), methods
 
 

@@ -38,7 +38,9 @@ class Write(NamedTuple):
 class DynamoDb:
     """DynamoDB with all its tables. Not thread-safe: the model runs one call at a time."""
 
-    def __init__(self, region: str, account: str, clock: Callable[[], float], numbers: Iterator[int]) -> None:
+    def __init__(
+        self, region: str, account: str, clock: Callable[[], float], numbers: Iterator[int]
+    ) -> None:
         self.tables: dict[str, Table] = {}
         self._region, self._account, self._clock, self._numbers = region, account, clock, numbers
         self._tokens: dict[str, tuple[float, bytes]] = {}
@@ -58,10 +60,16 @@ class DynamoDb:
         if name in self.tables:
             raise AwsError("ResourceInUseException", f"Table already exists: {name}")
         if not _TABLE_NAME.fullmatch(name):
-            raise invalid("TableName must be 3 to 255 letters, digits, hyphens, underscores and dots")
-        kinds = {one["AttributeName"]: one["AttributeType"] for one in params["AttributeDefinitions"]}
+            raise invalid(
+                "TableName must be 3 to 255 letters, digits, hyphens, underscores and dots"
+            )
+        kinds = {
+            one["AttributeName"]: one["AttributeType"] for one in params["AttributeDefinitions"]
+        }
         indexes = params.get("GlobalSecondaryIndexes", ())
-        used = {one["AttributeName"] for schema in (params, *indexes) for one in schema["KeySchema"]}
+        used = {
+            one["AttributeName"] for schema in (params, *indexes) for one in schema["KeySchema"]
+        }
         if used != set(kinds):
             raise invalid(
                 "One or more parameter values were invalid: Number of attributes in KeySchema does not exactly match number of"
@@ -70,18 +78,32 @@ class DynamoDb:
         table = Table(name, _schema(params["KeySchema"]), kinds, self._clock)
         table.options = {"BillingMode": params.get("BillingMode", "PROVISIONED")}
         for index in indexes:
-            table.add_index(Index(index["IndexName"], _schema(index["KeySchema"]), index["Projection"], table.key))
+            table.add_index(
+                Index(
+                    index["IndexName"], _schema(index["KeySchema"]), index["Projection"], table.key
+                )
+            )
         self.tables[name] = table
         self._stream(table, params.get("StreamSpecification"))
         return {"TableDescription": self._described(table)}
 
     def update_table(self, params: dict[str, Any]) -> dict[str, Any]:
         table = self.table(params["TableName"])
-        table.kinds |= {one["AttributeName"]: one["AttributeType"] for one in params.get("AttributeDefinitions", ())}
+        table.kinds |= {
+            one["AttributeName"]: one["AttributeType"]
+            for one in params.get("AttributeDefinitions", ())
+        }
         for change in params.get("GlobalSecondaryIndexUpdates", ()):
             if "Create" in change:
                 index = change["Create"]
-                table.add_index(Index(index["IndexName"], _schema(index["KeySchema"]), index["Projection"], table.key))
+                table.add_index(
+                    Index(
+                        index["IndexName"],
+                        _schema(index["KeySchema"]),
+                        index["Projection"],
+                        table.key,
+                    )
+                )
             if "Delete" in change:
                 table.index(change["Delete"]["IndexName"])
                 del table.indexes[change["Delete"]["IndexName"]]
@@ -100,7 +122,15 @@ class DynamoDb:
         at = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S")
         label = f"{at}.{next(self._numbers) % 1000:03d}"
         arn = f"{self._arn(table)}/stream/{label}"
-        table.stream = StreamModel(table.name, arn, label, wanted["StreamViewType"], self._region, self._clock, self._numbers)
+        table.stream = StreamModel(
+            table.name,
+            arn,
+            label,
+            wanted["StreamViewType"],
+            self._region,
+            self._clock,
+            self._numbers,
+        )
 
     def describe_table(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"Table": self._described(self.table(params["TableName"]))}
@@ -125,7 +155,11 @@ class DynamoDb:
 
     def describe_time_to_live(self, params: dict[str, Any]) -> dict[str, Any]:
         ttl = self.table(params["TableName"]).ttl
-        described = {"TimeToLiveStatus": "DISABLED"} if ttl is None else {"TimeToLiveStatus": "ENABLED", "AttributeName": ttl}
+        described = (
+            {"TimeToLiveStatus": "DISABLED"}
+            if ttl is None
+            else {"TimeToLiveStatus": "ENABLED", "AttributeName": ttl}
+        )
         return {"TimeToLiveDescription": described}
 
     def _arn(self, table: Table) -> str:
@@ -137,7 +171,9 @@ class DynamoDb:
             "TableArn": self._arn(table),
             "TableStatus": "ACTIVE",
             "CreationDateTime": datetime.fromtimestamp(table.created_at, UTC),
-            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, kind in table.kinds.items()],
+            "AttributeDefinitions": [
+                {"AttributeName": name, "AttributeType": kind} for name, kind in table.kinds.items()
+            ],
             "KeySchema": _shown_schema(table.key),
             "ItemCount": len(table.rows),
             "TableSizeBytes": sum(row.size for row in table.rows.values()),
@@ -156,9 +192,15 @@ class DynamoDb:
                 for index in table.indexes.values()
             ]
         if table.stream is not None:
-            described |= {"LatestStreamArn": table.stream.arn, "LatestStreamLabel": table.stream.label}
+            described |= {
+                "LatestStreamArn": table.stream.arn,
+                "LatestStreamLabel": table.stream.label,
+            }
             if table.stream.enabled:
-                described["StreamSpecification"] = {"StreamEnabled": True, "StreamViewType": table.stream.view}
+                described["StreamSpecification"] = {
+                    "StreamEnabled": True,
+                    "StreamViewType": table.stream.view,
+                }
         return described
 
     # Single rows --------------------------------------------------------------------------------------------------------
@@ -203,16 +245,23 @@ class DynamoDb:
         scope = _scope(params, parsed)
         before = table.rows.get(key)
         if condition is not None and not condition.test(before.image if before else {}, scope):
-            asked = params.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and before is not None
+            asked = (
+                params.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
+                and before is not None
+            )
             more = {"Item": copy(before.image)} if asked and before is not None else {}
-            raise AwsError("ConditionalCheckFailedException", "The conditional request failed", **more)
+            raise AwsError(
+                "ConditionalCheckFailedException", "The conditional request failed", **more
+            )
         named: list[str] | None = None
         after: Image | None = put
         if verb in ("Delete", "ConditionCheck"):
             after = None
         elif verb == "Update":
             base = before.image if before else normal_image(params["Key"])
-            after, named = expressions.apply(base, update, scope, table.key) if update else (base, [])
+            after, named = (
+                expressions.apply(base, update, scope, table.key) if update else (base, [])
+            )
         length = 0
         if after is not None:
             table.check_index_keys(after)
@@ -239,12 +288,24 @@ class DynamoDb:
             )
         token = params.get("ClientRequestToken")
         content = sha256(repr(params["TransactItems"]).encode("utf-8", "surrogatepass")).digest()
-        if token is not None and (known := self._tokens.get(token)) is not None and known[0] + TOKEN_LIFE_S > self._clock():
+        if (
+            token is not None
+            and (known := self._tokens.get(token)) is not None
+            and known[0] + TOKEN_LIFE_S > self._clock()
+        ):
             if known[1] != content:
-                raise AwsError("IdempotentParameterMismatchException", "The token was used with other parameters")
+                raise AwsError(
+                    "IdempotentParameterMismatchException",
+                    "The token was used with other parameters",
+                )
             return {}
         places = [
-            (action["TableName"], self.table(action["TableName"]).key_of(normal_image(action.get("Item") or action["Key"])))
+            (
+                action["TableName"],
+                self.table(action["TableName"]).key_of(
+                    normal_image(action.get("Item") or action["Key"])
+                ),
+            )
             for _, action in actions
         ]
         if len(set(places)) != len(places):
@@ -258,7 +319,11 @@ class DynamoDb:
             except AwsError as error:
                 if error.code not in ("ConditionalCheckFailedException", "ValidationException"):
                     raise
-                code = "ValidationError" if error.code == "ValidationException" else "ConditionalCheckFailed"
+                code = (
+                    "ValidationError"
+                    if error.code == "ValidationException"
+                    else "ConditionalCheckFailed"
+                )
                 reasons.append({"Code": code, "Message": error.message, **error.more})
             else:
                 reasons.append({"Code": "None"})
@@ -308,7 +373,12 @@ class DynamoDb:
                 if total > BATCH_GET_BYTES:
                     left.setdefault(name, {**wanted, "Keys": []})["Keys"].append(key)
                     continue
-                _add_units(used, table.name, _read_units(row.size if row else 0, bool(wanted.get("ConsistentRead"))), {})
+                _add_units(
+                    used,
+                    table.name,
+                    _read_units(row.size if row else 0, bool(wanted.get("ConsistentRead"))),
+                    {},
+                )
                 if row is not None:
                     found[name].append(_shown(row.image, paths))
         return {"Responses": found, "UnprocessedKeys": left} | _consumed(params, used, several=True)
@@ -322,7 +392,9 @@ class DynamoDb:
             seen: set[Key] = set()
             for one in wanted:
                 put = one.get("PutRequest")
-                write = self._planned("Put" if put else "Delete", {"TableName": name, **(put or one["DeleteRequest"])})
+                write = self._planned(
+                    "Put" if put else "Delete", {"TableName": name, **(put or one["DeleteRequest"])}
+                )
                 if write.key in seen:
                     raise invalid("Provided list of item keys contains duplicates")
                 seen.add(write.key)
@@ -335,11 +407,15 @@ class DynamoDb:
     # Queries and scans --------------------------------------------------------------------------------------------------
     def query(self, params: dict[str, Any]) -> dict[str, Any]:
         table, index, key = self._source(params)
-        condition = expressions.condition(params["KeyConditionExpression"], "KeyConditionExpression")
+        condition = expressions.condition(
+            params["KeyConditionExpression"], "KeyConditionExpression"
+        )
         reader = _Reader(table, index, params, [condition])
         scope = reader.scope
         hashes = [
-            scope.values[one.values[0]] for one in condition.comparisons or () if scope.path(one.path) == (key[0],) and one.operator == "="
+            scope.values[one.values[0]]
+            for one in condition.comparisons or ()
+            if scope.path(one.path) == (key[0],) and one.operator == "="
         ]
         named = [str(scope.path(one.path)[0]) for one in condition.comparisons or ()]
         if len(hashes) != 1:
@@ -349,8 +425,14 @@ class DynamoDb:
         for one in condition.comparisons or ():
             name = str(scope.path(one.path)[0])
             if any(table.kinds[name] not in scope.values[value] for value in one.values):
-                raise invalid("One or more parameter values were invalid: Condition parameter type does not match schema type")
-            if any(content in ("", b"") for value in one.values for content in scope.values[value].values()):
+                raise invalid(
+                    "One or more parameter values were invalid: Condition parameter type does not match schema type"
+                )
+            if any(
+                content in ("", b"")
+                for value in one.values
+                for content in scope.values[value].values()
+            ):
                 raise invalid(
                     "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty"
                     f" {'string' if table.kinds[name] == 'S' else 'binary'} value. Key: {name}"
@@ -371,15 +453,21 @@ class DynamoDb:
         reader = _Reader(table, index, params, [])
         segments, segment = params.get("TotalSegments", 1), params.get("Segment", 0)
         if not 0 <= segment < segments:
-            raise invalid("The Segment parameter is zero-based and must be less than parameter TotalSegments")
+            raise invalid(
+                "The Segment parameter is zero-based and must be less than parameter TotalSegments"
+            )
         start = reader.start()
         order = sorted((table.scan_order(place), place) for place in (index or table).partitions)
         first = (table.scan_order(start[0]), start[0]) if start else None
         for digest, where in order:
-            if int(digest[:8], 16) % segments != segment or (first is not None and (digest, where) < first):
+            if int(digest[:8], 16) % segments != segment or (
+                first is not None and (digest, where) < first
+            ):
                 continue
             partition = (index or table).partitions[where]
-            for place in partition.after(start[1] if start and (digest, where) == first else None, True):
+            for place in partition.after(
+                start[1] if start and (digest, where) == first else None, True
+            ):
                 row_key = place[len(index.key) - 1 :] if index else (where, *place)
                 if not reader.take((index or table).rows[row_key]):
                     return reader.answer()
@@ -399,15 +487,29 @@ class DynamoDb:
 class _Reader:
     """One page of a query or scan."""
 
-    def __init__(self, table: Table, index: Index | None, params: dict[str, Any], parsed: list[Parsed]) -> None:
+    def __init__(
+        self, table: Table, index: Index | None, params: dict[str, Any], parsed: list[Parsed]
+    ) -> None:
         self._table, self._index, self._params = table, index, params
         self._limit = params.get("Limit")
         if self._limit is not None and self._limit < 1:
             raise invalid("Limit must be greater than or equal to 1")
-        self._filter = expressions.condition(params["FilterExpression"], "FilterExpression") if "FilterExpression" in params else None
-        projected = expressions.projection(params["ProjectionExpression"]) if "ProjectionExpression" in params else None
-        self.scope = _scope(params, [*parsed, *(one for one in (self._filter, projected) if one is not None)])
-        self._paths = None if projected is None else [self.scope.path(path) for path in projected.paths]
+        self._filter = (
+            expressions.condition(params["FilterExpression"], "FilterExpression")
+            if "FilterExpression" in params
+            else None
+        )
+        projected = (
+            expressions.projection(params["ProjectionExpression"])
+            if "ProjectionExpression" in params
+            else None
+        )
+        self.scope = _scope(
+            params, [*parsed, *(one for one in (self._filter, projected) if one is not None)]
+        )
+        self._paths = (
+            None if projected is None else [self.scope.path(path) for path in projected.paths]
+        )
         self._items: list[Image] = []
         self._count = self._scanned = self._bytes = 0
         self._last: Image | None = None
@@ -447,16 +549,23 @@ class _Reader:
             answer["LastEvaluatedKey"] = copy(self._last)
         used = _read_units(self._bytes, bool(self._params.get("ConsistentRead")))
         indexes = {self._index.name: used} if self._index else {}
-        return answer | _consumed(self._params, {self._table.name: (0.0 if self._index else used, indexes)})
+        return answer | _consumed(
+            self._params, {self._table.name: (0.0 if self._index else used, indexes)}
+        )
 
 
 # Parameters and answers -----------------------------------------------------------------------------------------------
 def _schema(schema: Iterable[dict[str, str]]) -> tuple[str, ...]:
-    return tuple(one["AttributeName"] for one in sorted(schema, key=lambda one: one["KeyType"] != "HASH"))
+    return tuple(
+        one["AttributeName"] for one in sorted(schema, key=lambda one: one["KeyType"] != "HASH")
+    )
 
 
 def _shown_schema(key: tuple[str, ...]) -> list[dict[str, str]]:
-    return [{"AttributeName": name, "KeyType": kind} for name, kind in zip(key, ("HASH", "RANGE"), strict=False)]
+    return [
+        {"AttributeName": name, "KeyType": kind}
+        for name, kind in zip(key, ("HASH", "RANGE"), strict=False)
+    ]
 
 
 def _scope(params: dict[str, Any], parsed: list[Parsed]) -> Scope:
@@ -505,7 +614,10 @@ def _read_units(length: int, consistent: bool) -> float:
 
 def _add_units(used: Units, table: str, units: float, indexes: dict[str, float]) -> None:
     before, shares = used.get(table, (0.0, {}))
-    used[table] = before + units, {name: shares.get(name, 0.0) + indexes.get(name, 0.0) for name in {**shares, **indexes}}
+    used[table] = (
+        before + units,
+        {name: shares.get(name, 0.0) + indexes.get(name, 0.0) for name in {**shares, **indexes}},
+    )
 
 
 def _write_units(params: dict[str, Any], writes: list[Write], factor: int = 1) -> Units:
@@ -541,10 +653,15 @@ def _consumed(params: dict[str, Any], used: Units, *, several: bool = False) -> 
         return {}
     found = []
     for table, (units, indexes) in used.items():
-        charged: dict[str, Any] = {"TableName": table, "CapacityUnits": units + sum(indexes.values())}
+        charged: dict[str, Any] = {
+            "TableName": table,
+            "CapacityUnits": units + sum(indexes.values()),
+        }
         if wanted == "INDEXES":
             charged["Table"] = {"CapacityUnits": units}
             if indexes:
-                charged["GlobalSecondaryIndexes"] = {name: {"CapacityUnits": share} for name, share in indexes.items()}
+                charged["GlobalSecondaryIndexes"] = {
+                    name: {"CapacityUnits": share} for name, share in indexes.items()
+                }
         found.append(charged)
     return {"ConsumedCapacity": found if several else found[0]}

@@ -15,8 +15,18 @@ class AwsError(Exception):
     @property
     def answer(self) -> dict[str, Any]:
         """The answer as botocore would have parsed it."""
-        metadata = {"HTTPStatusCode": self.status, "RetryAttempts": 0, "HTTPHeaders": {}, "RequestId": "model"}
-        return {"Error": {"Code": self.code, "Message": self.message}, "ResponseMetadata": metadata, "message": self.message, **self.more}
+        metadata = {
+            "HTTPStatusCode": self.status,
+            "RetryAttempts": 0,
+            "HTTPHeaders": {},
+            "RequestId": "model",
+        }
+        return {
+            "Error": {"Code": self.code, "Message": self.message},
+            "ResponseMetadata": metadata,
+            "message": self.message,
+            **self.more,
+        }
 
 
 class Malformed(Exception):
@@ -29,4 +39,6 @@ def invalid(message: str) -> AwsError:
 
 
 def missing_table(name: str) -> AwsError:
-    return AwsError("ResourceNotFoundException", f"Requested resource not found: Table: {name} not found")
+    return AwsError(
+        "ResourceNotFoundException", f"Requested resource not found: Table: {name} not found"
+    )

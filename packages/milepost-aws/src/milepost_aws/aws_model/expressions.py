@@ -12,7 +12,9 @@ from milepost_aws.aws_model.errors import Malformed, invalid
 from milepost_aws.aws_model.reserved_words import RESERVED
 from milepost_aws.aws_model.values import SETS, Image, Value, compare, normal, number
 
-_TOKEN = re.compile(r"\s*(?:([#:][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*|\d+)|(<>|<=|>=|[=<>()+\-,.\[\]]))")
+_TOKEN = re.compile(
+    r"\s*(?:([#:][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*|\d+)|(<>|<=|>=|[=<>()+\-,.\[\]]))"
+)
 _COMPARATORS = ("=", "<>", "<", "<=", ">", ">=")
 _CHECKS = ("attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains")
 _CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
@@ -28,7 +30,9 @@ Path = tuple[Step, ...]
 class Scope:
     """The names and values of the placeholders of one call."""
 
-    def __init__(self, names: Mapping[str, str] | None = None, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, names: Mapping[str, str] | None = None, values: Mapping[str, Any] | None = None
+    ) -> None:
         if names is not None and not names:
             raise invalid("ExpressionAttributeNames must not be empty")
         if values is not None and not values:
@@ -52,11 +56,15 @@ class Scope:
         for kind, defined in (("Names", self.names), ("Values", self.values)):
             unused = [placeholder for placeholder in defined if placeholder not in used]
             if unused:
-                raise invalid(f"Value provided in ExpressionAttribute{kind} unused in expressions: keys: {{{', '.join(sorted(unused))}}}")
+                raise invalid(
+                    f"Value provided in ExpressionAttribute{kind} unused in expressions: keys: {{{', '.join(sorted(unused))}}}"
+                )
 
     def path(self, path: Path) -> Path:
         """The path with its placeholders resolved."""
-        return tuple(self.names[step] if isinstance(step, str) and step[0] == "#" else step for step in path)
+        return tuple(
+            self.names[step] if isinstance(step, str) and step[0] == "#" else step for step in path
+        )
 
 
 Operand = Callable[[Image, Scope], Value | None]
@@ -116,7 +124,9 @@ class _Parser:
         while place < len(stripped):
             found = _TOKEN.match(stripped, place)
             if found is None:
-                raise self.wrong(f'Syntax error; token: "{stripped[place : place + 1]}", near: "{stripped[place : place + 10]}"')
+                raise self.wrong(
+                    f'Syntax error; token: "{stripped[place : place + 1]}", near: "{stripped[place : place + 10]}"'
+                )
             self.tokens.append(found[1] or found[2])
             place = found.end()
         if not self.tokens:
@@ -201,13 +211,19 @@ class _Parser:
             self.expect(",")
             other = self.value()
             self.expect(")")
-            return lambda image, scope: found if (found := look_up(image, scope.path(path))) is not None else other(image, scope)
+            return lambda image, scope: (
+                found
+                if (found := look_up(image, scope.path(path))) is not None
+                else other(image, scope)
+            )
         if name == "list_append" and self.kind == "UpdateExpression":
             first = self.value()
             self.expect(",")
             second = self.value()
             self.expect(")")
-            return lambda image, scope: {"L": [*_list(first(image, scope)), *_list(second(image, scope))]}
+            return lambda image, scope: {
+                "L": [*_list(first(image, scope)), *_list(second(image, scope))]
+            }
         raise self.wrong(f"Invalid function name; function: {name}")
 
     def value(self) -> Operand:
@@ -235,7 +251,11 @@ class _Parser:
         while self.word() == "AND":
             self.take()
             tests.append(self.negated())
-        return tests[0] if len(tests) == 1 else lambda image, scope: all(test(image, scope) for test in tests)
+        return (
+            tests[0]
+            if len(tests) == 1
+            else lambda image, scope: all(test(image, scope) for test in tests)
+        )
 
     def negated(self) -> Test:
         if self.word() == "NOT":
@@ -267,14 +287,17 @@ class _Parser:
             high = self.operand()
             self.note(start, "BETWEEN", [first, self.tokens[self.at - 1]])
             return lambda image, scope: (
-                compare(">=", left(image, scope), low(image, scope)) and compare("<=", left(image, scope), high(image, scope))
+                compare(">=", left(image, scope), low(image, scope))
+                and compare("<=", left(image, scope), high(image, scope))
             )
         if operator.upper() == "IN":
             self.comparisons = None
             self.expect("(")
             others = self.listed(self.operand)
             self.expect(")")
-            return lambda image, scope: any(compare("=", left(image, scope), other(image, scope)) for other in others)
+            return lambda image, scope: any(
+                compare("=", left(image, scope), other(image, scope)) for other in others
+            )
         raise self.wrong(f'Syntax error; token: "{operator}"')
 
     def check(self) -> Test:
@@ -301,7 +324,9 @@ class _Parser:
     def note(self, start: int, operator: str, values: list[str]) -> None:
         """Keep the comparison, if it compares an attribute with values."""
         name = self.tokens[start]
-        plain = all(value[0] == ":" for value in values) and (name[0] == "#" or name[0].isalpha() or name[0] == "_")
+        plain = all(value[0] == ":" for value in values) and (
+            name[0] == "#" or name[0].isalpha() or name[0] == "_"
+        )
         if self.comparisons is None or not plain or self.tokens[start + 1] in (".", "["):
             self.comparisons = None
         else:
@@ -316,7 +341,9 @@ class _Parser:
             if verb not in _CLAUSES:
                 raise self.wrong(f'Syntax error; token: "{verb}"')
             if verb in seen:
-                raise self.wrong(f'The "{verb}" section can only be used once in an update expression;')
+                raise self.wrong(
+                    f'The "{verb}" section can only be used once in an update expression;'
+                )
             seen.add(verb)
             found += self.listed(partial(self.action, verb))
         return found
@@ -442,12 +469,15 @@ def _merged(one: Value, other: Value) -> Value:
     return one
 
 
-def apply(image: Image, parsed: Parsed, scope: Scope, key: tuple[str, ...]) -> tuple[Image, list[str]]:
+def apply(
+    image: Image, parsed: Parsed, scope: Scope, key: tuple[str, ...]
+) -> tuple[Image, list[str]]:
     """The row after the update, and the attributes that it names. All operands are read from the row as it was."""
     paths = [scope.path(action.path) for action in parsed.actions]
     _check_paths(paths, key)
     changes = [
-        (action, path, action.operand(image, scope) if action.operand else None) for action, path in zip(parsed.actions, paths, strict=True)
+        (action, path, action.operand(image, scope) if action.operand else None)
+        for action, path in zip(parsed.actions, paths, strict=True)
     ]
     after = dict(image)
     copied: set[str] = set()
@@ -471,7 +501,11 @@ def apply(image: Image, parsed: Parsed, scope: Scope, key: tuple[str, ...]) -> t
             elif present is not None:
                 removed.append(path)
     # The last indexes first: indexes refer to the row before the update.
-    for path in sorted(removed, key=lambda path: [step if isinstance(step, int) else -1 for step in path], reverse=True):
+    for path in sorted(
+        removed,
+        key=lambda path: [step if isinstance(step, int) else -1 for step in path],
+        reverse=True,
+    ):
         _remove(after, path)
     return after, [str(path[0]) for path in paths]
 
@@ -539,7 +573,9 @@ def _added(present: Value | None, more: Value | None) -> Value:
         raise invalid(_NO_ATTRIBUTE)
     ((kind, content),) = more.items()
     if kind != "N" and kind not in SETS:
-        raise invalid("Invalid UpdateExpression: Incorrect operand type for operator or function; operator: ADD")
+        raise invalid(
+            "Invalid UpdateExpression: Incorrect operand type for operator or function; operator: ADD"
+        )
     if present is None:
         return more
     if kind not in present:
@@ -554,7 +590,9 @@ def _without(present: Value | None, less: Value | None) -> Value | None:
         raise invalid(_NO_ATTRIBUTE)
     ((kind, content),) = less.items()
     if kind not in SETS:
-        raise invalid("Invalid UpdateExpression: Incorrect operand type for operator or function; operator: DELETE")
+        raise invalid(
+            "Invalid UpdateExpression: Incorrect operand type for operator or function; operator: DELETE"
+        )
     if present is None:
         return None
     if kind not in present:

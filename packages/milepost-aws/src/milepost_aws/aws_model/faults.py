@@ -37,7 +37,11 @@ THROTTLES = {
     "sqs": (400, "RequestThrottled"),
     "sns": (429, "Throttled"),
 }
-DENIALS = {"sqs": (403, "AccessDenied"), "sns": (403, "AuthorizationError"), "s3": (403, "AccessDenied")}
+DENIALS = {
+    "sqs": (403, "AccessDenied"),
+    "sns": (403, "AuthorizationError"),
+    "s3": (403, "AccessDenied"),
+}
 
 
 def kinds(service: str, operation: str) -> tuple[str, ...]:
@@ -72,7 +76,9 @@ class Faults:
             raise ValueError(f"there is no fault {kind!r}")
         first = (where, 1) if isinstance(where, str) else where
         for more in range(times):
-            self._plans[first + more if isinstance(first, int) else (first[0], first[1] + more)] = kind
+            self._plans[first + more if isinstance(first, int) else (first[0], first[1] + more)] = (
+                kind
+            )
 
     def clear(self) -> None:
         """Reset the counts, and plan nothing."""
@@ -99,7 +105,13 @@ class Faults:
 
         target.client = client
 
-    def _call(self, client: Any, call_through: Callable[[str, dict[str, Any]], Answer], operation: str, params: dict[str, Any]) -> Answer:
+    def _call(
+        self,
+        client: Any,
+        call_through: Callable[[str, dict[str, Any]], Answer],
+        operation: str,
+        params: dict[str, Any],
+    ) -> Answer:
         service = client.meta.service_model.service_name
         send: Send = partial(call_through, operation)
         with self._lock:
@@ -119,7 +131,14 @@ class Faults:
         return send(params) if kind is None else _spoil(client, call, kind, params, send, earlier)
 
 
-def _spoil(client: Any, call: AwsCall, kind: str, params: dict[str, Any], send: Send, earlier: list[dict[str, Any]]) -> Answer:
+def _spoil(
+    client: Any,
+    call: AwsCall,
+    kind: str,
+    params: dict[str, Any],
+    send: Send,
+    earlier: list[dict[str, Any]],
+) -> Answer:
     match kind:
         case "throttle":
             raise _error(client, call, *THROTTLES.get(call.service, (400, "ThrottlingException")))
@@ -158,7 +177,11 @@ def _unheard(send: Send, params: dict[str, Any]) -> None:
 
 def _error(client: Any, call: AwsCall, status: int, code: str, **more: Any) -> Exception:
     message = "a fault, put in by a test"
-    answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status, "RetryAttempts": 0}, **more}
+    answer = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status, "RetryAttempts": 0},
+        **more,
+    }
     made: Exception = client.exceptions.from_code(code)(answer, call.operation)
     return made
 
@@ -184,7 +207,11 @@ def _unprocessed(client: Any, call: AwsCall, params: dict[str, Any], send: Send)
     """The second half is returned as unprocessed. A call with a single entry would do nothing, and AWS then refuses it."""
     tables = params["RequestItems"]
     get = call.operation == "BatchGetItem"
-    entries = [(table, entry) for table, some in tables.items() for entry in (some["Keys"] if get else some)]
+    entries = [
+        (table, entry)
+        for table, some in tables.items()
+        for entry in (some["Keys"] if get else some)
+    ]
     if len(entries) == 1:
         raise _error(client, call, *THROTTLES["dynamodb"])
 
@@ -212,7 +239,11 @@ def _remember(send: Send, earlier: list[dict[str, Any]], params: dict[str, Any])
 def _dup(params: dict[str, Any], send: Send, message: dict[str, Any]) -> Answer:
     """The message received last, after new ones if there is room; with its old handle."""
     room = params.get("MaxNumberOfMessages", 1) - 1
-    new = send({**params, "MaxNumberOfMessages": room, "WaitTimeSeconds": 0}).get("Messages", []) if room else []
+    new = (
+        send({**params, "MaxNumberOfMessages": room, "WaitTimeSeconds": 0}).get("Messages", [])
+        if room
+        else []
+    )
     return {"Messages": [*new, message]}
 
 
@@ -222,6 +253,16 @@ def _partial(params: dict[str, Any], send: Send, entries: str, lost: bool) -> An
     answer: Answer = {}
     if others or not lost:
         answer = send({**params, entries: others} if lost else params)
-    successful, failed = ([one for one in answer.get(part, ()) if one["Id"] != last["Id"]] for part in ("Successful", "Failed"))
-    failed.append({"Id": last["Id"], "Code": "InternalError", "Message": "a fault, put in by a test", "SenderFault": False})
+    successful, failed = (
+        [one for one in answer.get(part, ()) if one["Id"] != last["Id"]]
+        for part in ("Successful", "Failed")
+    )
+    failed.append(
+        {
+            "Id": last["Id"],
+            "Code": "InternalError",
+            "Message": "a fault, put in by a test",
+            "SenderFault": False,
+        }
+    )
     return {**answer, "Successful": successful, "Failed": failed}

@@ -31,7 +31,13 @@ class AwsModel:
     `clock` returns the time in seconds. With a clock of your own nothing waits: a long poll of an empty queue is answered at once.
     """
 
-    def __init__(self, region: str = "eu-central-1", *, account: str = "000000000000", clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        region: str = "eu-central-1",
+        *,
+        account: str = "000000000000",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.region, self.account = region, account
         self.url = f"http://model-{next(_addresses)}.aws"
         self.clock = clock
@@ -52,7 +58,9 @@ class AwsModel:
     def client(self, service: str, *, config: Any = None, **_: Any) -> Any:
         """A boto3 client of one of the services; other arguments of boto3 have no effect."""
         if service not in self._services:
-            raise NotImplementedError(f"the model has no {service}; it has {', '.join(sorted(self._services))}")
+            raise NotImplementedError(
+                f"the model has no {service}; it has {', '.join(sorted(self._services))}"
+            )
         return make_client(service, self.region, self.url, self._answer, config, self.clock)
 
     def _answer(self, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +121,11 @@ def _patch_boto3() -> None:
 
     def client_of_module(service_name: str, *args: Any, **options: Any) -> Any:
         model = _served.get(options.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL", ""))
-        return module_client(service_name, *args, **options) if model is None else model.client(service_name, config=options.get("config"))
+        return (
+            module_client(service_name, *args, **options)
+            if model is None
+            else model.client(service_name, config=options.get("config"))
+        )
 
     client.knows_models = True  # type: ignore[attr-defined]
     Session.client = client

@@ -31,7 +31,14 @@ _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 class QueuedMessage:
     """A message in a queue."""
 
-    def __init__(self, body: str, attributes: dict[str, Any], group: str | None, sent_at: float, visible_at: float) -> None:
+    def __init__(
+        self,
+        body: str,
+        attributes: dict[str, Any],
+        group: str | None,
+        sent_at: float,
+        visible_at: float,
+    ) -> None:
         self.id = str(uuid4())
         self.body, self.attributes, self.group, self.sent_at = body, attributes, group, sent_at
         self.visible_at = visible_at
@@ -45,7 +52,9 @@ class QueuedMessage:
 class QueueModel:
     """One queue. Messages come in the order sent, if they are visible."""
 
-    def __init__(self, name: str, url: str, arn: str, attributes: dict[str, str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, url: str, arn: str, attributes: dict[str, str], clock: Callable[[], float]
+    ) -> None:
         self.name, self.url, self.arn = name, url, arn
         self.attributes = {**DEFAULTS, **attributes}
         self.fifo = name.endswith(".fifo")
@@ -68,7 +77,9 @@ class QueueModel:
         if not isinstance(body, str):
             raise Malformed
         if not body:
-            raise AwsError("MissingParameter", "The request must contain the parameter MessageBody.")
+            raise AwsError(
+                "MissingParameter", "The request must contain the parameter MessageBody."
+            )
         found = _UNSENDABLE.search(body)
         if found:
             raise AwsError("InvalidMessageContents", f"Invalid characters found: {found[0]!a}")
@@ -103,7 +114,9 @@ class QueueModel:
 
     def _repeated(self, entry: dict[str, Any], now: float) -> QueuedMessage | None:
         if "MessageGroupId" not in entry:
-            raise AwsError("MissingParameter", "The request must contain the parameter MessageGroupId.")
+            raise AwsError(
+                "MissingParameter", "The request must contain the parameter MessageGroupId."
+            )
         known = self._seen.get(_deduplication(entry))
         if known is None or known[0] + DEDUPLICATION_S < now:
             return None
@@ -133,7 +146,9 @@ class QueueModel:
         """Deliver the message: it is hidden from now on, and only its newest handle is valid."""
         now = self._clock()
         message.received += 1
-        message.first_received_at = now if message.first_received_at is None else message.first_received_at
+        message.first_received_at = (
+            now if message.first_received_at is None else message.first_received_at
+        )
         message.handle = f"model/{message.id}/{message.received}"
         message.visible_at = now + visibility_s
 
@@ -141,7 +156,11 @@ class QueueModel:
         """The message of a handle, if it is its latest. Raises for text that is no handle at all."""
         parts = handle.split("/") if isinstance(handle, str) else []
         if len(parts) != 3 or parts[0] != "model":
-            raise AwsError("ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.', 404)
+            raise AwsError(
+                "ReceiptHandleIsInvalid",
+                f'The input receipt handle "{handle}" is not a valid receipt handle.',
+                404,
+            )
         message = self.messages.get(parts[1])
         return message if message is not None and message.handle == handle else None
 
@@ -159,7 +178,16 @@ class QueueModel:
 class Sqs:
     """The operations of SQS. Every call holds `changed`, which notifies calls that wait for a message."""
 
-    def __init__(self, region: str, account: str, url: str, clock: Callable[[], float], changed: Condition, *, waits: bool) -> None:
+    def __init__(
+        self,
+        region: str,
+        account: str,
+        url: str,
+        clock: Callable[[], float],
+        changed: Condition,
+        *,
+        waits: bool,
+    ) -> None:
         self.queues: dict[str, QueueModel] = {}
         self._region, self._account, self._url = region, account, url
         self._clock, self._changed, self._waits = clock, changed, waits
@@ -168,7 +196,9 @@ class Sqs:
         """The queue of this URL or name."""
         found = self.queues.get(str(url).rstrip("/").rpartition("/")[2])
         if found is None:
-            raise AwsError("AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
+            raise AwsError(
+                "AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist."
+            )
         found.forget_old()
         return found
 
@@ -185,19 +215,30 @@ class Sqs:
             )
         there = self.queues.get(name)
         if there is not None:
-            if any(there.attributes.get(attribute) != str(value) for attribute, value in wanted.items()):
-                raise AwsError("QueueAlreadyExists", "A queue already exists with the same name and a different value for attribute")
+            if any(
+                there.attributes.get(attribute) != str(value) for attribute, value in wanted.items()
+            ):
+                raise AwsError(
+                    "QueueAlreadyExists",
+                    "A queue already exists with the same name and a different value for attribute",
+                )
             return {"QueueUrl": there.url}
         arn = f"arn:aws:sqs:{self._region}:{self._account}:{name}"
         attributes = {attribute: str(value) for attribute, value in wanted.items()}
-        queue = self.queues[name] = QueueModel(name, f"{self._url}/{self._account}/{name}", arn, attributes, self._clock)
+        queue = self.queues[name] = QueueModel(
+            name, f"{self._url}/{self._account}/{name}", arn, attributes, self._clock
+        )
         return {"QueueUrl": queue.url}
 
     def get_queue_url(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"QueueUrl": self.queue(params["QueueName"]).url}
 
     def list_queues(self, params: dict[str, Any]) -> dict[str, Any]:
-        urls = [queue.url for name, queue in sorted(self.queues.items()) if name.startswith(params.get("QueueNamePrefix", ""))]
+        urls = [
+            queue.url
+            for name, queue in sorted(self.queues.items())
+            if name.startswith(params.get("QueueNamePrefix", ""))
+        ]
         return {"QueueUrls": urls} if urls else {}
 
     def delete_queue(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +251,12 @@ class Sqs:
 
     def get_queue_attributes(self, params: dict[str, Any]) -> dict[str, Any]:
         queue = self.queue(params["QueueUrl"])
-        shown_attributes = {**queue.attributes, **queue.counts(), "QueueArn": queue.arn, "CreatedTimestamp": str(int(queue.created_at))}
+        shown_attributes = {
+            **queue.attributes,
+            **queue.counts(),
+            "QueueArn": queue.arn,
+            "CreatedTimestamp": str(int(queue.created_at)),
+        }
         wanted = params.get("AttributeNames", ())
         return {
             "Attributes": shown_attributes
@@ -219,7 +265,9 @@ class Sqs:
         }
 
     def set_queue_attributes(self, params: dict[str, Any]) -> dict[str, Any]:
-        self.queue(params["QueueUrl"]).attributes |= {name: str(value) for name, value in params["Attributes"].items()}
+        self.queue(params["QueueUrl"]).attributes |= {
+            name: str(value) for name, value in params["Attributes"].items()
+        }
         return {}
 
     # Messages -----------------------------------------------------------------------------------------------------------
@@ -232,14 +280,20 @@ class Sqs:
         queue, entries = self.queue(params["QueueUrl"]), params["Entries"]
         _check_batch(entries)
         if sum(size_of(entry) for entry in entries) > LARGEST:
-            raise AwsError("AWS.SimpleQueueService.BatchRequestTooLong", f"Batch requests cannot be longer than {LARGEST} bytes.")
+            raise AwsError(
+                "AWS.SimpleQueueService.BatchRequestTooLong",
+                f"Batch requests cannot be longer than {LARGEST} bytes.",
+            )
         answer = _each(entries, lambda entry: _sent(queue.send(entry)))
         self._changed.notify_all()
         return answer
 
     def receive_message(self, params: dict[str, Any]) -> dict[str, Any]:
         queue = self.queue(params["QueueUrl"])
-        most, wait = params.get("MaxNumberOfMessages", 1), params.get("WaitTimeSeconds", queue.number("ReceiveMessageWaitTimeSeconds"))
+        most, wait = (
+            params.get("MaxNumberOfMessages", 1),
+            params.get("WaitTimeSeconds", queue.number("ReceiveMessageWaitTimeSeconds")),
+        )
         visibility = params.get("VisibilityTimeout", queue.number("VisibilityTimeout"))
         _check_range("MaxNumberOfMessages", most, 1, BATCH)
         _check_range("WaitTimeSeconds", wait, 0, LONGEST_WAIT_S)
@@ -253,7 +307,9 @@ class Sqs:
             if found or left <= 0 or not self._waits:
                 break
             soon = queue.next_visible_at()
-            self._changed.wait(left if soon is None else max(0.001, min(left, soon - self._clock())))
+            self._changed.wait(
+                left if soon is None else max(0.001, min(left, soon - self._clock()))
+            )
         for message in found:
             queue.take(message, visibility)
         return {"Messages": [_received(message, params) for message in found]} if found else {}
@@ -313,15 +369,24 @@ class Sqs:
 
 def size_of(entry: dict[str, Any]) -> int:
     """The bytes that SQS counts for a message: its body, and the names, types and values of its attributes."""
-    total = len(entry["MessageBody"].encode("utf-8", "surrogatepass")) if isinstance(entry["MessageBody"], str) else 0
+    total = (
+        len(entry["MessageBody"].encode("utf-8", "surrogatepass"))
+        if isinstance(entry["MessageBody"], str)
+        else 0
+    )
     for name, value in (entry.get("MessageAttributes") or {}).items():
-        content = value.get("BinaryValue") or value.get("StringValue", "").encode("utf-8", "surrogatepass")
+        content = value.get("BinaryValue") or value.get("StringValue", "").encode(
+            "utf-8", "surrogatepass"
+        )
         total += len(name) + len(value["DataType"]) + len(content)
     return total
 
 
 def _deduplication(entry: dict[str, Any]) -> str:
-    return str(entry.get("MessageDeduplicationId") or md5(entry["MessageBody"].encode(), usedforsecurity=False).hexdigest())
+    return str(
+        entry.get("MessageDeduplicationId")
+        or md5(entry["MessageBody"].encode(), usedforsecurity=False).hexdigest()
+    )
 
 
 def _check_range(name: str, value: Any, least: int, most: int) -> None:
@@ -336,12 +401,21 @@ def _check_range(name: str, value: Any, least: int, most: int) -> None:
 
 def _check_batch(entries: list[dict[str, Any]]) -> None:
     if not entries:
-        raise AwsError("AWS.SimpleQueueService.EmptyBatchRequest", "There should be at least one entry in the request.")
+        raise AwsError(
+            "AWS.SimpleQueueService.EmptyBatchRequest",
+            "There should be at least one entry in the request.",
+        )
     if len(entries) > BATCH:
-        raise AwsError("AWS.SimpleQueueService.TooManyEntriesInBatchRequest", f"Maximum number of entries per request are {BATCH}.")
+        raise AwsError(
+            "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {BATCH}.",
+        )
     names = [entry["Id"] for entry in entries]
     if len(set(names)) != len(names):
-        raise AwsError("AWS.SimpleQueueService.BatchEntryIdsNotDistinct", "Two or more batch entries in the request have the same Id.")
+        raise AwsError(
+            "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
+            "Two or more batch entries in the request have the same Id.",
+        )
     if not all(_ENTRY_ID.fullmatch(name) for name in names):
         raise AwsError(
             "AWS.SimpleQueueService.InvalidBatchEntryId",
@@ -349,14 +423,23 @@ def _check_batch(entries: list[dict[str, Any]]) -> None:
         )
 
 
-def _each(entries: list[dict[str, Any]], act: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def _each(
+    entries: list[dict[str, Any]], act: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
     """Execute each entry; failures do not affect the others."""
     done, failed = [], []
     for entry in entries:
         try:
             done.append({"Id": entry["Id"], **act(entry)})
         except AwsError as error:
-            failed.append({"Id": entry["Id"], "SenderFault": True, "Code": error.code, "Message": error.message})
+            failed.append(
+                {
+                    "Id": entry["Id"],
+                    "SenderFault": True,
+                    "Code": error.code,
+                    "Message": error.message,
+                }
+            )
     return {name: some for name, some in (("Successful", done), ("Failed", failed)) if some}
 
 
@@ -386,14 +469,21 @@ def _received(message: QueuedMessage, params: dict[str, Any]) -> dict[str, Any]:
     if message.deduplication is not None:
         system["MessageDeduplicationId"] = message.deduplication
     wanted = {*params.get("MessageSystemAttributeNames", ()), *params.get("AttributeNames", ())}
-    if shown_attributes := {name: value for name, value in system.items() if "All" in wanted or name in wanted}:
+    if shown_attributes := {
+        name: value for name, value in system.items() if "All" in wanted or name in wanted
+    }:
         shown["Attributes"] = shown_attributes
     names = params.get("MessageAttributeNames", ())
-    labels = {name: dict(value) for name, value in message.attributes.items() if _asked(name, names)}
+    labels = {
+        name: dict(value) for name, value in message.attributes.items() if _asked(name, names)
+    }
     if labels:
         shown["MessageAttributes"] = labels
     return shown
 
 
 def _asked(name: str, names: Any) -> bool:
-    return any(one in ("All", ".*", name) or (one.endswith(".*") and name.startswith(one[:-1])) for one in names)
+    return any(
+        one in ("All", ".*", name) or (one.endswith(".*") and name.startswith(one[:-1]))
+        for one in names
+    )

@@ -51,7 +51,14 @@ class StreamModel:
     """The stream of one table. Records can be read at once, or, while it is held, after the release."""
 
     def __init__(
-        self, table: str, arn: str, label: str, view: str, region: str, clock: Callable[[], float], numbers: Iterator[int]
+        self,
+        table: str,
+        arn: str,
+        label: str,
+        view: str,
+        region: str,
+        clock: Callable[[], float],
+        numbers: Iterator[int],
     ) -> None:
         self.table, self.arn, self.label, self.view, self.region = table, arn, label, view, region
         self._clock, self._numbers = clock, numbers
@@ -86,7 +93,9 @@ class StreamModel:
         self._held_from = None
 
     # Writing ------------------------------------------------------------------------------------------------------------
-    def add(self, keys: Image, old: Image | None, new: Image | None, at: float, *, by_ttl: bool = False) -> None:
+    def add(
+        self, keys: Image, old: Image | None, new: Image | None, at: float, *, by_ttl: bool = False
+    ) -> None:
         if not self.enabled:
             return
         opened = [shard for shard in self.shards if not shard.closed]
@@ -97,7 +106,9 @@ class StreamModel:
         shard.records.append(record)
 
     def _open(self, parent: str | None) -> None:
-        self.shards.append(Shard(f"shardId-{next(self._numbers):020d}-{crc32(self.arn.encode()):08x}", parent))
+        self.shards.append(
+            Shard(f"shardId-{next(self._numbers):020d}-{crc32(self.arn.encode()):08x}", parent)
+        )
 
     # Reading ------------------------------------------------------------------------------------------------------------
     def describe(self, start: str | None, limit: int) -> dict[str, Any]:
@@ -120,7 +131,10 @@ class StreamModel:
         for shard in self.shards:
             if shard.id == id:
                 return shard
-        raise AwsError("ResourceNotFoundException", f"Requested resource not found: Shard {id} in Stream {self.arn} not found")
+        raise AwsError(
+            "ResourceNotFoundException",
+            f"Requested resource not found: Shard {id} in Stream {self.arn} not found",
+        )
 
     def iterator(self, shard_id: str, kind: str, number: str | None) -> str:
         shard = self.shard(shard_id)
@@ -133,20 +147,30 @@ class StreamModel:
                 raise invalid("Invalid SequenceNumber")
             after = int(number) - (kind == "AT_SEQUENCE_NUMBER")
             if after < shard.trimmed_to:
-                raise AwsError("TrimmedDataAccessException", f"Records past the sequence number {number} have been trimmed")
+                raise AwsError(
+                    "TrimmedDataAccessException",
+                    f"Records past the sequence number {number} have been trimmed",
+                )
             place = shard.place_after(after)
         return f"{self.arn}|{shard.id}|{place}|{self._clock():.3f}"
 
     def read(self, shard_id: str, place: int, made_at: float, limit: int) -> dict[str, Any]:
         """A page of records, and the iterator past it."""
         if self._clock() - made_at > ITERATOR_LIFE_S:
-            raise AwsError("ExpiredIteratorException", "The iterator has expired; it was made more than 15 minutes ago")
+            raise AwsError(
+                "ExpiredIteratorException",
+                "The iterator has expired; it was made more than 15 minutes ago",
+            )
         shard = self.shard(shard_id)
         if place < shard.trimmed:
-            raise AwsError("TrimmedDataAccessException", "The records at this iterator have been trimmed")
+            raise AwsError(
+                "TrimmedDataAccessException", "The records at this iterator have been trimmed"
+            )
         records: list[dict[str, Any]] = []
         length = 0
-        for record in shard.records[place - shard.trimmed : place - shard.trimmed + min(limit, PAGE)]:
+        for record in shard.records[
+            place - shard.trimmed : place - shard.trimmed + min(limit, PAGE)
+        ]:
             if self._held_from is not None and record.number > self._held_from:
                 break
             length += size(record.new or {}) + size(record.old or {})
@@ -173,7 +197,11 @@ class StreamModel:
             change["OldImage"] = copy(record.old)
         shown: dict[str, Any] = {
             "eventID": f"{record.number:032x}",
-            "eventName": "INSERT" if record.old is None else "REMOVE" if record.new is None else "MODIFY",
+            "eventName": "INSERT"
+            if record.old is None
+            else "REMOVE"
+            if record.new is None
+            else "MODIFY",
             "eventVersion": "1.1",
             "eventSource": "aws:dynamodb",
             "awsRegion": self.region,
@@ -202,25 +230,40 @@ class DynamoDbStreams:
 
     def describe_stream(self, params: dict[str, Any]) -> dict[str, Any]:
         stream = self._find(params["StreamArn"])
-        return {"StreamDescription": stream.describe(params.get("ExclusiveStartShardId"), params.get("Limit", 100))}
+        return {
+            "StreamDescription": stream.describe(
+                params.get("ExclusiveStartShardId"), params.get("Limit", 100)
+            )
+        }
 
     def list_streams(self, params: dict[str, Any]) -> dict[str, Any]:
         table = params.get("TableName")
-        named = ({"StreamArn": one.arn, "TableName": one.table, "StreamLabel": one.label} for one in self._streams())
+        named = (
+            {"StreamArn": one.arn, "TableName": one.table, "StreamLabel": one.label}
+            for one in self._streams()
+        )
         return {"Streams": [one for one in named if table in (None, one["TableName"])]}
 
     def get_shard_iterator(self, params: dict[str, Any]) -> dict[str, Any]:
         stream = self._find(params["StreamArn"])
-        return {"ShardIterator": stream.iterator(params["ShardId"], params["ShardIteratorType"], params.get("SequenceNumber"))}
+        return {
+            "ShardIterator": stream.iterator(
+                params["ShardId"], params["ShardIteratorType"], params.get("SequenceNumber")
+            )
+        }
 
     def get_records(self, params: dict[str, Any]) -> dict[str, Any]:
         parts = str(params["ShardIterator"]).split("|")
         if len(parts) != 4:
             raise invalid("Invalid ShardIterator")
-        return self._find(parts[0]).read(parts[1], int(parts[2]), float(parts[3]), params.get("Limit", PAGE))
+        return self._find(parts[0]).read(
+            parts[1], int(parts[2]), float(parts[3]), params.get("Limit", PAGE)
+        )
 
     def _find(self, arn: str) -> StreamModel:
         for stream in self._streams():
             if stream.arn == arn:
                 return stream
-        raise AwsError("ResourceNotFoundException", f"Requested resource not found: Stream: {arn} not found")
+        raise AwsError(
+            "ResourceNotFoundException", f"Requested resource not found: Stream: {arn} not found"
+        )

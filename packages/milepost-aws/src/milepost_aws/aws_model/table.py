@@ -50,7 +50,13 @@ class Partition:
 class Index:
     """A global secondary index. Writes reach it at once, or `lag` seconds later, or, while it is held, not at all."""
 
-    def __init__(self, name: str, key: tuple[str, ...], projection: dict[str, Any], table_key: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        key: tuple[str, ...],
+        projection: dict[str, Any],
+        table_key: tuple[str, ...],
+    ) -> None:
         self.name, self.key, self.projection = name, key, projection
         self.lag = 0.0
         """Seconds after which a write shows in the index."""
@@ -93,7 +99,11 @@ class Index:
         return sort_key(image[self.key[0]]), (*sorted_by, *key)
 
     def shown(self, image: Image) -> Image:
-        return image if self.kept is None else {name: value for name, value in image.items() if name in self.kept}
+        return (
+            image
+            if self.kept is None
+            else {name: value for name, value in image.items() if name in self.kept}
+        )
 
     def _apply(self, key: Key, row: StoredRow | None) -> None:
         before = self.rows.pop(key, None)
@@ -111,7 +121,9 @@ class Index:
 class Table:
     """One table. All writes go through `write`, which keeps rows, indexes and stream together."""
 
-    def __init__(self, name: str, key: tuple[str, ...], kinds: dict[str, str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, key: tuple[str, ...], kinds: dict[str, str], clock: Callable[[], float]
+    ) -> None:
         self.name, self.key, self.kinds, self._clock = name, key, kinds, clock
         self.created_at = clock()
         self.rows: dict[Key, StoredRow] = {}
@@ -142,7 +154,9 @@ class Table:
         for name, longest in zip(self.key, (LONGEST_HASH, LONGEST_RANGE), strict=False):
             value = image.get(name)
             if value is None:
-                raise invalid(f"One or more parameter values were invalid: Missing the key {name} in the item")
+                raise invalid(
+                    f"One or more parameter values were invalid: Missing the key {name} in the item"
+                )
             if self.kinds[name] not in value:
                 raise invalid(
                     f"One or more parameter values were invalid: Type mismatch for key {name} expected: {self.kinds[name]}"
@@ -154,7 +168,9 @@ class Table:
 
     def exact_key(self, image: Image) -> Key:
         """The key of a call that must contain only the key."""
-        if len(image) != len(self.key) or any(self.kinds[name] not in image.get(name, ()) for name in self.key):
+        if len(image) != len(self.key) or any(
+            self.kinds[name] not in image.get(name, ()) for name in self.key
+        ):
             raise invalid("The provided key element does not match the schema")
         return self.key_of(image)
 
@@ -189,7 +205,9 @@ class Table:
         return {name: image[name] for name in self.key}
 
     # Writing ------------------------------------------------------------------------------------------------------------
-    def write(self, key: Key, image: Image | None, length: int = 0, *, by_ttl: bool = False) -> None:
+    def write(
+        self, key: Key, image: Image | None, length: int = 0, *, by_ttl: bool = False
+    ) -> None:
         """Put the row, or remove it (None); a write that changes nothing has no effect."""
         before = self.rows.get(key)
         if image is None:
@@ -220,7 +238,9 @@ class Table:
         gone = [
             key
             for key, row in self.rows.items()
-            if self.ttl and "N" in row.image.get(self.ttl, ()) and float(row.image[self.ttl]["N"]) < now
+            if self.ttl
+            and "N" in row.image.get(self.ttl, ())
+            and float(row.image[self.ttl]["N"]) < now
         ]
         for key in gone:
             self.write(key, None, by_ttl=True)
@@ -231,5 +251,7 @@ class Table:
         """Partitions are scanned in the order of a digest of their key, unrelated to the order of keys."""
         found = self._hashes.get(place)
         if found is None:
-            found = self._hashes[place] = md5(repr(place).encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+            found = self._hashes[place] = md5(
+                repr(place).encode("utf-8", "surrogatepass"), usedforsecurity=False
+            ).hexdigest()
         return found

@@ -38,7 +38,9 @@ class Sns:
 
     def create_topic(self, params: dict[str, Any]) -> dict[str, Any]:
         arn = f"arn:aws:sns:{self._region}:{self._account}:{params['Name']}"
-        self.topics.setdefault(arn, TopicModel(params["Name"], arn, dict(params.get("Attributes", {}))))
+        self.topics.setdefault(
+            arn, TopicModel(params["Name"], arn, dict(params.get("Attributes", {})))
+        )
         return {"TopicArn": arn}
 
     def delete_topic(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -53,22 +55,32 @@ class Sns:
         return {"Attributes": {"TopicArn": topic.arn, **topic.attributes}}
 
     def set_topic_attributes(self, params: dict[str, Any]) -> dict[str, Any]:
-        self.topic(params["TopicArn"]).attributes[params["AttributeName"]] = params.get("AttributeValue", "")
+        self.topic(params["TopicArn"]).attributes[params["AttributeName"]] = params.get(
+            "AttributeValue", ""
+        )
         return {}
 
     def subscribe(self, params: dict[str, Any]) -> dict[str, Any]:
         topic = self.topic(params["TopicArn"])
         arn = f"{topic.arn}:{uuid4()}"
-        topic.subscriptions[arn] = {"Endpoint": params.get("Endpoint", ""), "Protocol": params["Protocol"], **params.get("Attributes", {})}
+        topic.subscriptions[arn] = {
+            "Endpoint": params.get("Endpoint", ""),
+            "Protocol": params["Protocol"],
+            **params.get("Attributes", {}),
+        }
         return {"SubscriptionArn": arn}
 
     def set_subscription_attributes(self, params: dict[str, Any]) -> dict[str, Any]:
         topic = self.topic(params["SubscriptionArn"].rpartition(":")[0])
-        topic.subscriptions[params["SubscriptionArn"]][params["AttributeName"]] = params.get("AttributeValue", "")
+        topic.subscriptions[params["SubscriptionArn"]][params["AttributeName"]] = params.get(
+            "AttributeValue", ""
+        )
         return {}
 
     def unsubscribe(self, params: dict[str, Any]) -> dict[str, Any]:
-        self.topic(params["SubscriptionArn"].rpartition(":")[0]).subscriptions.pop(params["SubscriptionArn"], None)
+        self.topic(params["SubscriptionArn"].rpartition(":")[0]).subscriptions.pop(
+            params["SubscriptionArn"], None
+        )
         return {}
 
     def publish(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -82,25 +94,47 @@ class Sns:
         if not entries:
             raise AwsError("EmptyBatchRequest", "The batch request doesn't contain any entries.")
         if len(entries) > BATCH:
-            raise AwsError("TooManyEntriesInBatchRequest", "The batch request contains more entries than permissible.")
+            raise AwsError(
+                "TooManyEntriesInBatchRequest",
+                "The batch request contains more entries than permissible.",
+            )
         if len({entry["Id"] for entry in entries}) != len(entries):
-            raise AwsError("BatchEntryIdsNotDistinct", "Two or more batch entries in the request have the same Id.")
+            raise AwsError(
+                "BatchEntryIdsNotDistinct",
+                "Two or more batch entries in the request have the same Id.",
+            )
         if sum(map(_size, entries)) > LARGEST:
-            raise AwsError("BatchRequestTooLong", "The length of all the batch messages put together is more than the limit.")
-        return {"Successful": [{"Id": entry["Id"], "MessageId": self._publish(topic, entry)} for entry in entries], "Failed": []}
+            raise AwsError(
+                "BatchRequestTooLong",
+                "The length of all the batch messages put together is more than the limit.",
+            )
+        return {
+            "Successful": [
+                {"Id": entry["Id"], "MessageId": self._publish(topic, entry)} for entry in entries
+            ],
+            "Failed": [],
+        }
 
     def _publish(self, topic: TopicModel, entry: dict[str, Any]) -> str:
         if not entry.get("Message"):
             raise invalid("Invalid parameter: Empty message")
         id = str(uuid4())
         labels = entry.get("MessageAttributes") or {}
-        topic.published.append({"MessageId": id, **{name: value for name, value in entry.items() if name != "Id"}})
+        topic.published.append(
+            {"MessageId": id, **{name: value for name, value in entry.items() if name != "Id"}}
+        )
         for subscription in topic.subscriptions.values():
-            queue = self._sqs.by_arn(subscription["Endpoint"]) if subscription["Protocol"] == "sqs" else None
+            queue = (
+                self._sqs.by_arn(subscription["Endpoint"])
+                if subscription["Protocol"] == "sqs"
+                else None
+            )
             if queue is None or not _wanted(subscription, entry):
                 continue
             raw = subscription.get("RawMessageDelivery") == "true"
-            message: dict[str, Any] = {"MessageBody": entry["Message"] if raw else _wrapped(topic, id, entry)}
+            message: dict[str, Any] = {
+                "MessageBody": entry["Message"] if raw else _wrapped(topic, id, entry)
+            }
             if raw and labels:
                 message["MessageAttributes"] = labels
             for name in ("MessageGroupId", "MessageDeduplicationId"):
@@ -114,7 +148,8 @@ class Sns:
 def _size(entry: dict[str, Any]) -> int:
     labels = (entry.get("MessageAttributes") or {}).items()
     return len(entry.get("Message", "").encode()) + sum(
-        len(name) + len(label["DataType"]) + len(label.get("StringValue", "").encode()) for name, label in labels
+        len(name) + len(label["DataType"]) + len(label.get("StringValue", "").encode())
+        for name, label in labels
     )
 
 
@@ -124,7 +159,13 @@ def _wrapped(topic: TopicModel, id: str, entry: dict[str, Any]) -> str:
         for name, label in (entry.get("MessageAttributes") or {}).items()
     }
     return json.dumps(
-        {"Type": "Notification", "MessageId": id, "TopicArn": topic.arn, "Message": entry["Message"], "MessageAttributes": labels}
+        {
+            "Type": "Notification",
+            "MessageId": id,
+            "TopicArn": topic.arn,
+            "Message": entry["Message"],
+            "MessageAttributes": labels,
+        }
     )
 
 
@@ -134,8 +175,14 @@ def _wanted(subscription: dict[str, Any], entry: dict[str, Any]) -> bool:
     if subscription.get("FilterPolicyScope") == "MessageBody":
         content = json.loads(entry["Message"])
     else:
-        content = {name: label.get("StringValue") for name, label in (entry.get("MessageAttributes") or {}).items()}
-    return all(any(_matches(content.get(name), rule, name in content) for rule in rules) for name, rules in policy.items())
+        content = {
+            name: label.get("StringValue")
+            for name, label in (entry.get("MessageAttributes") or {}).items()
+        }
+    return all(
+        any(_matches(content.get(name), rule, name in content) for rule in rules)
+        for name, rules in policy.items()
+    )
 
 
 def _matches(value: Any, rule: Any, there: bool) -> bool:

@@ -34,7 +34,9 @@ def normal(value: Any, depth: int = 0) -> Value:
     if not isinstance(value, dict):
         raise Malformed
     if len(value) != 1:
-        raise invalid("Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes")
+        raise invalid(
+            "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes"
+        )
     ((kind, content),) = value.items()
     if kind == "S":
         return {"S": _text(content)}
@@ -46,11 +48,15 @@ def normal(value: Any, depth: int = 0) -> Value:
         if type(content) is not bool:
             raise Malformed
         if kind == "NULL" and not content:
-            raise invalid("One or more parameter values were invalid: Null attribute value types must have the value of true")
+            raise invalid(
+                "One or more parameter values were invalid: Null attribute value types must have the value of true"
+            )
         return {kind: content}
     if kind in ("L", "M"):
         if depth >= DEEPEST - 1:
-            raise invalid("Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit")
+            raise invalid(
+                "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit"
+            )
         if kind == "L":
             if not isinstance(content, (list, tuple)):
                 raise Malformed
@@ -73,7 +79,9 @@ def _text(content: Any) -> str:
         try:
             return content.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            raise AwsError("SerializationException", "the text holds half of a surrogate pair") from None
+            raise AwsError(
+                "SerializationException", "the text holds half of a surrogate pair"
+            ) from None
     return content
 
 
@@ -93,7 +101,9 @@ def _members(kind: str, content: Any) -> list[Any]:
     one = {"SS": _text, "NS": number, "BS": _binary}[kind]
     members = [one(member) for member in content]
     if len(set(members)) != len(members):
-        raise invalid(f"One or more parameter values were invalid: Input collection {content} contains duplicates.")
+        raise invalid(
+            f"One or more parameter values were invalid: Input collection {content} contains duplicates."
+        )
     return sorted(members, key=Decimal if kind == "NS" else None)
 
 
@@ -101,7 +111,12 @@ def number(content: Any) -> str:
     """The number as DynamoDB writes it: without insignificant zeros, and without an exponent if possible."""
     if not isinstance(content, str):
         raise Malformed
-    if content.isascii() and content.isdigit() and len(content) <= 38 and (content[0] != "0" or content == "0"):
+    if (
+        content.isascii()
+        and content.isdigit()
+        and len(content) <= 38
+        and (content[0] != "0" or content == "0")
+    ):
         return content
     try:
         exact = _DIGITS.create_decimal(content)
@@ -114,9 +129,13 @@ def number(content: Any) -> str:
     if not exact:
         return "0"
     if exact.adjusted() > 125:
-        raise invalid("Number overflow. Attempting to store a number with magnitude larger than supported range")
+        raise invalid(
+            "Number overflow. Attempting to store a number with magnitude larger than supported range"
+        )
     if exact.adjusted() < -130:
-        raise invalid("Number underflow. Attempting to store a number with magnitude smaller than supported range")
+        raise invalid(
+            "Number underflow. Attempting to store a number with magnitude smaller than supported range"
+        )
     return f"{exact.normalize(_DIGITS):f}"
 
 

@@ -17,38 +17,128 @@ if TYPE_CHECKING:
     from milepost_aws.ledger.cost.prices import Prices
 
 MILLION = 1_000_000
-SHOWN = ("steps", "messages", "queue_requests", "events", "publishes", "api_requests", "bytes_out", "invocations", "gb_seconds")
+SHOWN = (
+    "steps",
+    "messages",
+    "queue_requests",
+    "events",
+    "publishes",
+    "api_requests",
+    "bytes_out",
+    "invocations",
+    "gb_seconds",
+)
 """Figures of an item that are shown by their names."""
 
 
 @click.command()
-@click.option("--items", type=click.FloatRange(1), default=1e6, metavar="N", help="Number of items.  [default: 1e6]")
-@click.option("--route", "names", multiple=True, metavar="NAME", help="Only this route; may be repeated.")
-@click.option("--region", metavar="NAME", default="us-east-1", show_default=True, help="us-east-1 or eu-west-2.")
-@click.option("--retries", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="Share of attempts that fail.")
 @click.option(
-    "--rejects", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of attempts that are rejected for good."
-)
-@click.option("--checks", type=click.IntRange(1), default=1, show_default=True, help="Checks of each waiting item.")
-@click.option("--wait", metavar="SPAN", default="1d", show_default=True, help="Time of an item at each external stage.")
-@click.option("--payload", type=click.IntRange(0), default=500, show_default=True, metavar="BYTES", help="Size of an input.")
-@click.option(
-    "--result", type=click.IntRange(0), default=100, show_default=True, metavar="BYTES", help="Size of an external stage's answer."
+    "--items",
+    type=click.FloatRange(1),
+    default=1e6,
+    metavar="N",
+    help="Number of items.  [default: 1e6]",
 )
 @click.option(
-    "--output", type=click.IntRange(0), default=0, show_default=True, metavar="BYTES", help="Size of a handler's output or error."
+    "--route", "names", multiple=True, metavar="NAME", help="Only this route; may be repeated."
 )
 @click.option(
-    "--batch", type=click.IntRange(1, 100), default=10, show_default=True, help="Average batch size, of messages and of stream records."
+    "--region",
+    metavar="NAME",
+    default="us-east-1",
+    show_default=True,
+    help="us-east-1 or eu-west-2.",
 )
-@click.option("--takes", metavar="SPAN", default="100ms", show_default=True, help="Time of a handler call.")
-@click.option("--sends", type=click.IntRange(0), default=0, show_default=True, metavar="BYTES", help="Bytes a handler sends out of AWS.")
-@click.option("--endpoint", is_flag=True, help="Each item comes by a request of its own, through API Gateway.")
-@click.option("--adopted", is_flag=True, help="Other programs write the rows; the relay adopts them.")
-@click.option("--no-lambda", "own", is_flag=True, help="Relay and workers run as your own processes.")
+@click.option(
+    "--retries",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    help="Share of attempts that fail.",
+)
+@click.option(
+    "--rejects",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of attempts that are rejected for good.",
+)
+@click.option(
+    "--checks",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Checks of each waiting item.",
+)
+@click.option(
+    "--wait",
+    metavar="SPAN",
+    default="1d",
+    show_default=True,
+    help="Time of an item at each external stage.",
+)
+@click.option(
+    "--payload",
+    type=click.IntRange(0),
+    default=500,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of an input.",
+)
+@click.option(
+    "--result",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of an external stage's answer.",
+)
+@click.option(
+    "--output",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of a handler's output or error.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 100),
+    default=10,
+    show_default=True,
+    help="Average batch size, of messages and of stream records.",
+)
+@click.option(
+    "--takes", metavar="SPAN", default="100ms", show_default=True, help="Time of a handler call."
+)
+@click.option(
+    "--sends",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="BYTES",
+    help="Bytes a handler sends out of AWS.",
+)
+@click.option(
+    "--endpoint", is_flag=True, help="Each item comes by a request of its own, through API Gateway."
+)
+@click.option(
+    "--adopted", is_flag=True, help="Other programs write the rows; the relay adopts them."
+)
+@click.option(
+    "--no-lambda", "own", is_flag=True, help="Relay and workers run as your own processes."
+)
 @shared_options
 def cost(
-    given: CliSettings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **options: Any
+    given: CliSettings,
+    items: float,
+    names: tuple[str, ...],
+    region: str,
+    wait: str,
+    takes: str,
+    own: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Predicted cost of items on AWS.
 
@@ -60,9 +150,16 @@ def cost(
     from milepost_aws.ledger.cost.prices import AS_OF, NOTE, prices_in, standing
 
     if options["retries"] + options["rejects"] > 1:
-        raise UsageError("--retries and --rejects are shares of all attempts; together they are more than 1")
+        raise UsageError(
+            "--retries and --rejects are shares of all attempts; together they are more than 1"
+        )
     prices = prices_in(region)
-    usage = Usage(wait_ms=span_ms(wait, "--wait"), takes_ms=span_ms(takes, "--takes"), lambdas=not own, **options)
+    usage = Usage(
+        wait_ms=span_ms(wait, "--wait"),
+        takes_ms=span_ms(takes, "--takes"),
+        lambdas=not own,
+        **options,
+    )
     routes = _chosen(given.routes(), names)
     found = [(route, predicted(route, usage)) for route in routes]
     month = standing(routes, prices)
@@ -82,17 +179,23 @@ def cost(
         return
     to = console()
     for route, need in found:
-        stages = " → ".join(f"[{stage.name}]" if stage.external else stage.name for stage in route.stages)
+        stages = " → ".join(
+            f"[{stage.name}]" if stage.external else stage.name for stage in route.stages
+        )
         to.print(f"[bold]{safe(route.name)}[/]  {safe(stages)}", soft_wrap=True)
         _show(need, usage, prices, items)
         to.print()
-    to.print(f"Plus about ${month:,.2f} a month in {region} when idle: alarms, metrics, pollers, the resender.")
+    to.print(
+        f"Plus about ${month:,.2f} a month in {region} when idle: alarms, metrics, pollers, the resender."
+    )
     to.print(NOTE, soft_wrap=True)
 
 
 def _chosen(routes: list[Route], names: tuple[str, ...]) -> list[Route]:
     if not routes:
-        raise ConfigMistake('no route is configured: give --routes file.py, or set routes = ["file.py"] in milepost.toml')
+        raise ConfigMistake(
+            'no route is configured: give --routes file.py, or set routes = ["file.py"] in milepost.toml'
+        )
     known = {route.name: route for route in routes}
     for name in names:
         if name not in known:
@@ -100,7 +203,9 @@ def _chosen(routes: list[Route], names: tuple[str, ...]) -> list[Route]:
     chosen = [known[name] for name in dict.fromkeys(names)] or routes
     for route in chosen:
         if not route.stages:
-            raise ConfigMistake(f"route {route.name!r} has no stages; there is no cost to calculate")
+            raise ConfigMistake(
+                f"route {route.name!r} has no stages; there is no cost to calculate"
+            )
     return chosen
 
 
@@ -125,8 +230,15 @@ def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:
     last = f"$ for {items:,.0f}"
     lines = [(service, quantities[service], dollar) for service, dollar in costs.items() if dollar]
     lines.append(("total", f"{sum(need.calls.values()):.1f} requests", sum(costs.values())))
-    rows = [(name, quantity, f"{dollar * MILLION:,.2f}", f"{dollar * items:,.2f}") for name, quantity, dollar in lines]
-    print_table(("service", "per item", "$ per million", last), rows, right=["per item", "$ per million", last])
+    rows = [
+        (name, quantity, f"{dollar * MILLION:,.2f}", f"{dollar * items:,.2f}")
+        for name, quantity, dollar in lines
+    ]
+    print_table(
+        ("service", "per item", "$ per million", last),
+        rows,
+        right=["per item", "$ per million", last],
+    )
 
 
 def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) -> dict[str, Any]:
@@ -136,10 +248,14 @@ def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) 
     whole = sum(costs.values())
     return {
         "route": route.name,
-        "stages": [[stage.name, "external" if stage.external else "handler"] for stage in route.stages],
+        "stages": [
+            [stage.name, "external" if stage.external else "handler"] for stage in route.stages
+        ],
         "for_an_item": {
             "requests": sum(need.calls.values()),
-            "calls": {f"{service} {operation}": n for (service, operation), n in need.calls.items() if n},
+            "calls": {
+                f"{service} {operation}": n for (service, operation), n in need.calls.items() if n
+            },
             "write_units": need.total("write"),
             "read_units": need.total("read"),
             "units": {f"{table} {kind}": n for (table, kind), n in need.units.items()},
@@ -150,6 +266,12 @@ def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) 
             "row_bytes": need.row_bytes,
             "kept_bytes": need.kept_bytes,
         },
-        "dollars_a_million": {**{service: each * MILLION for service, each in costs.items()}, "in all": whole * MILLION},
-        "dollars_for_items": {**{service: each * items for service, each in costs.items()}, "in all": whole * items},
+        "dollars_a_million": {
+            **{service: each * MILLION for service, each in costs.items()},
+            "in all": whole * MILLION,
+        },
+        "dollars_for_items": {
+            **{service: each * items for service, each in costs.items()},
+            "in all": whole * items,
+        },
     }

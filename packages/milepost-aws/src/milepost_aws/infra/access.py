@@ -29,9 +29,28 @@ LOOK_UP = ("GetItem", "BatchGetItem")
 READ = (*LOOK_UP, "Query")
 WRITE = ("PutItem", "BatchWriteItem")
 CHANGE = ("PutItem", "UpdateItem", "DeleteItem")
-USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo")
+USE_KEY = (
+    "Decrypt",
+    "DescribeKey",
+    "Encrypt",
+    "GenerateDataKey",
+    "GenerateDataKeyWithoutPlaintext",
+    "ReEncryptFrom",
+    "ReEncryptTo",
+)
 
-EVERYONE_READS = (kinds.ROUTE, LAYOUT, FORMAT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
+EVERYONE_READS = (
+    kinds.ROUTE,
+    LAYOUT,
+    FORMAT,
+    kinds.HOLD,
+    kinds.LIMIT,
+    kinds.BREAKER,
+    kinds.MOVED,
+    BUCKET,
+    HOLDING,
+    JOURNAL,
+)
 """Documents that decide whether an item may be worked on now, and by which version of its route; and the places of history lines."""
 SEALED = (kinds.FORGET,)
 """The secret by which forgotten keys stay known: for all that look up seals."""
@@ -48,7 +67,17 @@ PAUSING = (kinds.HOLD, kinds.ACT)
 """A pause, and the record of it: for workers whose handler may pause its lane."""
 TELLING = (kinds.CURSOR, kinds.PARKED, kinds.PARKED_CHANGE)
 """Cursors of subscribers, and parked events."""
-REPAIRS = (REPAIR, NOTED, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.PROGRESS)
+REPAIRS = (
+    REPAIR,
+    NOTED,
+    GAP,
+    kinds.HEAD,
+    kinds.BACK_FILL,
+    kinds.HOLD,
+    kinds.LIMIT,
+    kinds.ACT,
+    kinds.PROGRESS,
+)
 STREAM_READERS = (SHARD, POLLER, GAP)
 """Positions of processes in the streams. Lambda keeps the relay function's position itself."""
 APPLICATIONS = (kinds.APPLICATION, kinds.TALLY, kinds.ALERT)
@@ -68,12 +97,20 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     pauses = any(stage.pauses for of, stage in parts.stages() if (of.name, stage.name) == place)
     own = (*_admitting(parts, [route], pauses=pauses), *_of_routes(QUARANTINED, [route]))
     heads = [one.name for one in parts.settings.heads]
-    looks = any(hasattr(stage.handler, "attach") for of, stage in parts.stages() if (of.name, stage.name) == place)
+    looks = any(
+        hasattr(stage.handler, "attach")
+        for of, stage in parts.stages()
+        if (of.name, stage.name) == place
+    )
     return [
         *_working(parts, [place]),
         *(_looking(parts, route) if looks else []),
         _history_of(parts, [route]),
-        *_control(parts, (*EVERYONE_READS, *_by_route([route, *heads]), *own, *_kept(parts)), (*EVERYONE_WRITES, *own)),
+        *_control(
+            parts,
+            (*EVERYONE_READS, *_by_route([route, *heads]), *own, *_kept(parts)),
+            (*EVERYONE_WRITES, *own),
+        ),
         _retention(parts, [route]),
         _quarantine(parts),
         *_blobs(parts, "GetObject", under=[route, f"history/{route}", "confirmed"]),
@@ -105,7 +142,15 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
         *_bringing_back(parts),
         *_telling(parts),
         *_follow_ups(parts),
-        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=[REPAIR], sid="RepairRuns"),
+        *_blobs(
+            parts,
+            "GetObject",
+            "PutObject",
+            "AbortMultipartUpload",
+            "DeleteObject",
+            under=[REPAIR],
+            sid="RepairRuns",
+        ),
         *_control(
             parts,
             (*_relay_reads(parts), *REPAIRS, *_kept(parts)),
@@ -140,7 +185,11 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
     """Runs the services of applications: looks up items, adds new ones, applies answers, stores the applications' documents; checks
     alerts; ends pauses that a handler has made; and uses the resources that the applications declare."""
     routes = [route.name for route in parts.settings.routes]
-    resuming = (*PAUSING, *_by_route(routes, PAUSING)) if any(stage.pauses for _, stage in parts.stages()) else ()
+    resuming = (
+        (*PAUSING, *_by_route(routes, PAUSING))
+        if any(stage.pauses for _, stage in parts.stages())
+        else ()
+    )
     return [
         _rows(parts, "Rows", (*READ, "PutItem", "UpdateItem"), routes),
         _due(parts),
@@ -148,7 +197,13 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, COUNTED, *_of_routes((COUNT, GROUP), routes)),
+            (
+                *EVERYONE_READS,
+                *_by_route(parts.rows),
+                *SEALED,
+                COUNTED,
+                *_of_routes((COUNT, GROUP), routes),
+            ),
             (*EVERYONE_WRITES, *FIRST, *APPLICATIONS, *TELLING, kinds.LIST, kinds.ACT, *resuming),
         ),
         _retention(parts, routes),
@@ -164,25 +219,53 @@ def declared(parts: Parts) -> list[iam.PolicyStatement]:
     """AWS resources outside the ledger that the applications declare (`mp.AwsAccess`)."""
     access = parts.settings.access
     send = ("SendMessage", "GetQueueUrl", "GetQueueAttributes")
-    take = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueUrl", "GetQueueAttributes")
+    take = (
+        "ReceiveMessage",
+        "DeleteMessage",
+        "ChangeMessageVisibility",
+        "GetQueueUrl",
+        "GetQueueAttributes",
+    )
     found = []
     for sid, actions, queues in (
         ("PartnersQueues", send, [queue for one in access for queue in one.sends_to]),
         ("PartnersAnswers", take, [queue for one in access for queue in one.receives_from]),
     ):
         if queues:
-            found.append(_statement(sid, "sqs", actions, [_queue_arn(parts, queue) for queue in dict.fromkeys(queues)]))
-    places = [object_place(place) for place in dict.fromkeys(place for one in access for place in one.objects)]
+            found.append(
+                _statement(
+                    sid,
+                    "sqs",
+                    actions,
+                    [_queue_arn(parts, queue) for queue in dict.fromkeys(queues)],
+                )
+            )
+    places = [
+        object_place(place)
+        for place in dict.fromkeys(place for one in access for place in one.objects)
+    ]
     if places:
         change = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
-        found.append(_statement("AppObjects", "s3", change, [parts.others(bucket, prefix) for bucket, prefix in places]))
-        buckets = [f"arn:{parts.stack.partition}:s3:::{bucket}" for bucket in dict.fromkeys(bucket for bucket, _ in places)]
+        found.append(
+            _statement(
+                "AppObjects",
+                "s3",
+                change,
+                [parts.others(bucket, prefix) for bucket, prefix in places],
+            )
+        )
+        buckets = [
+            f"arn:{parts.stack.partition}:s3:::{bucket}"
+            for bucket in dict.fromkeys(bucket for bucket, _ in places)
+        ]
         found.append(_statement("AppBuckets", "s3", ("ListBucket",), buckets))
     topics = list(dict.fromkeys(topic for one in access for topic in one.publishes_to))
     if topics:
         found.append(_statement("Topics", "sns", ("Publish",), topics))
     if any(one.sends_mail for one in access):
-        identities = f"arn:{parts.stack.partition}:ses:{parts.stack.region}:{parts.stack.account}:identity/*"
+        identities = (
+            f"arn:{parts.stack.partition}:ses:{parts.stack.region}:{parts.stack.account}:identity/*"
+        )
         found.append(_statement("Mail", "ses", ("SendEmail",), [identities]))
     return found
 
@@ -201,7 +284,14 @@ def accept(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", LOOK_UP),
         *_control(
             parts,
-            (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, *SECRETS, kinds.APPLICATION, kinds.TALLY),
+            (
+                *EVERYONE_READS,
+                *_by_route(parts.rows),
+                *SEALED,
+                *SECRETS,
+                kinds.APPLICATION,
+                kinds.TALLY,
+            ),
             (*EVERYONE_WRITES, *FIRST, kinds.KEY_USE, kinds.TALLY),
         ),
         _retention(parts, routes),
@@ -218,13 +308,33 @@ def process(parts: Parts) -> list[iam.PolicyStatement]:
     every = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
         *_streams(parts),
-        _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
+        _rows(
+            parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")
+        ),
         _due(parts),
         *([_own_queues(parts, places)] if places else []),
         *_telling(parts),
         _statement("SeenScan", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn]),
-        *_control(parts, every, (*_relay_writes(parts), *REPAIRS, *_by_route(parts.rows, PAUSING), *STREAM_READERS, *SECRETS, *ACTS)),
-        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=["heads", "lists", REPAIR], sid="Records"),
+        *_control(
+            parts,
+            every,
+            (
+                *_relay_writes(parts),
+                *REPAIRS,
+                *_by_route(parts.rows, PAUSING),
+                *STREAM_READERS,
+                *SECRETS,
+                *ACTS,
+            ),
+        ),
+        *_blobs(
+            parts,
+            "GetObject",
+            "PutObject",
+            "AbortMultipartUpload",
+            under=["heads", "lists", REPAIR],
+            sid="Records",
+        ),
         *_blobs(parts, "DeleteObject", under=["heads", REPAIR], sid="Replaced"),
         _retention(parts, routes),
     ]
@@ -237,13 +347,19 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
     aside = (*_of_routes((QUARANTINED, LEFT), parts.rows), *_by_route(parts.rows))
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
     return [
-        _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
+        _rows(
+            parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")
+        ),
         _due(parts),
         _shared(parts, "history", (*READ, "DescribeTable")),
         # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
         _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
-        *_control(parts, reads, (*EVERYONE_WRITES, *BY_ROUTE, *SECRETS, *SEALED, *ACTS, GAP, kinds.PROGRESS, *aside)),
+        *_control(
+            parts,
+            reads,
+            (*EVERYONE_WRITES, *BY_ROUTE, *SECRETS, *SEALED, *ACTS, GAP, kinds.PROGRESS, *aside),
+        ),
         # `milepost forget` takes a key out of the journal's blocks, and the example of its error out of a group.
         _statement(
             "Forget",
@@ -253,27 +369,57 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
             _leading("StringEquals", [JOURNAL, *_of_routes(GROUP, routes)]),
         ),
         # `milepost quarantine replay` copies out the lines of a row that the relay could not read, and seals it if it has ended.
-        _statement("Replay", "dynamodb", ("PutItem",), [parts.shared["control"].table_arn], _leading("StringEquals", [JOURNAL])),
         _statement(
-            "Offers", "sqs", ("SendMessage", "GetQueueUrl", "GetQueueAttributes"), [queue.queue_arn for queue in parts.queues.values()]
+            "Replay",
+            "dynamodb",
+            ("PutItem",),
+            [parts.shared["control"].table_arn],
+            _leading("StringEquals", [JOURNAL]),
+        ),
+        _statement(
+            "Offers",
+            "sqs",
+            ("SendMessage", "GetQueueUrl", "GetQueueAttributes"),
+            [queue.queue_arn for queue in parts.queues.values()],
         ),
         _statement(
             "Quarantine",
             "sqs",
-            ("SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueUrl", "GetQueueAttributes"),
+            (
+                "SendMessage",
+                "ReceiveMessage",
+                "DeleteMessage",
+                "ChangeMessageVisibility",
+                "GetQueueUrl",
+                "GetQueueAttributes",
+            ),
             [parts.quarantine.queue_arn],
         ),
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
         *_blobs(parts, "GetObject", under=[""]),
-        *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*routes, "lists", "heads", "evidence"]),
-        *_blobs(parts, "DeleteObject", under=[*routes, *(f"history/{route}" for route in routes), "confirmed", "evidence"]),
+        *_blobs(
+            parts,
+            "PutObject",
+            "AbortMultipartUpload",
+            under=[*routes, "lists", "heads", "evidence"],
+        ),
+        *_blobs(
+            parts,
+            "DeleteObject",
+            under=[*routes, *(f"history/{route}" for route in routes), "confirmed", "evidence"],
+        ),
         *use_key(parts),
     ]
 
 
 def viewer(parts: Parts) -> list[iam.PolicyStatement]:
     """People and programs that only read: `status`, `list`, `show`, `doctor`, `export`. Neither API keys nor sessions."""
-    reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *(kind for kind in ACTS if kind != kinds.PROBE))
+    reads = (
+        *_relay_reads(parts),
+        *REPAIRS,
+        *STREAM_READERS,
+        *(kind for kind in ACTS if kind != kinds.PROBE),
+    )
     return [
         _rows(parts, "Rows", (*READ, "Scan", "DescribeTable")),
         _due(parts),
@@ -281,7 +427,9 @@ def viewer(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "seen", (*LOOK_UP, "Scan")),
         *_control(parts, reads, ()),
         _retention(parts, [route.name for route in parts.settings.routes]),
-        _statement("Quarantine", "sqs", ("GetQueueUrl", "GetQueueAttributes"), [parts.quarantine.queue_arn]),
+        _statement(
+            "Quarantine", "sqs", ("GetQueueUrl", "GetQueueAttributes"), [parts.quarantine.queue_arn]
+        ),
         *_blobs(parts, "GetObject", under=[""]),
         *use_key(parts, "Decrypt", "DescribeKey"),
     ]
@@ -300,7 +448,10 @@ def traces() -> iam.PolicyStatement:
 
 
 def _working(parts: Parts, places: Sequence[Place]) -> list[iam.PolicyStatement]:
-    return [_rows(parts, "Rows", (*LOOK_UP, "UpdateItem"), sorted({route for route, _ in places})), _own_queues(parts, places)]
+    return [
+        _rows(parts, "Rows", (*LOOK_UP, "UpdateItem"), sorted({route for route, _ in places})),
+        _own_queues(parts, places),
+    ]
 
 
 def _looking(parts: Parts, route: str) -> list[iam.PolicyStatement]:
@@ -322,7 +473,14 @@ def _own_queues(parts: Parts, places: Sequence[Place]) -> iam.PolicyStatement:
     return _statement(
         "OwnQueue",
         "sqs",
-        ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl", "SendMessage"),
+        (
+            "ReceiveMessage",
+            "DeleteMessage",
+            "ChangeMessageVisibility",
+            "GetQueueAttributes",
+            "GetQueueUrl",
+            "SendMessage",
+        ),
         [parts.queues[place].queue_arn for place in places],
     )
 
@@ -340,7 +498,15 @@ def _heads(parts: Parts) -> list[iam.PolicyStatement]:
     """Only the resender makes daily heads."""
     found = [_rows(parts, "Heads", ("PutItem",), [route.name]) for route in parts.settings.heads]
     if found:
-        found += _blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=["heads"], sid="HeadTrees")
+        found += _blobs(
+            parts,
+            "GetObject",
+            "PutObject",
+            "AbortMultipartUpload",
+            "DeleteObject",
+            under=["heads"],
+            sid="HeadTrees",
+        )
     return found
 
 
@@ -352,7 +518,13 @@ def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
 
 def _follow_ups(parts: Parts) -> list[iam.PolicyStatement]:
     """Relay and resender add the items that follow from completed ones (`route.then`), to no other tables."""
-    routes = sorted({route.follow_up.target.name for route in parts.settings.routes if route.follow_up is not None})
+    routes = sorted(
+        {
+            route.follow_up.target.name
+            for route in parts.settings.routes
+            if route.follow_up is not None
+        }
+    )
     return [_rows(parts, "FollowUps", ("PutItem",), routes)] if routes else []
 
 
@@ -362,12 +534,17 @@ def _telling(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "history", (*READ, *WRITE)),
         _shared(parts, "seen", (*LOOK_UP, *WRITE)),
         _statement(
-            "Offers", "sqs", ("SendMessage", "GetQueueUrl", "GetQueueAttributes"), [queue.queue_arn for queue in parts.queues.values()]
+            "Offers",
+            "sqs",
+            ("SendMessage", "GetQueueUrl", "GetQueueAttributes"),
+            [queue.queue_arn for queue in parts.queues.values()],
         ),
         _quarantine(parts),
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
         *_blobs(parts, "GetObject", under=[*parts.rows, "history", "evidence", "confirmed"]),
-        *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*parts.rows, "history", "evidence"]),
+        *_blobs(
+            parts, "PutObject", "AbortMultipartUpload", under=[*parts.rows, "history", "evidence"]
+        ),
         # A blob is deleted with its row or line; evidence by operators alone, with `milepost forget`.
         *_blobs(parts, "DeleteObject", under=[*parts.rows, "history", "confirmed"]),
         *use_key(parts),
@@ -381,7 +558,16 @@ def _kept(parts: Parts) -> tuple[str, ...]:
 
 def _relay_reads(parts: Parts) -> tuple[str, ...]:
     of_routes = _of_routes((COUNT, GROUP, QUARANTINED, LEFT), parts.rows)
-    return (*EVERYONE_READS, *_by_route(parts.rows), *SEALED, *TELLING, kinds.PROCESS, COUNTED, GAP, *of_routes)
+    return (
+        *EVERYONE_READS,
+        *_by_route(parts.rows),
+        *SEALED,
+        *TELLING,
+        kinds.PROCESS,
+        COUNTED,
+        GAP,
+        *of_routes,
+    )
 
 
 def _relay_writes(parts: Parts) -> tuple[str, ...]:
@@ -416,15 +602,21 @@ def _of_routes(beginnings: str | Iterable[str], routes: Iterable[str]) -> tuple[
     return tuple(f"{beginning}{route}" for route in routes for beginning in wanted)
 
 
-def _control(parts: Parts, reads: Sequence[str], writes: Sequence[str]) -> list[iam.PolicyStatement]:
+def _control(
+    parts: Parts, reads: Sequence[str], writes: Sequence[str]
+) -> list[iam.PolicyStatement]:
     """Control documents by kind, which is the table's partition key."""
     table = [parts.shared["control"].table_arn]
     found = [
         _statement("ControlTable", "dynamodb", ("DescribeTable",), table),
-        _statement("ControlRead", "dynamodb", READ, table, _leading("StringEquals", (*reads, *writes))),
+        _statement(
+            "ControlRead", "dynamodb", READ, table, _leading("StringEquals", (*reads, *writes))
+        ),
     ]
     if writes:
-        found.append(_statement("ControlWrite", "dynamodb", CHANGE, table, _leading("StringEquals", writes)))
+        found.append(
+            _statement("ControlWrite", "dynamodb", CHANGE, table, _leading("StringEquals", writes))
+        )
     return found
 
 
@@ -442,12 +634,24 @@ def _history_of(parts: Parts, routes: Iterable[str]) -> iam.PolicyStatement:
     return _statement("History", "dynamodb", READ, [parts.shared["history"].table_arn], leading)
 
 
-def _rows(parts: Parts, sid: str, actions: Sequence[str], routes: Iterable[str] | None = None) -> iam.PolicyStatement:
-    return _statement(sid, "dynamodb", actions, [parts.rows[name].table_arn for name in (parts.rows if routes is None else routes)])
+def _rows(
+    parts: Parts, sid: str, actions: Sequence[str], routes: Iterable[str] | None = None
+) -> iam.PolicyStatement:
+    return _statement(
+        sid,
+        "dynamodb",
+        actions,
+        [parts.rows[name].table_arn for name in (parts.rows if routes is None else routes)],
+    )
 
 
 def _due(parts: Parts) -> iam.PolicyStatement:
-    return _statement("Due", "dynamodb", ("Query",), [f"{table.table_arn}/index/due" for table in parts.rows.values()])
+    return _statement(
+        "Due",
+        "dynamodb",
+        ("Query",),
+        [f"{table.table_arn}/index/due" for table in parts.rows.values()],
+    )
 
 
 def _stream(parts: Parts, route: str) -> str:
@@ -468,14 +672,30 @@ def _retention(parts: Parts, routes: Iterable[str]) -> iam.PolicyStatement:
 
 
 def _quarantine(parts: Parts) -> iam.PolicyStatement:
-    return _statement("Quarantine", "sqs", ("SendMessage", "GetQueueUrl"), [parts.quarantine.queue_arn])
+    return _statement(
+        "Quarantine", "sqs", ("SendMessage", "GetQueueUrl"), [parts.quarantine.queue_arn]
+    )
 
 
-def _blobs(parts: Parts, *actions: str, under: Sequence[str], sid: str = "") -> list[iam.PolicyStatement]:
+def _blobs(
+    parts: Parts, *actions: str, under: Sequence[str], sid: str = ""
+) -> list[iam.PolicyStatement]:
     """Blobs with this name prefix. A reader also gets ListBucket: without it S3 answers "access denied" for a missing object. It cannot
     be limited to a part of the bucket: a request for one object names no prefix."""
-    name = sid or {"GetObject": "BlobsRead", "PutObject": "BlobsWrite", "DeleteObject": "BlobsRemove"}[actions[0]]
-    found = [_statement(name, "s3", actions, [parts.objects(f"blobs/{one}" if one else "blobs") for one in under])]
+    name = (
+        sid
+        or {"GetObject": "BlobsRead", "PutObject": "BlobsWrite", "DeleteObject": "BlobsRemove"}[
+            actions[0]
+        ]
+    )
+    found = [
+        _statement(
+            name,
+            "s3",
+            actions,
+            [parts.objects(f"blobs/{one}" if one else "blobs") for one in under],
+        )
+    ]
     if actions[0] == "GetObject" and not sid:
         found.append(_statement("MissingIsTold", "s3", ("ListBucket",), [parts.bucket_arn]))
     return found
@@ -483,12 +703,23 @@ def _blobs(parts: Parts, *actions: str, under: Sequence[str], sid: str = "") -> 
 
 def use_key(parts: Parts, *actions: str) -> list[iam.PolicyStatement]:
     """The customer-managed key, if there is one: AWS checks the caller's right to use it."""
-    return [] if parts.key is None else [_statement("Key", "kms", actions or USE_KEY, [parts.key.key_arn])]
+    return (
+        []
+        if parts.key is None
+        else [_statement("Key", "kms", actions or USE_KEY, [parts.key.key_arn])]
+    )
 
 
 def _statement(
-    sid: str, service: str, actions: Sequence[str], resources: Sequence[str], conditions: dict[str, Any] | None = None
+    sid: str,
+    service: str,
+    actions: Sequence[str],
+    resources: Sequence[str],
+    conditions: dict[str, Any] | None = None,
 ) -> iam.PolicyStatement:
     return iam.PolicyStatement(
-        sid=sid, actions=[f"{service}:{action}" for action in actions], resources=list(resources), conditions=conditions
+        sid=sid,
+        actions=[f"{service}:{action}" for action in actions],
+        resources=list(resources),
+        conditions=conditions,
     )

@@ -172,7 +172,10 @@ def _endpoints(parts: Parts) -> None:
 
 def _tables(parts: Parts) -> None:
     # Not that of the daily heads, which is written to once a day.
-    tables = {**{f"rows-{route.name}": parts.rows[route.name] for route in parts.settings.routes}, **parts.shared}
+    tables = {
+        **{f"rows-{route.name}": parts.rows[route.name] for route in parts.settings.routes},
+        **parts.shared,
+    }
     for name, table in tables.items():
         for index in (None, "due") if name.startswith("rows-") else (None,):
             where = "the index" if index else "the table"
@@ -221,7 +224,9 @@ def _alarm(
         alarm_description=means,
         metric=metric,
         threshold=below if at_least is None else at_least,
-        comparison_operator=comparison.LESS_THAN_THRESHOLD if at_least is None else comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        comparison_operator=comparison.LESS_THAN_THRESHOLD
+        if at_least is None
+        else comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         evaluation_periods=periods,
         treat_missing_data=missing,
     )

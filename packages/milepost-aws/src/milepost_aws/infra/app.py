@@ -29,14 +29,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         applications = [load_application(spec).configured() for spec in asked.application]
         settings = Settings(
             prefix=asked.prefix,
-            routes=tuple(load_routes(asked.routes, [route for one in applications for route in one.routes])),
+            routes=tuple(
+                load_routes(asked.routes, [route for one in applications for route in one.routes])
+            ),
             routes_in_code=places_in_code(asked.routes),
             applications_in_code=places_in_code(asked.application),
             variables=variables_of([one.name for one in applications], os.environ),
             services=services_of(applications),
             access=tuple(access for one in applications for access in one.aws),
-            secrets={variable: secret for variable, _, secret in (one.partition("=") for one in asked.secret)},
-            endpoints=tuple((part.method, part.path) for one in applications for part in one.accepting),
+            secrets={
+                variable: secret
+                for variable, _, secret in (one.partition("=") for one in asked.secret)
+            },
+            endpoints=tuple(
+                (part.method, part.path) for one in applications for part in one.accepting
+            ),
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
             alarm_topic=asked.alarm_topic,
@@ -46,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream_window_s=asked.stream_window,
             warm_units=asked.warm_throughput,
             tables_format=asked.tables_format,
-            repair_within_ms=None if asked.repair_within is None else span_ms(asked.repair_within, "--repair-within"),
+            repair_within_ms=None
+            if asked.repair_within is None
+            else span_ms(asked.repair_within, "--repair-within"),
         )
         print(synth(settings, Path(asked.out)))
     except MilepostError as error:
@@ -59,7 +68,11 @@ def services_of(applications: Iterable[ConfiguredApplication[Any]]) -> dict[str,
     """The services of applications that a schedule calls, and the watches for their alerts, with the milliseconds between two calls."""
     found: dict[str, int] = {}
     for one in applications:
-        found |= {f"{one.name}-{part.name}": part.every_ms for part in one.application.services if not part.per_process}
+        found |= {
+            f"{one.name}-{part.name}": part.every_ms
+            for part in one.application.services
+            if not part.per_process
+        }
         found |= {rule.watch_name: ALERTS_MS for rule in one.alert_rules}
     return found
 
@@ -91,7 +104,11 @@ def places_in_code(specs: Sequence[str]) -> str:
 def variables_of(applications: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """The applications' settings in this environment, which the functions get too."""
     beginnings = tuple(f"MILEPOST_{name}_".upper().replace("-", "_") for name in applications)
-    return {name: value for name, value in environment.items() if name.startswith(beginnings)} if beginnings else {}
+    return (
+        {name: value for name, value in environment.items() if name.startswith(beginnings)}
+        if beginnings
+        else {}
+    )
 
 
 def is_file(place: str) -> bool:
@@ -100,9 +117,16 @@ def is_file(place: str) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m milepost_aws.infra", description="Make a CloudFormation template from route files and applications."
+        prog="python -m milepost_aws.infra",
+        description="Make a CloudFormation template from route files and applications.",
     )
-    parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="a route file or module; may be repeated")
+    parser.add_argument(
+        "--routes",
+        action="append",
+        default=[],
+        metavar="FILE.py[:NAME]",
+        help="a route file or module; may be repeated",
+    )
     parser.add_argument(
         "--application",
         action="append",
@@ -118,8 +142,18 @@ def _parser() -> argparse.ArgumentParser:
         help="a variable of the functions' environment with the value of a secret in Secrets Manager (its name or ARN); may be repeated",
     )
     parser.add_argument("--prefix", required=True, help="prefix of all names, such as 'prod'")
-    parser.add_argument("--alarm-email", action="append", default=[], metavar="ADDRESS", help="receiver of alarms; may be repeated")
-    parser.add_argument("--key", metavar="new|ARN", help="encrypt with a customer-managed key: a new one, or the one with this ARN")
+    parser.add_argument(
+        "--alarm-email",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="receiver of alarms; may be repeated",
+    )
+    parser.add_argument(
+        "--key",
+        metavar="new|ARN",
+        help="encrypt with a customer-managed key: a new one, or the one with this ARN",
+    )
     parser.add_argument(
         "--no-reserve",
         dest="reserve",
@@ -134,7 +168,11 @@ def _parser() -> argparse.ArgumentParser:
         help=f"instances of the relay for each route, reserved for it and its maximum [{RELAY_AT_ONCE}]",
     )
     parser.add_argument(
-        "--stream-window", type=int, default=0, metavar="SECONDS", help="how long a stream waits until a call of the relay is full [0]"
+        "--stream-window",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="how long a stream waits until a call of the relay is full [0]",
     )
     parser.add_argument(
         "--warm-throughput",
@@ -149,8 +187,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"1: until 'milepost upgrade' is run on a deployment of an earlier version, workers may write what its tables need [{KNOWN_FORMAT}]",
     )
-    parser.add_argument("--repair-within", metavar="SPAN", help="time in which the daily repair scan should end, such as 12h [6h]")
-    parser.add_argument("--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses")
+    parser.add_argument(
+        "--repair-within",
+        metavar="SPAN",
+        help="time in which the daily repair scan should end, such as 12h [6h]",
+    )
+    parser.add_argument(
+        "--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses"
+    )
     parser.add_argument(
         "--code",
         default=DEFAULT_CODE,
@@ -158,6 +202,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f"the functions' code, as milepost_aws.infra.bundle makes it [{DEFAULT_CODE}]",
     )
     parser.add_argument(
-        "--out", default=os.environ.get("CDK_OUTDIR", DEFAULT_OUT), metavar="FOLDER", help=f"where to write [{DEFAULT_OUT}]"
+        "--out",
+        default=os.environ.get("CDK_OUTDIR", DEFAULT_OUT),
+        metavar="FOLDER",
+        help=f"where to write [{DEFAULT_OUT}]",
     )
     return parser

@@ -34,10 +34,14 @@ def add_bucket(parts: Parts) -> None:
         versioned=True,
         removal_policy=RemovalPolicy.RETAIN,
         lifecycle_rules=[
-            s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(7)),
+            s3.LifecycleRule(
+                id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(7)
+            ),
             s3.LifecycleRule(id="lists", prefix=LISTS, expiration=Duration.days(180)),
             s3.LifecycleRule(id="reports", prefix=REPORTS, expiration=Duration.days(180)),
-            s3.LifecycleRule(id="removed", noncurrent_version_expiration=Duration.days(RESTORABLE_DAYS + 1)),
+            s3.LifecycleRule(
+                id="removed", noncurrent_version_expiration=Duration.days(RESTORABLE_DAYS + 1)
+            ),
         ],
     )
 
@@ -63,7 +67,9 @@ def tell_of_lists(parts: Parts) -> None:
             s3.CfnBucket.LambdaConfigurationProperty(
                 event="s3:ObjectCreated:*",
                 function=intake.function_arn,
-                filter=s3.CfnBucket.NotificationFilterProperty(s3_key=s3.CfnBucket.S3KeyFilterProperty(rules=[rule])),
+                filter=s3.CfnBucket.NotificationFilterProperty(
+                    s3_key=s3.CfnBucket.S3KeyFilterProperty(rules=[rule])
+                ),
             )
         ]
     )

@@ -22,7 +22,15 @@ from milepost.route_files import load_application
 from milepost_aws.infra.app import DEFAULT_CODE, is_file
 from milepost_aws.infra.settings import PYTHON
 
-PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", PYTHON, "--only-binary=:all:")
+PLATFORM = (
+    "--platform",
+    "manylinux2014_aarch64",
+    "--implementation",
+    "cp",
+    "--python-version",
+    PYTHON,
+    "--only-binary=:all:",
+)
 """The platform of the functions: arm64, whatever this machine is."""
 TASK_ROOT = "/var/task"
 """Where the code is on Lambda."""
@@ -38,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _emptied(out)
         _install(out, packages_of(asked.application), asked.requirement, asked.find_links)
         copy_routes(files, [Path(path) for path in asked.include], out / "routes")
-        python = fitting_python([asked.python] if asked.python else [sys.executable, f"python{PYTHON}"])
+        python = fitting_python(
+            [asked.python] if asked.python else [sys.executable, f"python{PYTHON}"]
+        )
         if python is None:
             print(
                 f"milepost_aws.infra.bundle: nothing is compiled, so every cold start compiles: there is no Python {PYTHON} here;"
@@ -46,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
         elif not compiled(out, python):
-            print("milepost_aws.infra.bundle: the files named above cannot be compiled; all others are", file=sys.stderr)
+            print(
+                "milepost_aws.infra.bundle: the files named above cannot be compiled; all others are",
+                file=sys.stderr,
+            )
     except MilepostError as error:
         print(f"milepost_aws.infra.bundle: {error}", file=sys.stderr)
         return 2
@@ -88,7 +101,13 @@ def fitting_python(candidates: Sequence[str], version: str = PYTHON) -> str | No
     for candidate in candidates:
         found = shutil.which(candidate)
         # The program found may be a placeholder for a version that is not installed.
-        if found and subprocess.run([found, "-c", tell], check=False, capture_output=True, text=True).stdout.strip() == version:
+        if (
+            found
+            and subprocess.run(
+                [found, "-c", tell], check=False, capture_output=True, text=True
+            ).stdout.strip()
+            == version
+        ):
             return found
     return None
 
@@ -97,14 +116,26 @@ def compiled(folder: Path, python: str) -> bool:
     """Compile everything once, here: on Lambda the folder is read-only, and each cold start would compile all that it imports.
     Source times are not compared, since packing changes them; and no path of this machine is included, so that the same code always
     makes the same package. False: some files cannot be compiled."""
-    how = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", TASK_ROOT)
+    how = (
+        "-m",
+        "compileall",
+        "-q",
+        "--invalidation-mode",
+        "unchecked-hash",
+        "-s",
+        str(folder),
+        "-p",
+        TASK_ROOT,
+    )
     return subprocess.run([python, *how, str(folder)], check=False).returncode == 0
 
 
 def _emptied(out: Path) -> None:
     """Empty a folder that this command made; any other folder is refused."""
     if out.exists() and any(out.iterdir()) and not (out / "milepost").is_dir():
-        raise ConfigMistake(f"{out} holds something that is not the functions' code; name another folder with --out")
+        raise ConfigMistake(
+            f"{out} holds something that is not the functions' code; name another folder with --out"
+        )
     shutil.rmtree(out, ignore_errors=True)
 
 
@@ -115,15 +146,27 @@ def packages_of(applications: Sequence[str]) -> list[str]:
     wanted = {"milepost-net": "", "milepost": "http" if serves else "", "milepost-aws": "lambda"}
     for name in applications:
         wanted |= dict.fromkeys(_own_packages_of(name), "")
-    return [f"{_source_of(name)}[{extra}]" if extra else _source_of(name) for name, extra in wanted.items()]
+    return [
+        f"{_source_of(name)}[{extra}]" if extra else _source_of(name)
+        for name, extra in wanted.items()
+    ]
 
 
 def _own_packages_of(application: str) -> list[str]:
     """The package of an installed application and those of this project that it needs."""
-    package = next((point.dist.name for point in extension_points(APPLICATIONS) if point.name == application and point.dist), None)
+    package = next(
+        (
+            point.dist.name
+            for point in extension_points(APPLICATIONS)
+            if point.name == application and point.dist
+        ),
+        None,
+    )
     if package is None:
         return []
-    required = [re.split(r"[^\w-]", text)[0] for text in requires(package) or () if "extra ==" not in text]
+    required = [
+        re.split(r"[^\w-]", text)[0] for text in requires(package) or () if "extra ==" not in text
+    ]
     return [package, *(name for name in required if name.startswith("milepost-"))]
 
 
@@ -136,29 +179,60 @@ def _source_of(package: str) -> str:
     return f"{package}=={installed.version}"
 
 
-def _install(out: Path, packages: Sequence[str], requirements: Sequence[str], find_links: Sequence[str]) -> None:
+def _install(
+    out: Path, packages: Sequence[str], requirements: Sequence[str], find_links: Sequence[str]
+) -> None:
     wanted = [*packages, *(part for path in requirements for part in ("--requirement", path))]
     places = [part for path in find_links for part in ("--find-links", path)]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    if subprocess.run([*pip, "--target", str(out), *PLATFORM, *places, *wanted], check=False).returncode:
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+    ]
+    if subprocess.run(
+        [*pip, "--target", str(out), *PLATFORM, *places, *wanted], check=False
+    ).returncode:
         raise ConfigMistake("pip could not install the functions' packages; see its message above")
     # Commands are useless there, and name this machine's Python.
     shutil.rmtree(out / "bin", ignore_errors=True)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m milepost_aws.infra.bundle", description="Make the folder with the functions' code.")
-    parser.add_argument(
-        "--application", action="append", default=[], metavar="NAME|FILE.py", help="an application; its file is included; may be repeated"
+    parser = argparse.ArgumentParser(
+        prog="python -m milepost_aws.infra.bundle",
+        description="Make the folder with the functions' code.",
     )
     parser.add_argument(
-        "--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="as for python -m milepost_aws.infra; may be repeated"
+        "--application",
+        action="append",
+        default=[],
+        metavar="NAME|FILE.py",
+        help="an application; its file is included; may be repeated",
     )
     parser.add_argument(
-        "--include", action="append", default=[], metavar="PATH", help="what the route files import: files or folders beside them"
+        "--routes",
+        action="append",
+        default=[],
+        metavar="FILE.py[:NAME]",
+        help="as for python -m milepost_aws.infra; may be repeated",
     )
     parser.add_argument(
-        "--requirement", action="append", default=[], metavar="FILE", help="what else they need, as a pip requirements file"
+        "--include",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="what the route files import: files or folders beside them",
+    )
+    parser.add_argument(
+        "--requirement",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what else they need, as a pip requirements file",
     )
     parser.add_argument(
         "--find-links",
@@ -167,8 +241,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="a folder with the wheels of Milepost, unless it runs from its source",
     )
-    parser.add_argument("--python", metavar="PATH", help=f"a Python {PYTHON} of this machine, to compile with [python{PYTHON}]")
-    parser.add_argument("--out", default=DEFAULT_CODE, metavar="FOLDER", help=f"where to write [{DEFAULT_CODE}]")
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        help=f"a Python {PYTHON} of this machine, to compile with [python{PYTHON}]",
+    )
+    parser.add_argument(
+        "--out", default=DEFAULT_CODE, metavar="FOLDER", help=f"where to write [{DEFAULT_CODE}]"
+    )
     return parser
 
 

@@ -40,16 +40,30 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
             # "All" of an empty set is true: a request must name attributes.
             "Null": {"dynamodb:Attributes": "false"},
             # Other return values would show the whole row.
-            "StringEqualsIfExists": {"dynamodb:ReturnValues": ["NONE", "UPDATED_OLD", "UPDATED_NEW"]},
+            "StringEqualsIfExists": {
+                "dynamodb:ReturnValues": ["NONE", "UPDATED_OLD", "UPDATED_NEW"]
+            },
         },
     )
     # A payload that is too large for its message is read from the row. It may be any attribute: the input, or the answer of an earlier
     # stage. A request without a projection names no attributes, so no condition on attributes is possible.
-    read = iam.PolicyStatement(sid="ReadPayload", actions=["dynamodb:GetItem"], resources=[parts.rows[route.name].table_arn])
-    aside = iam.PolicyStatement(sid="SetAside", actions=["sqs:SendMessage"], resources=[parts.quarantine.queue_arn])
+    read = iam.PolicyStatement(
+        sid="ReadPayload",
+        actions=["dynamodb:GetItem"],
+        resources=[parts.rows[route.name].table_arn],
+    )
+    aside = iam.PolicyStatement(
+        sid="SetAside", actions=["sqs:SendMessage"], resources=[parts.quarantine.queue_arn]
+    )
     take = iam.PolicyStatement(
         sid="TakeOffers",
-        actions=["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"],
+        actions=[
+            "sqs:ReceiveMessage",
+            "sqs:DeleteMessage",
+            "sqs:ChangeMessageVisibility",
+            "sqs:GetQueueAttributes",
+            "sqs:GetQueueUrl",
+        ],
         resources=[parts.queues[route.name, stage.name].queue_arn],
     )
     # Messages and rows are encrypted with the customer-managed key, if there is one.
@@ -58,7 +72,9 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
     iam.ManagedPolicy(
         parts.scope("confirmers"),
         f"{route.name}.{stage.name}",
-        managed_policy_name=fitted(f"{parts.settings.prefix}-{route.name}-{stage.name}-confirmer", LONGEST_NAME),
+        managed_policy_name=fitted(
+            f"{parts.settings.prefix}-{route.name}-{stage.name}-confirmer", LONGEST_NAME
+        ),
         # Descriptions are plain ASCII for IAM.
         description=(
             f"Confirms stage {stage.name} of route {route.name}: takes offers and writes {attribute}. "

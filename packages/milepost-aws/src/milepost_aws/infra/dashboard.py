@@ -17,7 +17,12 @@ def add_dashboard(parts: Parts) -> None:
         parts.scope("dashboard"),
         "dashboard",
         dashboard_name=f"{parts.settings.prefix}-milepost",
-        widgets=[*(row for pair in rows for row in pair), _head("Everything runs"), _running(parts), [_alarms(parts)]],
+        widgets=[
+            *(row for pair in rows for row in pair),
+            _head("Everything runs"),
+            _running(parts),
+            [_alarms(parts)],
+        ],
     )
 
 
@@ -27,8 +32,14 @@ def _row_of(parts: Parts, route: Route) -> list[list[cloudwatch.IWidget]]:
     items = {name: metrics.items(parts, route.name, name) for name in names}
     ages = {name: metrics.oldest_age(parts, route.name, name) for name in names}
     waiting = {name: metrics.depth(parts.queues[route.name, name]) for name in names}
-    errors = {stage: metrics.errors(worker) for (owner, stage), worker in parts.workers.items() if owner == route.name}
-    funnel = cloudwatch.SingleValueWidget(title=f"{route.name}: items", width=24, height=3, metrics=_labelled(items))
+    errors = {
+        stage: metrics.errors(worker)
+        for (owner, stage), worker in parts.workers.items()
+        if owner == route.name
+    }
+    funnel = cloudwatch.SingleValueWidget(
+        title=f"{route.name}: items", width=24, height=3, metrics=_labelled(items)
+    )
     return [
         [funnel],
         [
@@ -46,21 +57,34 @@ def _running(parts: Parts) -> list[cloudwatch.IWidget]:
         _graph("Events waiting, seconds", {"age": metrics.subscriber_lag(parts)}),
         _graph("Resender runs", {"runs": metrics.resender_runs(parts)}),
         _graph("Quarantine", {"entries": metrics.depth(parts.quarantine)}),
-        _graph("Errors", {name: metrics.errors(function) for name, function in parts.functions.items()}),
+        _graph(
+            "Errors", {name: metrics.errors(function) for name, function in parts.functions.items()}
+        ),
     ]
 
 
 def _alarms(parts: Parts) -> cloudwatch.IWidget:
-    return cloudwatch.AlarmStatusWidget(title="Alarms", width=24, height=HEIGHT, alarms=parts.alarms[:100])
+    return cloudwatch.AlarmStatusWidget(
+        title="Alarms", width=24, height=HEIGHT, alarms=parts.alarms[:100]
+    )
 
 
 def _head(text: str) -> list[cloudwatch.IWidget]:
     return [cloudwatch.TextWidget(markdown=f"## {text}", width=24, height=1)]
 
 
-def _graph(title: str, shown: dict[str, cloudwatch.Metric], *, stacked: bool = False) -> cloudwatch.IWidget:
+def _graph(
+    title: str, shown: dict[str, cloudwatch.Metric], *, stacked: bool = False
+) -> cloudwatch.IWidget:
     axis = cloudwatch.YAxisProps(min=0)
-    return cloudwatch.GraphWidget(title=title, width=6, height=HEIGHT, left=_labelled(shown), stacked=stacked, left_y_axis=axis)
+    return cloudwatch.GraphWidget(
+        title=title,
+        width=6,
+        height=HEIGHT,
+        left=_labelled(shown),
+        stacked=stacked,
+        left_y_axis=axis,
+    )
 
 
 def _labelled(shown: dict[str, cloudwatch.Metric]) -> list[cloudwatch.IMetric]:

@@ -15,7 +15,16 @@ from milepost_aws.infra.functions import LOG_RETENTION
 from milepost_aws.infra.parts import Parts
 
 FUNCTION = "accept"
-LOG_FIELDS = ("requestId", "ip", "requestTime", "httpMethod", "path", "status", "responseLength", "integrationErrorMessage")
+LOG_FIELDS = (
+    "requestId",
+    "ip",
+    "requestTime",
+    "httpMethod",
+    "path",
+    "status",
+    "responseLength",
+    "integrationErrorMessage",
+)
 _REST = re.compile(r"{(\w+):path}")
 
 
@@ -30,7 +39,11 @@ def add_endpoints(parts: Parts) -> None:
     integration = integrations.HttpLambdaIntegration("call", function)
     for path in sorted({path for _, path in parts.settings.endpoints}):
         # All methods: the function refuses wrong ones in the error format of its endpoint, which API Gateway does not know.
-        api.add_routes(path=_REST.sub(r"{\1+}", path), methods=[apigateway.HttpMethod.ANY], integration=integration)
+        api.add_routes(
+            path=_REST.sub(r"{\1+}", path),
+            methods=[apigateway.HttpMethod.ANY],
+            integration=integration,
+        )
     # Under this prefix AWS lets API Gateway write without a policy that grows with every stage.
     group = logs.LogGroup(
         scope,
@@ -47,8 +60,14 @@ def add_endpoints(parts: Parts) -> None:
         stage_name="$default",
         auto_deploy=True,
         access_log_settings=apigateway.CfnStage.AccessLogSettingsProperty(
-            destination_arn=group.log_group_arn, format=json.dumps({field: f"$context.{field}" for field in LOG_FIELDS})
+            destination_arn=group.log_group_arn,
+            format=json.dumps({field: f"$context.{field}" for field in LOG_FIELDS}),
         ),
     )
     parts.endpoints_api = api
-    cdk.CfnOutput(parts.stack, "Endpoints", value=api.api_endpoint, description="submit items here, with an API key of Milepost")
+    cdk.CfnOutput(
+        parts.stack,
+        "Endpoints",
+        value=api.api_endpoint,
+        description="submit items here, with an API key of Milepost",
+    )

@@ -12,7 +12,15 @@ from aws_cdk import aws_logs as logs
 
 from milepost_aws.infra import access
 from milepost_aws.infra.parts import Parts, fitted
-from milepost_aws.infra.settings import LONGEST_RUN_S, PYTHON, RESENDER_AT_ONCE, at_once, batch_size, run_seconds, window_seconds
+from milepost_aws.infra.settings import (
+    LONGEST_RUN_S,
+    PYTHON,
+    RESENDER_AT_ONCE,
+    at_once,
+    batch_size,
+    run_seconds,
+    window_seconds,
+)
 
 LONGEST_NAME = 64
 MEMORY_MB = 512
@@ -28,7 +36,9 @@ LOG_RETENTION = logs.RetentionDays.THREE_MONTHS
 def add_functions(parts: Parts) -> None:
     # Of compiled files, only those for the functions' Python.
     compiled = f"!*.cpython-{PYTHON.replace('.', '')}.pyc"
-    code = lambda_.Code.from_asset(str(parts.settings.code), exclude=["*.egg-info", "*.pyc", compiled])
+    code = lambda_.Code.from_asset(
+        str(parts.settings.code), exclude=["*.egg-info", "*.pyc", compiled]
+    )
     for route, stage in parts.stages():
         if not stage.ours:
             continue
@@ -60,22 +70,56 @@ def add_functions(parts: Parts) -> None:
     relays = parts.settings.relay_at_once * len(parts.settings.routes)
     reserved = {"relay": relays, "resender": RESENDER_AT_ONCE} if parts.settings.reserve else {}
     parts.functions["relay"] = _function(
-        parts, code, "relay", f"{prefix}-relay", "relay", RELAY_RUN_S, access.relay(parts), reserved=reserved.get("relay")
+        parts,
+        code,
+        "relay",
+        f"{prefix}-relay",
+        "relay",
+        RELAY_RUN_S,
+        access.relay(parts),
+        reserved=reserved.get("relay"),
     )
     # As long as AWS allows: once a day it reads everything.
     parts.functions["resender"] = _function(
-        parts, code, "resender", f"{prefix}-resender", "resender", LONGEST_RUN_S, access.resender(parts), reserved=reserved.get("resender")
+        parts,
+        code,
+        "resender",
+        f"{prefix}-resender",
+        "resender",
+        LONGEST_RUN_S,
+        access.resender(parts),
+        reserved=reserved.get("resender"),
     )
     parts.functions["lists"] = _function(
-        parts, code, "lists", f"{prefix}-lists", "lists", LONGEST_RUN_S, access.lists(parts), memory_mb=LISTS_MEMORY_MB
+        parts,
+        code,
+        "lists",
+        f"{prefix}-lists",
+        "lists",
+        LONGEST_RUN_S,
+        access.lists(parts),
+        memory_mb=LISTS_MEMORY_MB,
     )
     if parts.settings.services:
         parts.functions["services"] = _function(
-            parts, code, "services", f"{prefix}-services", "services", LONGEST_RUN_S, access.services(parts)
+            parts,
+            code,
+            "services",
+            f"{prefix}-services",
+            "services",
+            LONGEST_RUN_S,
+            access.services(parts),
         )
     if parts.settings.endpoints:
         parts.functions["accept"] = _function(
-            parts, code, "accept", f"{prefix}-accept", "accept", ACCEPT_RUN_S, access.accept(parts), memory_mb=ACCEPT_MEMORY_MB
+            parts,
+            code,
+            "accept",
+            f"{prefix}-accept",
+            "accept",
+            ACCEPT_RUN_S,
+            access.accept(parts),
+            memory_mb=ACCEPT_MEMORY_MB,
         )
     _read_streams(parts)
     _keep_failed_lists(parts)
@@ -113,7 +157,9 @@ def _keep_failed_lists(parts: Parts) -> None:
         function_name=parts.functions["lists"].function_name,
         qualifier="$LATEST",
         maximum_retry_attempts=2,
-        destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(on_failure=target),
+        destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
+            on_failure=target
+        ),
     )
 
 
@@ -144,7 +190,11 @@ def _function(
         scope,
         f"{id}-role",
         assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-        inline_policies={"uses": iam.PolicyDocument(statements=[*statements, access.own_log(group), access.traces()])},
+        inline_policies={
+            "uses": iam.PolicyDocument(
+                statements=[*statements, access.own_log(group), access.traces()]
+            )
+        },
     )
     function = lambda_.Function(
         scope,
@@ -163,10 +213,17 @@ def _function(
         environment={
             "MILEPOST_LEDGER": parts.ledger_url,
             "MILEPOST_ROUTES": parts.settings.routes_in_code,
-            **({"MILEPOST_APPLICATIONS": parts.settings.applications_in_code} if parts.settings.applications_in_code else {}),
+            **(
+                {"MILEPOST_APPLICATIONS": parts.settings.applications_in_code}
+                if parts.settings.applications_in_code
+                else {}
+            ),
             **parts.settings.variables,
             # CloudFormation reads the secret when it deploys: the template names it only.
-            **{name: f"{{{{resolve:secretsmanager:{secret}:SecretString}}}}" for name, secret in parts.settings.secrets.items()},
+            **{
+                name: f"{{{{resolve:secretsmanager:{secret}:SecretString}}}}"
+                for name, secret in parts.settings.secrets.items()
+            },
             "MILEPOST_TOPIC": parts.events.topic_arn,
             "MILEPOST_BLOBS": parts.blobs_url,
             # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm would find its metric.

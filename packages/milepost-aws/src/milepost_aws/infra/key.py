@@ -47,7 +47,14 @@ def _let_in(parts: Parts, key: kms.Key) -> None:
         iam.PolicyStatement(
             sid="LogsOfTheFunctions",
             principals=[iam.ServicePrincipal(f"logs.{parts.stack.region}.amazonaws.com")],
-            actions=["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo"],
+            actions=[
+                "kms:Decrypt",
+                "kms:DescribeKey",
+                "kms:Encrypt",
+                "kms:GenerateDataKey",
+                "kms:ReEncryptFrom",
+                "kms:ReEncryptTo",
+            ],
             resources=["*"],
             conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": logs}},
         )

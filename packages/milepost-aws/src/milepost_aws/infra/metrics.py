@@ -18,17 +18,23 @@ PERIOD = Duration.minutes(5)
 
 def oldest_age(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
     """Seconds that the oldest item has been at the stage; 0 if there is none."""
-    return _ours("OldestAge", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
+    return _ours(
+        "OldestAge", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage}
+    )
 
 
 def items(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
     """Number of items at the stage that have not ended."""
-    return _ours("Items", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
+    return _ours(
+        "Items", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage}
+    )
 
 
 def missing_calls(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
     """Number of items that wait for a worker, but have no message in the stage's queue."""
-    return _ours("MissingCalls", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
+    return _ours(
+        "MissingCalls", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage}
+    )
 
 
 def resender_runs(parts: Parts) -> cloudwatch.Metric:
@@ -52,7 +58,9 @@ def held_age(parts: Parts) -> cloudwatch.Metric:
 
 
 def oldest_message(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
-    return parts.queues[route, stage].metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum")
+    return parts.queues[route, stage].metric_approximate_age_of_oldest_message(
+        period=PERIOD, statistic="Maximum"
+    )
 
 
 def depth(queue: sqs.IQueue) -> cloudwatch.Metric:
@@ -79,11 +87,24 @@ def server_errors(api: apigateway.HttpApi) -> cloudwatch.Metric:
 
 def table_throttles(table: dynamodb.Table, kind: str, index: str | None) -> cloudwatch.Metric:
     """Requests of one kind, Read or Write, that DynamoDB refused; those of an index are counted separately."""
-    dimensions = {"TableName": table.table_name, **({"GlobalSecondaryIndexName": index} if index else {})}
+    dimensions = {
+        "TableName": table.table_name,
+        **({"GlobalSecondaryIndexName": index} if index else {}),
+    }
     return cloudwatch.Metric(
-        namespace="AWS/DynamoDB", metric_name=f"{kind}ThrottleEvents", dimensions_map=dimensions, period=PERIOD, statistic="Sum"
+        namespace="AWS/DynamoDB",
+        metric_name=f"{kind}ThrottleEvents",
+        dimensions_map=dimensions,
+        period=PERIOD,
+        statistic="Sum",
     )
 
 
 def _ours(name: str, statistic: str, dimensions: dict[str, str]) -> cloudwatch.Metric:
-    return cloudwatch.Metric(namespace=NAMESPACE, metric_name=name, dimensions_map=dimensions, period=PERIOD, statistic=statistic)
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=name,
+        dimensions_map=dimensions,
+        period=PERIOD,
+        statistic=statistic,
+    )

@@ -40,10 +40,21 @@ def check(app: cdk.App, stack: MilepostStack) -> None:
         known.acknowledge(cdk.Acknowledgment(id=f"AwsSolutions::{rule}", reason=reason))
     bucket = f"arn:<AWS::Partition>:s3:::{stack.parts.settings.prefix}-milepost-<AWS::AccountId>-<AWS::Region>"
     for prefix in sorted(stack.parts.prefixes):
-        known.acknowledge(cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-IAM5[Resource::{bucket}/{prefix}]", reason=PREFIX))
+        known.acknowledge(
+            cdk.Acknowledgment(
+                id=f"AwsSolutions::AwsSolutions-IAM5[Resource::{bucket}/{prefix}]", reason=PREFIX
+            )
+        )
     for place in sorted(stack.parts.other_prefixes):
         known.acknowledge(
-            cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:s3:::{place}]", reason=PREFIX)
+            cdk.Acknowledgment(
+                id=f"AwsSolutions::AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:s3:::{place}]",
+                reason=PREFIX,
+            )
         )
     identities = "arn:<AWS::Partition>:ses:<AWS::Region>:<AWS::AccountId>:identity/*"
-    known.acknowledge(cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-IAM5[Resource::{identities}]", reason=IDENTITIES))
+    known.acknowledge(
+        cdk.Acknowledgment(
+            id=f"AwsSolutions::AwsSolutions-IAM5[Resource::{identities}]", reason=IDENTITIES
+        )
+    )

@@ -90,4 +90,8 @@ class Parts:
 
 def fitted(name: str, longest: int) -> str:
     """The name, or, if it is too long for AWS, its beginning and a digest."""
-    return name if len(name) <= longest else f"{name[: longest - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return (
+        name
+        if len(name) <= longest
+        else f"{name[: longest - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    )

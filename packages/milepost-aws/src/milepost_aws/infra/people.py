@@ -14,9 +14,18 @@ from milepost_aws.infra.parts import Parts
 
 # Descriptions are plain ASCII for IAM.
 POLICIES = {
-    "process": (access.process, "Runs milepost up or milepost work outside Lambda: workers, relay, resender, the API and the page."),
-    "operator": (access.operator, "For operators with the command line: looks at everything, acts on items, pauses, makes API keys."),
-    "viewer": (access.viewer, "For people and programs that only look: neither writes anything nor reads API keys and sessions."),
+    "process": (
+        access.process,
+        "Runs milepost up or milepost work outside Lambda: workers, relay, resender, the API and the page.",
+    ),
+    "operator": (
+        access.operator,
+        "For operators with the command line: looks at everything, acts on items, pauses, makes API keys.",
+    ),
+    "viewer": (
+        access.viewer,
+        "For people and programs that only look: neither writes anything nor reads API keys and sessions.",
+    ),
 }
 
 

@@ -19,21 +19,35 @@ def add_queues(parts: Parts) -> None:
         if own is not None:
             region, account, name = own
             arn = f"arn:{parts.stack.partition}:sqs:{region}:{account}:{name}"
-            parts.queues[route.name, stage.name] = sqs.Queue.from_queue_arn(parts.scope("queues"), id, arn)
+            parts.queues[route.name, stage.name] = sqs.Queue.from_queue_arn(
+                parts.scope("queues"), id, arn
+            )
         else:
             name = parts.names.queue(route.name, stage.name)
-            parts.queues[route.name, stage.name] = _queue(parts, id, name, Duration.seconds(visibility_seconds(stage)))
-    parts.quarantine = _queue(parts, "quarantine", parts.names.quarantine, Duration.minutes(5), RemovalPolicy.RETAIN)
+            parts.queues[route.name, stage.name] = _queue(
+                parts, id, name, Duration.seconds(visibility_seconds(stage))
+            )
+    parts.quarantine = _queue(
+        parts, "quarantine", parts.names.quarantine, Duration.minutes(5), RemovalPolicy.RETAIN
+    )
 
 
-def _queue(parts: Parts, id: str, name: str, visibility: Duration, removal: RemovalPolicy = RemovalPolicy.DESTROY) -> sqs.Queue:
+def _queue(
+    parts: Parts,
+    id: str,
+    name: str,
+    visibility: Duration,
+    removal: RemovalPolicy = RemovalPolicy.DESTROY,
+) -> sqs.Queue:
     return sqs.Queue(
         parts.scope("queues"),
         id,
         queue_name=name,
         retention_period=RETENTION,
         visibility_timeout=visibility,
-        encryption=sqs.QueueEncryption.SQS_MANAGED if parts.key is None else sqs.QueueEncryption.KMS,
+        encryption=sqs.QueueEncryption.SQS_MANAGED
+        if parts.key is None
+        else sqs.QueueEncryption.KMS,
         encryption_master_key=parts.key,
         # Sending a message costs a fraction of a call to KMS.
         data_key_reuse=None if parts.key is None else Duration.hours(1),

@@ -27,16 +27,27 @@ def _rate(every_ms: int) -> str:
     return f"rate({minutes} {'minute' if minutes == 1 else 'minutes'})"
 
 
-def _schedule(parts: Parts, name: str, called: str, when: str, event: dict[str, object], *, retries: int) -> None:
+def _schedule(
+    parts: Parts, name: str, called: str, when: str, event: dict[str, object], *, retries: int
+) -> None:
     function = parts.functions[called]
     scope = parts.scope("schedules")
     role = iam.Role(
         scope,
         f"{name}-role",
-        assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": parts.stack.account}}),
+        assumed_by=iam.ServicePrincipal(
+            "scheduler.amazonaws.com",
+            conditions={"StringEquals": {"aws:SourceAccount": parts.stack.account}},
+        ),
         inline_policies={
             "call": iam.PolicyDocument(
-                statements=[iam.PolicyStatement(sid="Call", actions=["lambda:InvokeFunction"], resources=[function.function_arn])]
+                statements=[
+                    iam.PolicyStatement(
+                        sid="Call",
+                        actions=["lambda:InvokeFunction"],
+                        resources=[function.function_arn],
+                    )
+                ]
             )
         },
     )

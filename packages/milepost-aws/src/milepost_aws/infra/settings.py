@@ -41,8 +41,12 @@ _KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]{1,64}"
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _SECRET = re.compile(r"[A-Za-z0-9/_+=.@:-]{1,512}")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_OBJECTS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9!_.'()/-]+)")
-_QUEUE_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<account>\d{12})/(?P<name>[A-Za-z0-9_-]{1,80})")
+_OBJECTS = re.compile(
+    r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9!_.'()/-]+)"
+)
+_QUEUE_URL = re.compile(
+    r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<account>\d{12})/(?P<name>[A-Za-z0-9_-]{1,80})"
+)
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,17 @@ class Settings:
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
             # It is the beginning of a bucket name, which has at most 63 characters with account and region.
-            raise ConfigMistake(f"the prefix is {self.prefix!r}; use 2 to 20 small letters, digits or '-', such as 'prod'")
+            raise ConfigMistake(
+                f"the prefix is {self.prefix!r}; use 2 to 20 small letters, digits or '-', such as 'prod'"
+            )
         if not self.routes:
             raise ConfigMistake("no route is named; give --routes FILE.py, or --application NAME")
         names = ResourceNames(self.prefix)
         for route in (*self.routes, *self.heads):
             if not route.stages:
-                raise ConfigMistake(f"route {route.name!r} has no stages; there is nothing to deploy for it")
+                raise ConfigMistake(
+                    f"route {route.name!r} has no stages; there is nothing to deploy for it"
+                )
             for stage in route.stages:
                 _check(route, stage)
                 names.queue(route.name, stage.name)
@@ -103,34 +111,56 @@ class Settings:
                 object_place(place)
             for topic in access.publishes_to:
                 if not _TOPIC.fullmatch(topic):
-                    raise ConfigMistake(f"an application publishes to {topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops")
+                    raise ConfigMistake(
+                        f"an application publishes to {topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops"
+                    )
             for variable in access.secrets:
                 if variable not in self.secrets:
-                    raise ConfigMistake(f"an application needs the secret {variable}; give --secret {variable}=NAME of Secrets Manager")
+                    raise ConfigMistake(
+                        f"an application needs the secret {variable}; give --secret {variable}=NAME of Secrets Manager"
+                    )
         for variable, secret in self.secrets.items():
             if not _VARIABLE.fullmatch(variable) or not _SECRET.fullmatch(secret):
                 raise ConfigMistake(
                     f"--secret is '{variable}={secret}'; give VARIABLE=NAME, or VARIABLE=ARN of a secret in Secrets Manager"
                 )
         if not self.alarm_emails and self.alarm_topic is None:
-            raise ConfigMistake("alarms would have no receiver; give --alarm-email ADDRESS, or --alarm-topic ARN")
+            raise ConfigMistake(
+                "alarms would have no receiver; give --alarm-email ADDRESS, or --alarm-topic ARN"
+            )
         if self.alarm_emails and self.alarm_topic is not None:
-            raise ConfigMistake("give --alarm-email or --alarm-topic, not both: the addresses can be subscribed to your own topic")
+            raise ConfigMistake(
+                "give --alarm-email or --alarm-topic, not both: the addresses can be subscribed to your own topic"
+            )
         for address in self.alarm_emails:
             if not _EMAIL.fullmatch(address):
-                raise ConfigMistake(f"--alarm-email is {address!r}; give an address such as ops@example.org")
+                raise ConfigMistake(
+                    f"--alarm-email is {address!r}; give an address such as ops@example.org"
+                )
         if self.alarm_topic is not None and not _TOPIC.fullmatch(self.alarm_topic):
-            raise ConfigMistake(f"--alarm-topic is {self.alarm_topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops")
+            raise ConfigMistake(
+                f"--alarm-topic is {self.alarm_topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops"
+            )
         if self.key is not None and self.key != "new" and not _KEY.fullmatch(self.key):
-            raise ConfigMistake(f"--key is {self.key!r}; give 'new', or an ARN such as arn:aws:kms:eu-west-2:123456789012:key/1234abcd-…")
+            raise ConfigMistake(
+                f"--key is {self.key!r}; give 'new', or an ARN such as arn:aws:kms:eu-west-2:123456789012:key/1234abcd-…"
+            )
         if self.relay_at_once < 1:
-            raise ConfigMistake(f"--relay-at-once is {self.relay_at_once}; give the instances of the relay for each route, such as 40")
+            raise ConfigMistake(
+                f"--relay-at-once is {self.relay_at_once}; give the instances of the relay for each route, such as 40"
+            )
         if not 0 <= self.stream_window_s <= LONGEST_WINDOW_S:
-            raise ConfigMistake(f"--stream-window is {self.stream_window_s}; give 0 to {LONGEST_WINDOW_S} seconds")
+            raise ConfigMistake(
+                f"--stream-window is {self.stream_window_s}; give 0 to {LONGEST_WINDOW_S} seconds"
+            )
         if self.warm_units is not None and self.warm_units < WARM_FROM:
-            raise ConfigMistake(f"--warm-throughput is {self.warm_units}; a new table has {WARM_FROM:,} write units a second: give more")
+            raise ConfigMistake(
+                f"--warm-throughput is {self.warm_units}; a new table has {WARM_FROM:,} write units a second: give more"
+            )
         if not 1 <= self.tables_format <= KNOWN_FORMAT:
-            raise ConfigMistake(f"--tables-format is {self.tables_format}; this version knows 1 to {KNOWN_FORMAT}")
+            raise ConfigMistake(
+                f"--tables-format is {self.tables_format}; this version knows 1 to {KNOWN_FORMAT}"
+            )
         if not self.code.is_dir():
             raise ConfigMistake(
                 f"there is no folder {self.code} with the functions' code; make it with python -m milepost_aws.infra.bundle, or give --code"
@@ -193,7 +223,9 @@ def queue_arn(queue: str) -> tuple[str | None, str | None, str]:
         return None, None, queue
     found = _QUEUE_URL.fullmatch(queue)
     if found is None:
-        raise ConfigMistake(f"an application uses the queue {queue!r}; give its name, or https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
+        raise ConfigMistake(
+            f"an application uses the queue {queue!r}; give its name, or https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
+        )
     return found["region"], found["account"], found["name"]
 
 
@@ -201,14 +233,18 @@ def object_place(place: str) -> tuple[str, str]:
     """Bucket and prefix of objects that an application uses."""
     found = _OBJECTS.fullmatch(place)
     if found is None:
-        raise ConfigMistake(f"an application keeps files in {place!r}, which functions do not share; give s3://BUCKET/PREFIX")
+        raise ConfigMistake(
+            f"an application keeps files in {place!r}, which functions do not share; give s3://BUCKET/PREFIX"
+        )
     return found["bucket"], found["prefix"].strip("/")
 
 
 def _check(route: Route, stage: Stage) -> None:
     subject = f"stage {stage.name!r} of route {route.name!r}"
     if stage.queue is not None and own_queue_arn(stage) is None:
-        raise ConfigMistake(f"{subject}: queue is {stage.queue!r}; a queue's address is https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
+        raise ConfigMistake(
+            f"{subject}: queue is {stage.queue!r}; a queue's address is https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
+        )
     if stage.timeout_ms is not None and stage.timeout_ms / 1000 > LONGEST_RUN_S - MARGIN_S:
         raise ConfigMistake(
             f"{subject}: its timeout is {stage.timeout_ms / 1000:g} s, and a function is ended after {LONGEST_RUN_S} s; shorten it,"

@@ -27,9 +27,13 @@ class MilepostStack(cdk.Stack):
 
     def __init__(self, scope: Construct, settings: Settings) -> None:
         super().__init__(
-            scope, f"{settings.prefix}-milepost", description=f"Milepost {settings.prefix}: {', '.join(r.name for r in settings.routes)}"
+            scope,
+            f"{settings.prefix}-milepost",
+            description=f"Milepost {settings.prefix}: {', '.join(r.name for r in settings.routes)}",
         )
-        self.parts = parts = Parts(self, settings, ResourceNames(settings.prefix), bucket_name(self, settings.prefix))
+        self.parts = parts = Parts(
+            self, settings, ResourceNames(settings.prefix), bucket_name(self, settings.prefix)
+        )
         add_key(parts)
         add_tables(parts)
         add_queues(parts)
@@ -49,5 +53,10 @@ class MilepostStack(cdk.Stack):
         """Outputs for people and other stacks."""
         cdk.CfnOutput(self, "Ledger", value=parts.ledger_url, description="for MILEPOST_LEDGER")
         cdk.CfnOutput(self, "Blobs", value=parts.blobs_url, description="for MILEPOST_BLOBS")
-        cdk.CfnOutput(self, "Lists", value=f"s3://{parts.bucket_name}/lists/ROUTE/", description="a list that is put here is submitted")
+        cdk.CfnOutput(
+            self,
+            "Lists",
+            value=f"s3://{parts.bucket_name}/lists/ROUTE/",
+            description="a list that is put here is submitted",
+        )
         cdk.CfnOutput(self, "Events", value=parts.events.topic_arn, description="subscribe here")

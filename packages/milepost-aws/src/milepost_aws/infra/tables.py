@@ -18,12 +18,18 @@ def add_tables(parts: Parts) -> None:
         key = [(name, TEXT) for name in key_attributes(route)]
         parts.rows[route.name] = _rows(parts, route.name, key)
     names = parts.names
-    parts.shared["history"] = _table(parts, "history", names.history, [("item", TEXT), ("version", NUMBER)])
+    parts.shared["history"] = _table(
+        parts, "history", names.history, [("item", TEXT), ("version", NUMBER)]
+    )
     parts.shared["seen"] = _table(parts, "seen", names.seen, [("key", TEXT)])
-    parts.shared["control"] = _table(parts, "control", names.control, [("kind", TEXT), ("name", TEXT)])
+    parts.shared["control"] = _table(
+        parts, "control", names.control, [("kind", TEXT), ("name", TEXT)]
+    )
 
 
-def _rows(parts: Parts, route: str, key: list[tuple[str, dynamodb.AttributeType]]) -> dynamodb.Table:
+def _rows(
+    parts: Parts, route: str, key: list[tuple[str, dynamodb.AttributeType]]
+) -> dynamodb.Table:
     table = _table(
         parts,
         f"rows-{route}",
@@ -50,10 +56,14 @@ def _warm(parts: Parts, route: str) -> dynamodb.WarmThroughput | None:
     units = parts.settings.warm_units
     if units is None or route in {one.name for one in parts.settings.heads}:
         return None
-    return dynamodb.WarmThroughput(write_units_per_second=units, read_units_per_second=WARM_READS * units)
+    return dynamodb.WarmThroughput(
+        write_units_per_second=units, read_units_per_second=WARM_READS * units
+    )
 
 
-def _table(parts: Parts, id: str, name: str, key: list[tuple[str, dynamodb.AttributeType]], **more: object) -> dynamodb.Table:
+def _table(
+    parts: Parts, id: str, name: str, key: list[tuple[str, dynamodb.AttributeType]], **more: object
+) -> dynamodb.Table:
     attributes = [dynamodb.Attribute(name=attribute, type=kind) for attribute, kind in key]
     return dynamodb.Table(
         parts.scope("tables"),
@@ -62,9 +72,13 @@ def _table(parts: Parts, id: str, name: str, key: list[tuple[str, dynamodb.Attri
         partition_key=attributes[0],
         sort_key=attributes[1] if len(attributes) > 1 else None,
         billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-        point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(point_in_time_recovery_enabled=True),
+        point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+            point_in_time_recovery_enabled=True
+        ),
         deletion_protection=True,
-        encryption=dynamodb.TableEncryption.DEFAULT if parts.key is None else dynamodb.TableEncryption.CUSTOMER_MANAGED,
+        encryption=dynamodb.TableEncryption.DEFAULT
+        if parts.key is None
+        else dynamodb.TableEncryption.CUSTOMER_MANAGED,
         encryption_key=parts.key,
         removal_policy=RemovalPolicy.RETAIN,
         **more,

@@ -13,11 +13,19 @@ def add_topics(parts: Parts) -> None:
     """Neither is encrypted with a key of AWS's own: alarms could not publish, and other accounts could not subscribe. A customer-managed
     key allows both. Only TLS connections are allowed."""
     scope = parts.scope("topics")
-    parts.events = sns.Topic(scope, "events", topic_name=parts.names.topic, enforce_ssl=True, master_key=parts.key)
+    parts.events = sns.Topic(
+        scope, "events", topic_name=parts.names.topic, enforce_ssl=True, master_key=parts.key
+    )
     if parts.settings.alarm_topic is not None:
         parts.alarm_topic = sns.Topic.from_topic_arn(scope, "alarms", parts.settings.alarm_topic)
         return
-    topic = sns.Topic(scope, "alarms", topic_name=f"{parts.settings.prefix}-alarms", enforce_ssl=True, master_key=parts.key)
+    topic = sns.Topic(
+        scope,
+        "alarms",
+        topic_name=f"{parts.settings.prefix}-alarms",
+        enforce_ssl=True,
+        master_key=parts.key,
+    )
     # A topic with a policy of its own loses the default one for the account's alarms: without this no alarm would ever arrive.
     topic.add_to_resource_policy(
         iam.PolicyStatement(

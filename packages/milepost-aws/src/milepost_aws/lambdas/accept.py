@@ -38,7 +38,11 @@ def accepting_endpoints(applications: Iterable[ConfiguredApplication[Any]]) -> l
     applications = list(applications)
     wanted = {(part.method, part.path) for one in applications for part in one.accepting}
     preflights = {("OPTIONS", path) for _, path in wanted}
-    return [one for one in application_endpoints(applications, []) if (one.method, one.path) in wanted | preflights]
+    return [
+        one
+        for one in application_endpoints(applications, [])
+        if (one.method, one.path) in wanted | preflights
+    ]
 
 
 class AcceptContainer:
@@ -47,7 +51,9 @@ class AcceptContainer:
     def __init__(self, ready: Opened) -> None:
         endpoints = accepting_endpoints(ready.applications)
         if not endpoints:
-            raise ConfigMistake("no application of MILEPOST_APPLICATIONS has an endpoint with the scope 'submit'")
+            raise ConfigMistake(
+                "no application of MILEPOST_APPLICATIONS has an endpoint with the scope 'submit'"
+            )
         self._app = make_app(ServerState(ready.ctx, applications=ready.applications), endpoints)
         self._loop = asyncio.Runner(loop_factory=new_event_loop)
 
@@ -87,7 +93,10 @@ def scope_of(event: Mapping[str, Any]) -> dict[str, Any]:
     stage = request.get("stage", "$default")
     if stage != "$default" and path.startswith(f"/{stage}/"):
         path = path.removeprefix(f"/{stage}")
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in event.get("headers", {}).items()]
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in event.get("headers", {}).items()
+    ]
     if event.get("cookies"):
         headers.append((b"cookie", "; ".join(event["cookies"]).encode("latin-1", "replace")))
     return {
@@ -114,6 +123,16 @@ def response_of(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
         key = name.decode("latin-1").lower()
         named[key] = f"{named[key]}, {text}" if key in named else text
     try:
-        return {"statusCode": status, "headers": named, "body": body.decode(), "isBase64Encoded": False}
+        return {
+            "statusCode": status,
+            "headers": named,
+            "body": body.decode(),
+            "isBase64Encoded": False,
+        }
     except UnicodeDecodeError:
-        return {"statusCode": status, "headers": named, "body": base64.b64encode(body).decode(), "isBase64Encoded": True}
+        return {
+            "statusCode": status,
+            "headers": named,
+            "body": base64.b64encode(body).decode(),
+            "isBase64Encoded": True,
+        }

@@ -42,7 +42,9 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
     with called(context) as trace:
         ready = opened()
         done = {
-            unquote_plus(record["s3"]["object"]["key"]): _take_in(ready, context, trace, record["s3"])
+            unquote_plus(record["s3"]["object"]["key"]): _take_in(
+                ready, context, trace, record["s3"]
+            )
             for record in event.get("Records", ())
         }
         trace.note(done=done)
@@ -54,7 +56,9 @@ def place_of(key: str) -> ListObject:
     parts = key.removeprefix(LISTS).split("/")
     route, rest = parts[0], parts[1:]
     if not key.startswith(LISTS) or not route or not rest or not rest[-1]:
-        raise UsageError(f"{key!r} names no route; put lists under lists/ROUTE/, such as lists/parcels/monday.csv")
+        raise UsageError(
+            f"{key!r} names no route; put lists under lists/ROUTE/, such as lists/parcels/monday.csv"
+        )
     full = len(rest) > 1 and rest[0] == FULL
     rest = rest[full:]
     no_header = len(rest) > 1 and rest[0] == NO_HEADER
@@ -62,7 +66,11 @@ def place_of(key: str) -> ListObject:
 
 
 def _take_in(ready: Opened, call: LambdaContext, trace: Trace, entry: Mapping[str, Any]) -> str:
-    requests, bucket, key = ready.store.requests, entry["bucket"]["name"], unquote_plus(entry["object"]["key"])
+    requests, bucket, key = (
+        ready.store.requests,
+        entry["bucket"]["name"],
+        unquote_plus(entry["object"]["key"]),
+    )
     if key.endswith("/"):
         return "a folder"
     event = {"bucket": bucket, "key": key, "sequencer": entry["object"].get("sequencer", "")}
@@ -85,7 +93,9 @@ def _take_in(ready: Opened, call: LambdaContext, trace: Trace, entry: Mapping[st
         with suppress(LedgerError):
             write_json(requests, bucket, report, {"event": event, "error": str(error)})
         return str(error)
-    log.info("list taken in", extra={"list": key, "id": taken.id, "lines": taken.lines, **taken.counts})
+    log.info(
+        "list taken in", extra={"list": key, "id": taken.id, "lines": taken.lines, **taken.counts}
+    )
     write_json(requests, bucket, report, {"event": event, **msgspec.to_builtins(taken)})
     return taken.id
 
@@ -130,7 +140,9 @@ def read_json(requests: Requests, bucket: str, key: str) -> dict[str, Any] | Non
 
 def write_json(requests: Requests, bucket: str, key: str, value: Mapping[str, Any]) -> None:
     body = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    requests.call("s3", "put_object", Bucket=bucket, Key=key, Body=body, ContentType="application/json")
+    requests.call(
+        "s3", "put_object", Bucket=bucket, Key=key, Body=body, ContentType="application/json"
+    )
 
 
 class Object:
@@ -164,7 +176,9 @@ class Object:
             if error.code == "InvalidRange" and self._next == 0:
                 return  # empty object
             if error.code in ("NoSuchKey", "404", "PreconditionFailed", "412"):
-                raise ObjectGone(f"{self.name} was removed or replaced before it was taken in") from error
+                raise ObjectGone(
+                    f"{self.name} was removed or replaced before it was taken in"
+                ) from error
             raise OSError(f"{self.name} cannot be read: {error}") from error
         except LedgerMissing as error:
             raise ObjectGone(f"{self.name} was removed before it was taken in") from error
@@ -172,4 +186,8 @@ class Object:
             raise OSError(f"{self.name} cannot be read: {error}") from error
         self._etag = answer["ETag"]
         self._next += len(self._held)
-        self.size = int(answer["ContentRange"].rpartition("/")[2]) if "ContentRange" in answer else len(self._held)
+        self.size = (
+            int(answer["ContentRange"].rpartition("/")[2])
+            if "ContentRange" in answer
+            else len(self._held)
+        )

@@ -9,7 +9,16 @@ from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Row
-from milepost_aws.lambdas.start import LambdaContext, Opened, Trace, called, deliver, forget, log, opened
+from milepost_aws.lambdas.start import (
+    LambdaContext,
+    Opened,
+    Trace,
+    called,
+    deliver,
+    forget,
+    log,
+    opened,
+)
 from milepost_aws.ledger.relay import StreamRelay
 from milepost_aws.ledger.retention import finish
 from milepost_aws.ledger.stream import from_event
@@ -36,10 +45,16 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
             log.info("relayed", extra=done)
             trace.note(done=done)
             return {"batchItemFailures": []}
-        return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
+        return {
+            "batchItemFailures": [
+                {"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}
+            ]
+        }
 
 
-def _handle_in_time(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> dict[str, int]:
+def _handle_in_time(
+    event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float
+) -> dict[str, int]:
     """Handle the batch. While a changed route is only announced, or newer than in this container, wait: a stream repeats a batch at once
     and only a limited number of times, and then gives it up."""
     while True:
@@ -73,7 +88,9 @@ def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> dict
         log.warning("ended rows cannot be finished now: %s", error)
     deliver(ready, call, max(reserve, call.get_remaining_time_in_millis() - DELIVERY_MS))
     with suppress(LedgerError):
-        ready.beat(call, {"stream": "", **{relay.name: relay.stands_still for relay in ready.event_relays}})
+        ready.beat(
+            call, {"stream": "", **{relay.name: relay.stands_still for relay in ready.event_relays}}
+        )
     return {"records": len(records), "ended": len(ended)}
 
 

@@ -49,7 +49,10 @@ class ResenderParts:
         self.lanes = HeldLanes(ready.store)
         # Unsigned: anyone who can read the functions' settings could sign with a key stored there.
         self.heads = HeadKeeper(ready.ctx, None) if HEADS in ready.ctx.plans else None
-        self.repairs = {name: Repair(ready.store, plan, ready.ctx.chance.jitter) for name, plan in ready.ctx.plans.items()}
+        self.repairs = {
+            name: Repair(ready.store, plan, ready.ctx.chance.jitter)
+            for name, plan in ready.ctx.plans.items()
+        }
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
@@ -62,7 +65,9 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         errors: list[LedgerError] = []
         undone: dict[str, str] = {}
         changed = False
-        for name, step in _steps(ready.part(ResenderParts), context, bool(event.get("repair")), undone).items():
+        for name, step in _steps(
+            ready.part(ResenderParts), context, bool(event.get("repair")), undone
+        ).items():
             try:
                 done[name] = step()
             except RouteChanged as error:
@@ -85,7 +90,9 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         return done
 
 
-def _steps(parts: ResenderParts, call: LambdaContext, repair: bool, undone: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
+def _steps(
+    parts: ResenderParts, call: LambdaContext, repair: bool, undone: Mapping[str, str]
+) -> dict[str, Callable[[], Any]]:
     """In order. The repair comes last: it uses the remaining time. `undone`: the steps that have failed so far, with their errors."""
     ready = parts.opened
     total = call.get_remaining_time_in_millis()
@@ -105,7 +112,10 @@ def _steps(parts: ResenderParts, call: LambdaContext, repair: bool, undone: Mapp
         "daily head": lambda: _continue_head(parts.heads, left),
         "measured": lambda: _measure(parts),
         "alive": lambda: ready.beat(call, _roles(parts, undone)),
-        "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in parts.repairs.items()},
+        "repaired": lambda: {
+            name: str(_repair(one, ready, left, repair) or "not due")
+            for name, one in parts.repairs.items()
+        },
     }
 
 
@@ -113,7 +123,13 @@ def _roles(parts: ResenderParts, undone: Mapping[str, str]) -> dict[str, str]:
     """The roles that had their turn, each with the reason why it did not do its work; empty: it did."""
     resender = undone.get("resent", parts.resender.stands_still)
     roles = {"resender": resender, "sweeper": undone.get("resumed", "")}
-    return {**roles, **{relay.name: undone.get("undelivered", relay.stands_still) for relay in parts.opened.event_relays}}
+    return {
+        **roles,
+        **{
+            relay.name: undone.get("undelivered", relay.stands_still)
+            for relay in parts.opened.event_relays
+        },
+    }
 
 
 def _resend(resender: Resender, left: Callable[[], int]) -> dict[str, int]:
@@ -155,7 +171,9 @@ def _measure(parts: ResenderParts) -> None:
             continue  # they come in at their end
         try:
             missing = ready.ledger.missing_messages(plan, now)
-            report_stages(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now)
+            report_stages(
+                ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now
+            )
         except LedgerError as error:
             errors.append(error)
     if errors:
@@ -170,18 +188,29 @@ def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool)
     while True:
         progress = repair.step(clock)
         pause = 0 if progress.next_at is None else progress.next_at - clock.now()
-        if progress.done or progress.standing_by or pause > min(LONGEST_PAUSE_MS, left()) or left() <= 0:
+        if (
+            progress.done
+            or progress.standing_by
+            or pause > min(LONGEST_PAUSE_MS, left())
+            or left() <= 0
+        ):
             return progress
         time.sleep(max(0, pause) / 1000)
 
 
 # CloudWatch metrics in the function's log -----------------------------------------------------------------------------
-def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
+def report_stages(
+    prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int
+) -> None:
     """Report, by stage, its items, the least possible age of the oldest, and the number of items without a message in their queue
     (`missing`). Counters know only the hour, so an alarm on the age may be an hour late. It is false only where a function has counted a batch
     twice after a crash (see `Counters`), until the daily repair."""
     for stage in plan.stages:
-        live = [count for count in counts if count.stage == stage.name and count.status in LIVE and count.n > 0]
+        live = [
+            count
+            for count in counts
+            if count.stage == stage.name and count.status in LIVE and count.n > 0
+        ]
         ages = [now - min(now, (count.hour + 1) * HOUR_MS) for count in live]
         metrics = EphemeralMetrics(namespace=NAMESPACE)
         for name, value in (("Prefix", prefix), ("Route", plan.name), ("Stage", stage.name)):

@@ -16,10 +16,18 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     with called(context):
         ready = opened()
         wanted = event.get("service")
-        found = [one for one in services(ready.ctx, ready.applications, per_process=False) if wanted in (None, one.name)]
+        found = [
+            one
+            for one in services(ready.ctx, ready.applications, per_process=False)
+            if wanted in (None, one.name)
+        ]
         seconds = {one.name: one.turn() for one in found}
         failed = [one.name for one in found if one.failed]
-        ready.beat(context, {one.name: one.stands_still for one in found if one.name not in failed}, seconds)
+        ready.beat(
+            context,
+            {one.name: one.stands_still for one in found if one.name not in failed},
+            seconds,
+        )
         if failed:
             raise MilepostError(f"these services failed; the log says why: {', '.join(failed)}")
         log.info("services", extra={"ran": [one.name for one in found]})

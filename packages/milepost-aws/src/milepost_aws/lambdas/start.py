@@ -56,7 +56,12 @@ class LambdaContext(Protocol):
 class Opened:
     """Objects that live as long as the container."""
 
-    def __init__(self, ctx: Context, ledger: AwsLedger, applications: Sequence[ConfiguredApplication[Any]] = ()) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        ledger: AwsLedger,
+        applications: Sequence[ConfiguredApplication[Any]] = (),
+    ) -> None:
         self.ctx = ctx
         self.applications = applications
         self.ledger = ledger
@@ -94,15 +99,23 @@ class Opened:
         from milepost_aws.topic import Topic
 
         # External stages get their offers by their queues.
-        topic = Topic(_required("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
+        topic = Topic(
+            _required("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False
+        )
         subscribers: list[Subscriber] = [topic, *follow_ups(self.ctx, self.ctx.plans)]
         return [EventRelay(self.ctx, subscriber, self.holder) for subscriber in subscribers]
 
-    def beat(self, call: LambdaContext, roles: Mapping[str, str], intervals: Mapping[str, float] = {}) -> None:
+    def beat(
+        self, call: LambdaContext, roles: Mapping[str, str], intervals: Mapping[str, float] = {}
+    ) -> None:
         """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document. `roles`: the
         roles that had their turn, each with the reason why it did not do its work, empty if it did. `intervals`: seconds until the next run of a
         role, if it has an interval of its own."""
-        now, last_runs, standing = self.ctx.clock.now(), self._last_runs[call.function_name], self._standing[call.function_name]
+        now, last_runs, standing = (
+            self.ctx.clock.now(),
+            self._last_runs[call.function_name],
+            self._standing[call.function_name],
+        )
         for role, why in roles.items():
             still = standing_still(standing.pop(role, None), why, now)
             if still is None:
@@ -112,7 +125,11 @@ class Opened:
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
             return
         clock = self.ctx.check_clock()
-        next_runs = {role: now + round(intervals[role] * 1000) for role, why in roles.items() if not why and role in intervals}
+        next_runs = {
+            role: now + round(intervals[role] * 1000)
+            for role, why in roles.items()
+            if not why and role in intervals
+        }
         process = Process(
             call.function_name,
             self.holder,
@@ -137,16 +154,26 @@ def opened(only: str | None = None) -> Opened:
     while the ledger has other stages."""
     global _opened
     if _opened is None:
-        applications = [load_application(spec).configured() for spec in os.environ.get("MILEPOST_APPLICATIONS", "").split(",") if spec]
-        named = os.environ.get("MILEPOST_ROUTES", "") if applications else _required("MILEPOST_ROUTES")
+        applications = [
+            load_application(spec).configured()
+            for spec in os.environ.get("MILEPOST_APPLICATIONS", "").split(",")
+            if spec
+        ]
+        named = (
+            os.environ.get("MILEPOST_ROUTES", "") if applications else _required("MILEPOST_ROUTES")
+        )
         specs = [spec for spec in named.split(",") if spec]
         found = load_routes(specs, [route for one in applications for route in one.routes])
         routes = [route for route in found if only is None or route.name == only]
         if not routes:
-            raise ConfigMistake(f"MILEPOST_ROUTES is {','.join(specs)!r}, which has no route {only or 'at all'!r}")
+            raise ConfigMistake(
+                f"MILEPOST_ROUTES is {','.join(specs)!r}, which has no route {only or 'at all'!r}"
+            )
         ctx = open_context(_required("MILEPOST_LEDGER"), routes)
         if not isinstance(ctx.ledger, AwsLedger):
-            raise ConfigMistake(f"MILEPOST_LEDGER is {ctx.ledger.url!r}; functions need a ledger on AWS: dynamodb://REGION/PREFIX")
+            raise ConfigMistake(
+                f"MILEPOST_LEDGER is {ctx.ledger.url!r}; functions need a ledger on AWS: dynamodb://REGION/PREFIX"
+            )
         install(ctx, applications)
         _opened = Opened(ctx, ctx.ledger, applications)
     return _opened
@@ -169,7 +196,9 @@ def hide(event: Mapping[str, Any], seconds: int) -> None:
         messages = []
         for record in event["Records"]:
             url = queues.named(record["eventSourceARN"].rpartition(":")[2])
-            messages.append(SqsMessage(url, record["receiptHandle"], {}, 1, record["messageId"], lent=True))
+            messages.append(
+                SqsMessage(url, record["receiptHandle"], {}, 1, record["messageId"], lent=True)
+            )
         queues.extend(messages, seconds)
     finally:
         requests.close()

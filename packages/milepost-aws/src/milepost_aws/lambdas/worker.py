@@ -21,7 +21,16 @@ from milepost.core.item import Item
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.runners.threads import ThreadRunner
-from milepost_aws.lambdas.start import LambdaContext, Opened, Trace, called, forget, hide, log, opened
+from milepost_aws.lambdas.start import (
+    LambdaContext,
+    Opened,
+    Trace,
+    called,
+    forget,
+    hide,
+    log,
+    opened,
+)
 from milepost_aws.ledger.claim.claim import FunctionMessages, MessageResults, from_event
 from milepost_aws.ledger.requests.client import CALL
 from milepost_aws.ledger.requests.queues import SqsMessage
@@ -84,7 +93,11 @@ def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
         hide(event, hidden_s)
     # After that: handler calls that do not end may take the rest of the function's time.
     forget()
-    return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in event["Records"]]}
+    return {
+        "batchItemFailures": [
+            {"itemIdentifier": record["messageId"]} for record in event["Records"]
+        ]
+    }
 
 
 def _stage_container() -> StageContainer:
@@ -103,7 +116,9 @@ class StageContainer:
         plan = opened.ctx.plan(route)
         found = plan.by_name.get(stage)
         if found is None or not found.ours:
-            raise ConfigMistake(f"MILEPOST_STAGE is {route}/{stage}; route {route!r} has no handler stage of that name")
+            raise ConfigMistake(
+                f"MILEPOST_STAGE is {route}/{stage}; route {route!r} has no handler stage of that name"
+            )
         ready(found)
         self.opened = opened
         self.name = scope(route, stage)
@@ -111,12 +126,20 @@ class StageContainer:
         self.calls = FunctionMessages(opened.store)
         self.woken = threading.Event()
         self._runner = ThreadRunner()
-        self.slots = StageSlots(plan, found, self._runner.pool(found, found.concurrency, run_plain, run_async, self.woken.set))
+        self.slots = StageSlots(
+            plan,
+            found,
+            self._runner.pool(found, found.concurrency, run_plain, run_async, self.woken.set),
+        )
 
     def renew(self) -> None:
         """Replace the threads or tasks of calls that do not end."""
         slots = self.slots
-        self.slots = StageSlots(slots.plan, slots.stage, self._runner.pool(slots.stage, slots.width, run_plain, run_async, self.woken.set))
+        self.slots = StageSlots(
+            slots.plan,
+            slots.stage,
+            self._runner.pool(slots.stage, slots.width, run_plain, run_async, self.woken.set),
+        )
 
     def close(self) -> None:
         """End the threads or the event loop; handler calls that still run on it are cancelled."""
@@ -175,7 +198,9 @@ class WorkerCall:
         ask = slots.ask(lease, len(messages), fragile=fragile)
         try:
             with CALL.within(self._left() / 1000):
-                answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
+                answered = self._station.calls.answer(
+                    ask, messages, ctx.clock.now(), ctx.chance.jitter()
+                )
         except LedgerError as error:
             log.error("cannot claim items now: %s", error)
             answered = MessageResults(failed=list(messages))
@@ -221,7 +246,9 @@ class WorkerCall:
             self._station.woken.clear()
             settled = self._settle()
             if not self._may_start():
-                self._give_back(slots.pool.recall(), "the function's time would not have been enough for it")
+                self._give_back(
+                    slots.pool.recall(), "the function's time would not have been enough for it"
+                )
             if self._left() <= 0:
                 self._cut_off()
                 return
@@ -250,17 +277,26 @@ class WorkerCall:
         slots = self._station.slots
         left = list(slots.in_hand.values())
         if left:
-            log.warning("not settled in the function's time", extra={"keys": [item.key for item in left][:20]})
+            log.warning(
+                "not settled in the function's time",
+                extra={"keys": [item.key for item in left][:20]},
+            )
             slots.pool.cancel()
-            self._give_back(left, "the function's time was over before its outcome was written", unknown=True)
+            self._give_back(
+                left, "the function's time was over before its outcome was written", unknown=True
+            )
             self._station.renew()
 
     def _give_back(self, items: list[Item], why: str, *, unknown: bool = False) -> None:
         """Give items back: the relay sends new messages for them at once."""
         try:
             # The remaining time after that is for the messages.
-            with CALL.within((self._call.get_remaining_time_in_millis() - self._reserve // 3) / 1000):
-                self.counts["given_back"] += self._station.slots.give_back(self._ctx, items, why, unknown=unknown)
+            with CALL.within(
+                (self._call.get_remaining_time_in_millis() - self._reserve // 3) / 1000
+            ):
+                self.counts["given_back"] += self._station.slots.give_back(
+                    self._ctx, items, why, unknown=unknown
+                )
         except LedgerError as error:
             log.error("cannot give items back: %s", error)
             self._items_again(items)
@@ -268,7 +304,9 @@ class WorkerCall:
 
     # Redelivery ---------------------------------------------------------------------------------------------------------
     def _items_again(self, items: Sequence[Item]) -> None:
-        self._come_again([item.ticket for item in items if isinstance(item.ticket, SqsMessage)], TROUBLE_S)
+        self._come_again(
+            [item.ticket for item in items if isinstance(item.ticket, SqsMessage)], TROUBLE_S
+        )
 
     def _come_again(self, messages: Sequence[SqsMessage], hidden_s: int) -> None:
         if messages:

@@ -15,11 +15,23 @@ from milepost.ports.items import Conflict, Refused
 from milepost_aws.ledger.breakers import update_breakers
 from milepost_aws.ledger.names import iso
 from milepost_aws.ledger.offers import message_for
-from milepost_aws.ledger.refused_rows import UNREADABLE, UNWRITABLE, concerns_one_row, readable, unwritable, why_unreadable
+from milepost_aws.ledger.refused_rows import (
+    UNREADABLE,
+    UNWRITABLE,
+    concerns_one_row,
+    readable,
+    unwritable,
+    why_unreadable,
+)
 from milepost_aws.ledger.requests.client import RowRefused
 from milepost_aws.ledger.requests.queues import Outgoing, SqsMessage
 from milepost_aws.ledger.store import AwsStore
-from milepost_aws.ledger.tables.conditional_write import Update, records_offer, update_of, was_written_before
+from milepost_aws.ledger.tables.conditional_write import (
+    Update,
+    records_offer,
+    update_of,
+    was_written_before,
+)
 from milepost_aws.ledger.tables.item_rows import content_of, is_ours
 from milepost_aws.ledger.tables.keys import Image
 
@@ -39,12 +51,16 @@ def apply(
     """Write each change if its precondition holds: changes of one row in sequence, different rows in parallel. `contents`: items'
     content that the caller already has, used to build offers. `copied`: only for the relay (see `update_of`)."""
     answers: list[Conflict | Refused | None] = [None] * len(changes)
-    outdated_routes = {route for route, version in (versions or {}).items() if store.outdated(route, version, now)}
+    outdated_routes = {
+        route for route, version in (versions or {}).items() if store.outdated(route, version, now)
+    }
     rows: dict[Ref, list[int]] = {}
     for place, change in enumerate(changes):
         row = change.before
         if row.route in outdated_routes or (
-            versions is not None and change.after.status is Status.COMPLETED and store.takes_effect_at(row.route, now) is not None
+            versions is not None
+            and change.after.status is Status.COMPLETED
+            and store.takes_effect_at(row.route, now) is not None
         ):
             answers[place] = _outdated(store, row)
         elif store.layout(row.route) is None:
@@ -52,14 +68,20 @@ def apply(
         else:
             rows.setdefault((row.route, row.key), []).append(place)
     to_write = [place for places in rows.values() for place in places]
-    for place, refused in zip(to_write, _send_offers(store, [changes[place] for place in to_write], contents or {}), strict=True):
+    for place, refused in zip(
+        to_write,
+        _send_offers(store, [changes[place] for place in to_write], contents or {}),
+        strict=True,
+    ):
         answers[place] = refused
 
     def write(places: list[int]) -> None:
         for place in places:
             row = changes[place].before
             if answers[place] is None:
-                answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
+                answers[place] = _write(
+                    store, changes[place], (copied or {}).get((row.route, row.key))
+                )
 
     store.requests.each([partial(write, places) for places in rows.values()])
     update_breakers(store, [changes[place] for place in to_write if answers[place] is None], now)
@@ -71,7 +93,9 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
     layout = store.layout(change.before.route)
     assert layout is not None, "checked by apply"
     try:
-        image = store.requests.conflict("update_item", **update_of(change, layout, store.values, copied).params())
+        image = store.requests.conflict(
+            "update_item", **update_of(change, layout, store.values, copied).params()
+        )
     except LedgerMissing:
         return Conflict(None)
     except UNWRITABLE as error:
@@ -91,7 +115,9 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
     return None if ours else Conflict(readable(store, layout, image))
 
 
-def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+def extend(
+    store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()
+) -> list[bool]:
     """Extend leases together with the visibility of their messages. `tickets` has the message of each row, if there is one."""
 
     def one(row: Row) -> bool:
@@ -116,7 +142,11 @@ def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: 
             return False
 
     answers = store.requests.each([partial(one, row) for row in rows])
-    held = [ticket for ticket, answer in zip(tickets, answers, strict=False) if answer and isinstance(ticket, SqsMessage)]
+    held = [
+        ticket
+        for ticket, answer in zip(tickets, answers, strict=False)
+        if answer and isinstance(ticket, SqsMessage)
+    ]
     store.queues.extend(held, -(-max(0, until - now) // 1000))
     return answers
 
@@ -126,16 +156,25 @@ def drop_tickets(store: AwsStore, tickets: Sequence[Any]) -> None:
     try:
         store.queues.delete([ticket for ticket in tickets if isinstance(ticket, SqsMessage)])
     except LedgerError as error:
-        log.warning("cannot delete messages of settled items; SQS delivers them again without effect: %s", error)
+        log.warning(
+            "cannot delete messages of settled items; SQS delivers them again without effect: %s",
+            error,
+        )
 
 
-def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> list[Refused | None]:
+def _send_offers(
+    store: AwsStore, changes: Sequence[Change], contents: Mapping[Ref, Content]
+) -> list[Refused | None]:
     """Send the messages of offers before the writes that record them. If a write then fails, the claim fences the extra message.
     Refused: the message cannot be built or sent, so the change must not be written."""
     answers: list[Refused | None] = [None] * len(changes)
     offered = {place: change.after for place, change in enumerate(changes) if records_offer(change)}
     stages = {place: store.stage(row.route, row.stage) for place, row in offered.items()}
-    external = [(row.route, row.key) for place, row in offered.items() if (stage := stages[place]) is not None and stage.external]
+    external = [
+        (row.route, row.key)
+        for place, row in offered.items()
+        if (stage := stages[place]) is not None and stage.external
+    ]
     images = store.rows(ref for ref in external if ref not in contents)
     outgoing: dict[int, Outgoing] = {}
     for place, row in offered.items():
@@ -143,14 +182,24 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
         if stage is None:
             if (row.look_at or 0) <= row.updated_at:
                 continue  # due at once: the resender of a process that knows the stage sends it
-            raise UsageError(f"cannot offer the item: this process does not know stage {row.stage!r} of route {row.route!r}; give --routes")
+            raise UsageError(
+                f"cannot offer the item: this process does not know stage {row.stage!r} of route {row.route!r}; give --routes"
+            )
         try:
-            content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
-            outgoing[place] = message_for(store, Item(row, content), stage, ahead=row.version > change.before.version)
+            content = _content(
+                store, change, contents.get((row.route, row.key)), images.get((row.route, row.key))
+            )
+            outgoing[place] = message_for(
+                store, Item(row, content), stage, ahead=row.version > change.before.version
+            )
         except Exception as error:
             if not concerns_one_row(error):
                 raise
-            why = str(error) if isinstance(error, LedgerDamaged) else f"{type(error).__name__}: {error}"
+            why = (
+                str(error)
+                if isinstance(error, LedgerDamaged)
+                else f"{type(error).__name__}: {error}"
+            )
             answers[place] = Refused(f"cannot build its offer: {why}", row.key)
     for place, refused in zip(outgoing, store.queues.send(list(outgoing.values())), strict=True):
         if refused is not None:
@@ -158,15 +207,23 @@ def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
     return answers
 
 
-def _content(store: AwsStore, change: Change, given: Content | None, image: Image | None) -> Content:
+def _content(
+    store: AwsStore, change: Change, given: Content | None, image: Image | None
+) -> Content:
     """The item's content after this change."""
     layout = store.layout(change.before.route)
     if given is None and image is not None and layout is not None:
         try:
             given = content_of(image, layout, store.values)
         except UNREADABLE as error:
-            raise LedgerDamaged(f"its content cannot be read: {why_unreadable(error, image, layout)}") from error
-    content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
+            raise LedgerDamaged(
+                f"its content cannot be read: {why_unreadable(error, image, layout)}"
+            ) from error
+    content = (
+        Content(given.input, dict(given.payloads), dict(given.results))
+        if given is not None
+        else Content()
+    )
     for put in change.puts:
         if put.kind == "input":
             content.input = put.value
@@ -186,4 +243,6 @@ def _in_history(store: AwsStore, change: Change) -> bool:
     """Whether the history has our line, for a row that has changed since."""
     assert change.line is not None
     written = store.journal.history(change.before.route, change.before.key, change.before.life)
-    return any(one.line.version == change.line.version and one.body == change.body for one in written)
+    return any(
+        one.line.version == change.line.version and one.body == change.body for one in written
+    )

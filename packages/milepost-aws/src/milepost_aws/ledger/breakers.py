@@ -34,7 +34,9 @@ from milepost_aws.ledger.store import AwsStore
 log = logging.getLogger(__name__)
 
 
-def record_of(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> BreakerRecord | None:
+def record_of(
+    store: AwsStore, route: str, stage: Stage, lane: str, now: int
+) -> BreakerRecord | None:
     """The lane's open breaker by the present clock, at most `fresh_ms` old; None: it is closed, or the lane has none."""
     breaker = stage.breaker_of(lane)
     if breaker is None:
@@ -48,11 +50,15 @@ def record_of(store: AwsStore, route: str, stage: Stage, lane: str, now: int) ->
     if record is None or record.closed:
         return None
     if at_clock(record, breaker, now) is not record:
-        record = _change(store, name, lambda held: None if held is None else at_clock(held, breaker, now))
+        record = _change(
+            store, name, lambda held: None if held is None else at_clock(held, breaker, now)
+        )
     return None if record is None or record.closed else record
 
 
-def take_probes(store: AwsStore, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> list[str]:
+def take_probes(
+    store: AwsStore, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int
+) -> list[str]:
     """Take probe slots of the lane's half-open breaker for these items; returns the keys that got one."""
     breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
     assert breaker is not None, "it has a record that is open"
@@ -107,10 +113,19 @@ def _with_leases(store: AwsStore, route: str, record: BreakerRecord, now: int) -
     if layout is None:
         return record
     rows = (readable(store, layout, image) for image in store.images(route, over).values())
-    return with_leases(record, {row.key: row.look_at or 0 for row in rows if row is not None and row.status is Status.PROCESSING})
+    return with_leases(
+        record,
+        {
+            row.key: row.look_at or 0
+            for row in rows
+            if row is not None and row.status is Status.PROCESSING
+        },
+    )
 
 
-def _change(store: AwsStore, name: str, decide: Callable[[BreakerRecord | None], BreakerRecord | None]) -> BreakerRecord | None:
+def _change(
+    store: AwsStore, name: str, decide: Callable[[BreakerRecord | None], BreakerRecord | None]
+) -> BreakerRecord | None:
     """Write the record that `decide` makes of the present one, if it differs. After a lost race, decide again on the new record."""
     while True:
         document = store.control.get(BREAKER, name)
@@ -121,7 +136,9 @@ def _change(store: AwsStore, name: str, decide: Callable[[BreakerRecord | None],
         after = decide(record)
         if after == record:
             return record
-        if store.control.write(BREAKER, name, after, expect=0 if document is None else document.version):
+        if store.control.write(
+            BREAKER, name, after, expect=0 if document is None else document.version
+        ):
             store.forget(BREAKER)
             changed = transition(name, record, after)
             if changed is not None:

@@ -36,7 +36,9 @@ def find(store: AwsStore, query: Query) -> QueryPage:
     layout = store.layout(query.route)
     if layout is None:
         return QueryPage([])
-    if query.order is not None and (query.after is None or (isinstance(query.after, list) and query.after[:1] == [ORDERED])):
+    if query.order is not None and (
+        query.after is None or (isinstance(query.after, list) and query.after[:1] == [ORDERED])
+    ):
         found = _in_order(store, layout, query)
         if found is not None:
             return found
@@ -49,7 +51,9 @@ def _page(store: AwsStore, layout: Layout, query: Query) -> QueryPage:
     if query.prefix is not None and (start := layout.partition(query.prefix)) is not None:
         walk = _by_partition(store, layout, query, start)
     else:
-        walk = _by_index(store, layout, query) if by_index(query) else _by_scan(store, layout, query)
+        walk = (
+            _by_index(store, layout, query) if by_index(query) else _by_scan(store, layout, query)
+        )
     items: list[Item] = []
     refused: list[Refused] = []
     last: Any = None
@@ -83,11 +87,16 @@ def _in_order(store: AwsStore, layout: Layout, query: Query) -> QueryPage | None
         )
     step = -1 if query.order == "newest" else 1
     start = None if query.after is None else (step * query.after[1], query.after[2])
-    ordered = sorted((((step * item.row.created_at, item.key), item) for item in whole.items), key=lambda pair: pair[0])
+    ordered = sorted(
+        (((step * item.row.created_at, item.key), item) for item in whole.items),
+        key=lambda pair: pair[0],
+    )
     left = [(place, item) for place, item in ordered if start is None or place > start]
     page = left[: query.limit]
     following = [ORDERED, step * page[-1][0][0], page[-1][0][1]] if len(left) > len(page) else None
-    return QueryPage([item for _, item in page], following, whole.refused if query.after is None else [])
+    return QueryPage(
+        [item for _, item in page], following, whole.refused if query.after is None else []
+    )
 
 
 def _from_place(query: Query) -> Query:
@@ -96,19 +105,32 @@ def _from_place(query: Query) -> Query:
         return query
     at = query.after[1]
     if query.order == "newest":
-        return replace(query, created_before=at + 1 if query.created_before is None else min(query.created_before, at + 1))
-    return replace(query, created_from=at if query.created_from is None else max(query.created_from, at))
+        return replace(
+            query,
+            created_before=at + 1
+            if query.created_before is None
+            else min(query.created_before, at + 1),
+        )
+    return replace(
+        query, created_from=at if query.created_from is None else max(query.created_from, at)
+    )
 
 
 def by_index(query: Query) -> bool:
     """Whether an index serves this query; otherwise the whole table is read."""
-    return not query.exact and (query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED))
+    return not query.exact and (
+        query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED)
+    )
 
 
 def cost_of(store: AwsStore, query: Query) -> ScanCost | None:
     """A scan reads every row of the route: about one unit each, since values of more than 4 KB are in blobs."""
     layout = store.layout(query.route)
-    served = query.prefix is not None and layout is not None and layout.partition(query.prefix) is not None
+    served = (
+        query.prefix is not None
+        and layout is not None
+        and layout.partition(query.prefix) is not None
+    )
     if served or by_index(query):
         return None
     from milepost_aws.ledger.cost.prices import REGIONS
@@ -132,7 +154,9 @@ def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[I
     if query.due_before is None:
         partitions = [(f"{FAILED_SHARD}#{shard}", iso(2**62)) for shard in range(SHARDS)]
     else:
-        stages = sorted(query.stages if query.stages is not None else stages_of(store, layout.route))
+        stages = sorted(
+            query.stages if query.stages is not None else stages_of(store, layout.route)
+        )
         partitions = _due_partitions(layout, query, stages, iso(query.due_before))
     at, start = query.after if query.after is not None else (0, None)
     for number in range(at, len(partitions)):
@@ -142,7 +166,9 @@ def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[I
         start = None
 
 
-def _due_partitions(layout: Layout, query: Query, stages: Sequence[str], before: str) -> list[tuple[str, str]]:
+def _due_partitions(
+    layout: Layout, query: Query, stages: Sequence[str], before: str
+) -> list[tuple[str, str]]:
     """The partitions with due rows, and the time up to which each is read. A row with an overdue mark that waits for a worker is
     indexed by that mark; its offer life may end before."""
     partitions: list[tuple[str, str]] = []
@@ -153,11 +179,15 @@ def _due_partitions(layout: Layout, query: Query, stages: Sequence[str], before:
                 kinds += [(f"{QUEUED_SHARD}#", before), (f"{MARKED_SHARD}#", iso(2**62))]
             elif stage not in layout.stages or layout.stages[stage].overdue_ms is not None:
                 kinds.append((f"{MARKED_SHARD}#", before))
-        partitions += [(f"{kind}{stage}#{shard}", until) for kind, until in kinds for shard in range(SHARDS)]
+        partitions += [
+            (f"{kind}{stage}#{shard}", until) for kind, until in kinds for shard in range(SHARDS)
+        ]
     return partitions
 
 
-def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) -> Iterator[tuple[Image, Any]]:
+def _rows(
+    store: AwsStore, layout: Layout, entries: list[Image], number: int
+) -> Iterator[tuple[Image, Any]]:
     images = store.images(layout.route, [layout.key_of(entry) for entry in entries])
     for entry in entries:
         image = images.get(layout.key_of(entry))
@@ -166,14 +196,18 @@ def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) ->
             yield image, (number, entry)
 
 
-def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
+def _by_partition(
+    store: AwsStore, layout: Layout, query: Query, start: tuple[str, str]
+) -> Iterator[tuple[Image, Any]]:
     """The rows that share the key's first part: they are in one partition."""
     (first, second), (whole, begin) = layout.key, start
     condition, values = "#first = :first", {"first": {"S": whole}}
     if begin:
         condition += " AND begins_with(#second, :begin)"
         values["begin"] = {"S": begin}
-    there = expressions(values, {"first": first, "second": second}, KeyConditionExpression=condition)
+    there = expressions(
+        values, {"first": first, "second": second}, KeyConditionExpression=condition
+    )
     for image in store.requests.query(layout.table, query.after, **there, ConsistentRead=True):
         yield image, {name: image[name] for name in layout.key}
 
@@ -181,17 +215,24 @@ def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[st
 def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
     conditions: list[str] = []
     values: dict[str, dict[str, str]] = {}
-    wanted = {"status": None if query.statuses is None else {status.value for status in query.statuses}, "queue": query.stages}
+    wanted = {
+        "status": None if query.statuses is None else {status.value for status in query.statuses},
+        "queue": query.stages,
+    }
     for attribute, allowed in wanted.items():
         # DynamoDB accepts at most 100 values here; a longer list is filtered by `matches`.
         if allowed is None or len(allowed) > 100:
             continue
         if not allowed:
             return
-        marks = {f"{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
+        marks = {
+            f"{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))
+        }
         conditions.append(f"#{attribute} IN (:{', :'.join(marks)})")
         values |= marks
-    wanted_rows = expressions(values, FilterExpression=" AND ".join(conditions)) if conditions else {}
+    wanted_rows = (
+        expressions(values, FilterExpression=" AND ".join(conditions)) if conditions else {}
+    )
     for image in store.requests.scan(layout.table, query.after, ConsistentRead=True, **wanted_rows):
         yield image, {name: image[name] for name in layout.key}
 

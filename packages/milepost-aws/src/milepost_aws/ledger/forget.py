@@ -51,24 +51,38 @@ def forget(store: AwsStore, asked: ForgetRequest) -> Forgotten:
     store.control.write(f"{QUARANTINED}{asked.route}", asked.key, None)
     life = 0 if seal is None else seal_of(seal, asked.route).life
     found = store.journal.find_key(asked.route, asked.key, life)
-    written = [entry for one in found.lives for entry in store.journal.history(asked.route, asked.key, one, placed=False)]
-    attempts = [attempt for attempt in (entry.line.attempt for entry in written) if attempt is not None]
+    written = [
+        entry
+        for one in found.lives
+        for entry in store.journal.history(asked.route, asked.key, one, placed=False)
+    ]
+    attempts = [
+        attempt for attempt in (entry.line.attempt for entry in written) if attempt is not None
+    ]
     store.counters.remove_samples(asked.route, {attempt.message for attempt in attempts})
     lines = store.journal.forget(asked.route, asked.key, asked.name, found)
     store.left.remove(asked.route, [asked.key])
     if seal is not None:
-        store.requests.call("dynamodb", "delete_item", TableName=store.names.seen, Key={"key": seal["key"]})
+        store.requests.call(
+            "dynamodb", "delete_item", TableName=store.names.seen, Key={"key": seal["key"]}
+        )
     return Forgotten(lines=lines, remains=REMAINS)
 
 
-def _refusal(store: AwsStore, layout: Layout, image: Image, seal: Image | None, now: int) -> str | None:
+def _refusal(
+    store: AwsStore, layout: Layout, image: Image, seal: Image | None, now: int
+) -> str | None:
     """Why the item in this row is not forgotten; None: it may be."""
     row = readable(store, layout, image) if is_ours(image) else None
     if row is None:
         return "its row cannot be read, or is not Milepost's; correct or adopt it first ('milepost quarantine list')"
     if row.status not in TERMINAL:
         return not_ended(row.status)
-    sealed = seal is not None and seal_of(seal, row.route).head == row.head and seal["sealedAt"]["S"] <= iso(now - SEALED_FOR_MS)
+    sealed = (
+        seal is not None
+        and seal_of(seal, row.route).head == row.head
+        and seal["sealedAt"]["S"] <= iso(now - SEALED_FOR_MS)
+    )
     return None if sealed and copied_of(image) >= row.version else TOO_EARLY
 
 

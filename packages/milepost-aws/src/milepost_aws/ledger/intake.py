@@ -28,11 +28,19 @@ def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | No
     layout = store.layout(route)
     if layout is None:
         return [None] * len(keys)
-    return [one for start in range(0, len(keys), HELD) for one in _peek(store, layout, route, keys[start : start + HELD])]
+    return [
+        one
+        for start in range(0, len(keys), HELD)
+        for one in _peek(store, layout, route, keys[start : start + HELD])
+    ]
 
 
-def _peek(store: AwsStore, layout: Layout, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-    found = {key: known_of(image, layout, store) for key, image in store.images(route, keys).items()}
+def _peek(
+    store: AwsStore, layout: Layout, route: str, keys: Sequence[str]
+) -> list[KnownKey | None]:
+    found = {
+        key: known_of(image, layout, store) for key, image in store.images(route, keys).items()
+    }
     found |= store.seals(route, [key for key in keys if key not in found])
     if len(store.unsealed) > REMEMBERED:
         store.unsealed.clear()
@@ -41,11 +49,22 @@ def _peek(store: AwsStore, layout: Layout, route: str, keys: Sequence[str]) -> l
     return [found.get(key) for key in keys]
 
 
-def add(store: AwsStore, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+def add(
+    store: AwsStore, plan: Plan, new_items: Sequence[NewItem], now: int
+) -> list[KnownKey | Refused | None]:
     """Put each row if its key has neither a row nor a seal."""
     layout = store.load_route(plan)
-    seals = store.seals(plan.name, _keys_to_check(store, plan.name, [new_item.change.after.key for new_item in new_items]))
-    return add_unknown(new_items, seals, lambda fresh: store.requests.each([partial(_put, store, layout, new_item) for new_item in fresh]))
+    seals = store.seals(
+        plan.name,
+        _keys_to_check(store, plan.name, [new_item.change.after.key for new_item in new_items]),
+    )
+    return add_unknown(
+        new_items,
+        seals,
+        lambda fresh: store.requests.each(
+            [partial(_put, store, layout, new_item) for new_item in fresh]
+        ),
+    )
 
 
 def _keys_to_check(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:
@@ -74,7 +93,9 @@ def _is_own(there: Image, put: Image) -> bool:
     """Whether the existing row is our own put, whose answer was lost. A row past its first stage has no token."""
     if "createToken" in there:
         return there["createToken"] == put["createToken"]
-    return all(there.get(name) == put.get(name) for name in ("correlationId", "createdAt", "inputDigest"))
+    return all(
+        there.get(name) == put.get(name) for name in ("correlationId", "createdAt", "inputDigest")
+    )
 
 
 def known_of(image: Image, layout: Layout, store: AwsStore) -> KnownKey:

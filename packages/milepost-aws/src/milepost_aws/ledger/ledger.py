@@ -20,10 +20,29 @@ from milepost.core.values.durations import span_ms
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import ROUTE, Document
 from milepost.ports.feed import Count, Group, HistoryEntry
-from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
+from milepost.ports.items import (
+    ClaimRequest,
+    ClaimResult,
+    Conflict,
+    KnownKey,
+    NewItem,
+    Query,
+    QueryPage,
+    Refused,
+    Same,
+    Timing,
+    compare,
+)
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Chance, Clock, Service
-from milepost.ports.upkeep import BackupReport, FutureCount, Progress, ScanCost, TablesFormat, TransferResult
+from milepost.ports.upkeep import (
+    BackupReport,
+    FutureCount,
+    Progress,
+    ScanCost,
+    TablesFormat,
+    TransferResult,
+)
 from milepost_aws.ledger import apply, intake, upkeep
 from milepost_aws.ledger.claim.claim import MessageClaims
 from milepost_aws.ledger.find import cost_of, find
@@ -72,17 +91,41 @@ class AwsLedger:
     """One deployment (a region and a prefix) as used by one process."""
 
     missing_capabilities = frozenset(
-        {"backup", "change counter", "proof of death", "fair lanes", "lane counts", "exact counts", "one step"}
+        {
+            "backup",
+            "change counter",
+            "proof of death",
+            "fair lanes",
+            "lane counts",
+            "exact counts",
+            "one step",
+        }
     )
     work_queues, row_expiry = True, True
     known_format = KNOWN_FORMAT
 
-    def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
+    def __init__(
+        self,
+        requests: Requests,
+        prefix: str,
+        blobs: Blobs,
+        *,
+        settings: StoreSettings | None = None,
+        make: bool = False,
+    ) -> None:
         settings = settings or StoreSettings()
         names = ResourceNames(prefix)
         notice_ms = 2 * settings.fresh_ms
-        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.resend_delay_ms, SEALED_FOR_MS, notice_ms)
-        self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
+        self.timing = Timing(
+            settings.grace_ms,
+            settings.offer_life_ms,
+            settings.resend_delay_ms,
+            SEALED_FOR_MS,
+            notice_ms,
+        )
+        self.url = f"dynamodb://{requests.region}/{prefix}" + (
+            f"?endpoint={requests.endpoint}" if requests.endpoint else ""
+        )
         self.store = AwsStore(requests, names, blobs, settings)
         self.foreign_rows, self.quarantine = AwsForeignRows(self.store), AwsQuarantine(self.store)
         self._claims = MessageClaims(self.store)
@@ -103,7 +146,13 @@ class AwsLedger:
             settings = StoreSettings(long_poll_s=LONGEST_WAIT_S)
             if address.repair_within_ms is not None:
                 settings = replace(settings, repair_within_ms=address.repair_within_ms)
-            return cls(requests, address.prefix, blobs, settings=settings, make=address.endpoint is not None)
+            return cls(
+                requests,
+                address.prefix,
+                blobs,
+                settings=settings,
+                make=address.endpoint is not None,
+            )
         except BaseException:
             requests.close()
             raise
@@ -120,14 +169,18 @@ class AwsLedger:
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         return intake.peek(self.store, route, keys)
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+    def recognise(
+        self, route: str, keys: Sequence[str], digests: Sequence[bytes]
+    ) -> list[KnownKey | Same | None]:
         return compare(self.peek(route, keys), digests)
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         layout = Layout.of(plan, self.store.names.rows(plan.name))
         return {key: why for key in keys if (why := layout.key_fault(key)) is not None}
 
-    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(
+        self, plan: Plan, new_items: Sequence[NewItem], now: int
+    ) -> list[KnownKey | Refused | None]:
         self.prepare(plan)
         if self.store.outdated(plan.name, plan.version, now):
             raise RouteChanged(
@@ -150,15 +203,24 @@ class AwsLedger:
                 results.append(ClaimResult([], next_at=now + self.store.settings.poll_ms))
         return results
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
+    def apply(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None
+    ) -> list[Conflict | Refused | None]:
         return apply.apply(self.store, changes, now, versions)
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+        self,
+        changes: Sequence[Change],
+        now: int,
+        versions: dict[str, int],
+        asks: Sequence[ClaimRequest],
+        jitter: float,
     ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
         return self.apply(changes, now, versions), self.claim(asks, now, jitter)
 
-    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+    def extend(
+        self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()
+    ) -> list[bool]:
         return apply.extend(self.store, rows, until, now, tickets)
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
@@ -169,7 +231,11 @@ class AwsLedger:
 
         def read(route: str, key: str) -> Item | Refused | None:
             layout, image = self.store.layout(route), images.get((route, key))
-            return None if layout is None or image is None else item_or_refused(self.store, layout, image)
+            return (
+                None
+                if layout is None or image is None
+                else item_or_refused(self.store, layout, image)
+            )
 
         return [read(route, key) for route, key in refs]
 
@@ -177,7 +243,9 @@ class AwsLedger:
         return find(self.store, query)
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        return self.store.history(route, key, self.store.images(route, [key]).get(key), payloads=payloads)
+        return self.store.history(
+            route, key, self.store.images(route, [key]).get(key), payloads=payloads
+        )
 
     # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
@@ -211,14 +279,21 @@ class AwsLedger:
     def cost_of(self, query: Query) -> ScanCost | None:
         return cost_of(self.store, query)
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
+    def sealed(
+        self, route: str, after: str | None, limit: int
+    ) -> tuple[list[KnownKey], str | None]:
         return upkeep.sealed(self.store, route, after, limit)
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
         return self.store.left_failures(route, prefix, after, limit)
 
     def take_over(
-        self, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
+        self,
+        plan: Plan,
+        items: Sequence[Item],
+        lines: Sequence[HistoryEntry],
+        seals: Sequence[KnownKey],
+        now: int,
     ) -> TransferResult:
         self.prepare(plan)
         return take_over(self.store, plan, items, lines, seals, now)
@@ -267,10 +342,14 @@ class AwsLedger:
         """That of AWS's answers: the rows of one deployment are judged on many machines."""
         requests = self.store.requests
         key = {"kind": {"S": ROUTE}, "name": {"S": "none"}}  # of a kind that every role may read
-        ask = partial(requests.ask, "dynamodb", "get_item", TableName=self.store.names.control, Key=key)
+        ask = partial(
+            requests.ask, "dynamodb", "get_item", TableName=self.store.names.control, Key=key
+        )
         return AnswerClock(requests.dates, requests.clock, ask)
 
-    def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
+    def services(
+        self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str
+    ) -> list[tuple[str, Service]]:
         for plan in plans.values():
             self.prepare(plan)
         reader = StreamReader(self.store, plans, clock, chance.jitter, holder)
@@ -302,7 +381,13 @@ def parse(url: str) -> Address:
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     prefix = parts.path.strip("/")
-    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - set(OPTIONS):
+    if (
+        parts.scheme != "dynamodb"
+        or not parts.netloc
+        or not prefix
+        or "/" in prefix
+        or query.keys() - set(OPTIONS)
+    ):
         raise ConfigMistake(f"the ledger {url!r} is not of the form {FORM}")
     endpoint, blobs, within = (query[name][0] if name in query else None for name in OPTIONS)
     within_ms = None if within is None else span_ms(within, f"repair-within of the ledger {url!r}")

@@ -67,9 +67,13 @@ class LeftNotes:
     def note_page(self, route: str, limit: int) -> int:
         """Note the failed ones among the next seals; returns how many were read."""
         start = self._progress(route).after
-        page = self._requests.page("scan", self._names.seen, start, Limit=limit, ConsistentRead=True)
+        page = self._requests.page(
+            "scan", self._names.seen, start, Limit=limit, ConsistentRead=True
+        )
         images: Sequence[Image] = page["Items"]
-        seals: list[KnownKey] = [seal_of(image, route) for image in images if image["route"]["S"] == route]
+        seals: list[KnownKey] = [
+            seal_of(image, route) for image in images if image["route"]["S"] == route
+        ]
         self.write(route, [seal.key for seal in seals if seal.status in FAILED])
         last = page.get("LastEvaluatedKey")
         self._save(route, NotingProgress(last is None, last))
@@ -77,7 +81,11 @@ class LeftNotes:
 
     def _progress(self, route: str) -> NotingProgress:
         document = self._control.get(NOTED, route)
-        return NotingProgress() if document is None else NotingProgress(document.value["done"], document.value["after"])
+        return (
+            NotingProgress()
+            if document is None
+            else NotingProgress(document.value["done"], document.value["after"])
+        )
 
     def _save(self, route: str, progress: NotingProgress) -> None:
         self._control.write(NOTED, route, {"done": progress.done, "after": progress.after})

@@ -34,7 +34,9 @@ def _second(seconds: int) -> str:
 @lru_cache(maxsize=4096)
 def _start_ms(text: str) -> int:
     """The start of a second in this exact format; ValueError for any other."""
-    seconds = (datetime.fromisoformat(text[:19]).replace(tzinfo=None) - _EPOCH) // timedelta(seconds=1)
+    seconds = (datetime.fromisoformat(text[:19]).replace(tzinfo=None) - _EPOCH) // timedelta(
+        seconds=1
+    )
     if seconds < 0 or _second(seconds) != text:
         raise ValueError(text)
     return seconds * 1000
@@ -94,7 +96,9 @@ class ResourceNames:
 
     def __init__(self, prefix: str) -> None:
         if not _PREFIX.fullmatch(prefix):
-            raise ConfigMistake(f"the ledger's prefix is {prefix!r}; use 1 to 40 letters, digits, '-' or '_': dynamodb://REGION/PREFIX")
+            raise ConfigMistake(
+                f"the ledger's prefix is {prefix!r}; use 1 to 40 letters, digits, '-' or '_': dynamodb://REGION/PREFIX"
+            )
         self.prefix = prefix
         self.history = f"{prefix}-history"
         self.seen = f"{prefix}-seen"
@@ -106,7 +110,9 @@ class ResourceNames:
     def rows(self, route: str) -> str:
         """The table that holds the route's rows."""
         name = f"{self.prefix}-{route}"
-        return name if route not in _RESERVED and _TABLE.fullmatch(name) else self._fitted(255, route)
+        return (
+            name if route not in _RESERVED and _TABLE.fullmatch(name) else self._fitted(255, route)
+        )
 
     def queue(self, route: str, stage: str) -> str:
         """The queue of one stage."""

@@ -20,19 +20,31 @@ LARGEST_PAYLOAD = 200_000
 _encode = msgspec.json.Encoder().encode
 
 
-def message_for(store: AwsStore, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False) -> Outgoing:
+def message_for(
+    store: AwsStore, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False
+) -> Outgoing:
     """The message for an item at a stage: for a worker of ours the item's name, for an external stage an offer with everything that a
     confirmer needs. `ahead`: the message is sent before the write that makes the item ready for it."""
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
     url = store.queues.url(item.route, stage.name, stage.queue)
     if stage.external:
         offer = _offer(store, item, stage)
-        return Outgoing(url, _message_text(offer, stage), delay_s, item.lane, _labels(offer) if stage.message is not None else {})
-    body = message_body(item.route, item.key, stage.name, item.lane, version=item.row.version if ahead else 0)
+        return Outgoing(
+            url,
+            _message_text(offer, stage),
+            delay_s,
+            item.lane,
+            _labels(offer) if stage.message is not None else {},
+        )
+    body = message_body(
+        item.route, item.key, stage.name, item.lane, version=item.row.version if ahead else 0
+    )
     return Outgoing(url, sendable(_encode(body).decode()), delay_s, item.lane)
 
 
-def message_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
+def message_body(
+    route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0
+) -> dict[str, Any]:
     """The item to claim; everything else is in the row. `copies` counts how often the message was delayed. With a `version`, the
     message is for the row as of that version: a worker that receives it earlier finds the item still claimed or waiting."""
     body: dict[str, Any] = {"route": route, "key": key, "stage": stage}
@@ -94,4 +106,6 @@ def send(store: AwsStore, outgoing: Sequence[Outgoing]) -> None:
     """Send all messages, else raise LedgerBusy, so that the caller does not record them as sent."""
     refused = [error for error in store.queues.send(outgoing) if error is not None]
     if refused:
-        raise LedgerBusy(f"{len(refused):,} of {len(outgoing):,} messages could not be sent: {refused[0]}; Milepost sends them again later")
+        raise LedgerBusy(
+            f"{len(refused):,} of {len(outgoing):,} messages could not be sent: {refused[0]}; Milepost sends them again later"
+        )

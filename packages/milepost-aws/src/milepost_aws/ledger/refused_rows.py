@@ -35,9 +35,24 @@ from milepost_aws.ledger.tables.item_rows import content_of, is_ours, row_of
 from milepost_aws.ledger.tables.keys import FULL_KEY, Image, Layout
 from milepost_aws.ledger.tables.values import is_blob, plain
 
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, RecursionError, LedgerDamaged)
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    FileNotFoundError,
+    RecursionError,
+    LedgerDamaged,
+)
 """Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""
-UNWRITABLE = (RowRefused, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+UNWRITABLE = (
+    RowRefused,
+    msgspec.MsgspecError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
 """Exceptions for a row that DynamoDB refuses, and those raised while its write is built, if a value in it cannot be stored."""
 QUARANTINED = "aside#"
 """Kind of the control documents of quarantined rows, followed by the route's name. A document is named after the item's key."""
@@ -52,9 +67,13 @@ REQUIRED = ("queue", "status", "version", "head", "createdAt", "lastUpdatedAt", 
 MOMENTS = frozenset({
     "createdAt", "lastUpdatedAt", "enteredAt", "dueAt", "lookAt", "overdueAt", "claimedAt", "notBefore", "firstQueued", "lastQueued",
 })  # fmt: skip
-NUMBERS = frozenset({"version", "copied", "attempts", "totalAttempts", "looks", "losses", "round", "pass"})
+NUMBERS = frozenset(
+    {"version", "copied", "attempts", "totalAttempts", "looks", "losses", "round", "pass"}
+)
 DIGESTS = frozenset({"head", "inputDigest", "contentDigest"})
-TEXTS = frozenset({"queue", "status", "lease", "holder", "listId", "note", "lane", "correlationId", "dueShard"})
+TEXTS = frozenset(
+    {"queue", "status", "lease", "holder", "listId", "note", "lane", "correlationId", "dueShard"}
+)
 JSON = frozenset({"lastError", "undecided", "kept"})
 EXPECTED = {
     **dict.fromkeys(MOMENTS | TEXTS | JSON, "S"), **dict.fromkeys(NUMBERS, "N"), **dict.fromkeys(DIGESTS, "B"),
@@ -72,7 +91,9 @@ def concerns_one_row(error: Exception) -> bool:
 
 def unwritable(error: Exception, key: str) -> Refused:
     """The answer for a row whose write failed with one of UNWRITABLE."""
-    return Refused(str(error) if isinstance(error, RowRefused) else f"{type(error).__name__}: {error}", key)
+    return Refused(
+        str(error) if isinstance(error, RowRefused) else f"{type(error).__name__}: {error}", key
+    )
 
 
 # Reading ----------------------------------------------------------------------------------------------------------------
@@ -103,7 +124,9 @@ def row_or_refused(store: AwsStore, layout: Layout, image: Image) -> Row | Refus
         return _refused("row", error, layout, image)
 
 
-def _refused(part: str, error: Exception, layout: Layout, image: Image, row: Row | None = None) -> Refused:
+def _refused(
+    part: str, error: Exception, layout: Layout, image: Image, row: Row | None = None
+) -> Refused:
     key, why = layout.key_of(image), why_unreadable(error, image, layout)
     log.warning("cannot read a row of %s, key %s: %s", layout.table, key, why)
     return Refused(f"its {part} cannot be read: {why}", key, row)
@@ -133,14 +156,21 @@ def fault_in(image: Image, layout: Layout | None = None) -> str | None:
     for name, wanted in EXPECTED.items():
         if name in JSON and is_blob(image.get(name, {})):
             continue
-        if name in image and (fault := _type_fault(name, image[name], wanted) or _value_fault(name, image[name][wanted])):
+        if name in image and (
+            fault := _type_fault(name, image[name], wanted)
+            or _value_fault(name, image[name][wanted])
+        ):
             return f"the {fault}"
     return None
 
 
 def _type_fault(name: str, attribute: dict[str, Any], wanted: str) -> str | None:
     kind = next(iter(attribute), "")
-    return None if kind == wanted else f"attribute {name!r} is {TYPES.get(kind, kind or 'empty')} and must be {TYPES[wanted]}"
+    return (
+        None
+        if kind == wanted
+        else f"attribute {name!r} is {TYPES.get(kind, kind or 'empty')} and must be {TYPES[wanted]}"
+    )
 
 
 def _value_fault(name: str, value: Any) -> str | None:
@@ -186,7 +216,9 @@ def quarantine_row(store: AwsStore, layout: Layout, image: Image, reason: str, n
     update = Update(layout, layout.key_of(image))
     update.remove("dueShard")
     update.unchanged(image, "version", "lease", "dueShard")
-    update.written(store.requests)  # False: another process has changed the row, so that it can be written after all
+    update.written(
+        store.requests
+    )  # False: another process has changed the row, so that it can be written after all
 
 
 def quarantine_copy(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
@@ -195,12 +227,16 @@ def quarantine_copy(store: AwsStore, layout: Layout, image: Image, reason: str, 
     row = plain({"M": image})
     names = (*layout.key, FULL_KEY)
     shown = {name: value if name in names else _cut(value) for name, value in row.items()}
-    store.queues.set_aside("row", {"route": layout.route, "table": layout.table, "row": shown}, reason)
+    store.queues.set_aside(
+        "row", {"route": layout.route, "table": layout.table, "row": shown}, reason
+    )
     document = QuarantinedRow(digest_of(row).hex(), reason, now, now)
     store.control.write(QUARANTINED + layout.route, layout.key_of(image), to_builtins(document))
 
 
-def known_in_quarantine(store: AwsStore, layout: Layout, image: Image, now: int) -> QuarantinedRow | None:
+def known_in_quarantine(
+    store: AwsStore, layout: Layout, image: Image, now: int
+) -> QuarantinedRow | None:
     """The document of this row, if it was quarantined in exactly this state; also records that the row still exists."""
     kind, key = QUARANTINED + layout.route, layout.key_of(image)
     held = store.control.get(kind, key)

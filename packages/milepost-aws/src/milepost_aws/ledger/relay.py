@@ -99,7 +99,9 @@ class RelayedBatch(Struct):
 class StreamRelay:
     """Takes batches of records of one or several routes; records of routes that are not loaded here are left to other processes."""
 
-    def __init__(self, store: AwsStore, plans: Mapping[str, Plan], jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, store: AwsStore, plans: Mapping[str, Plan], jitter: Callable[[], float]
+    ) -> None:
         self._store = store
         self._plans = plans
         self._jitter = jitter
@@ -125,12 +127,23 @@ class StreamRelay:
         self._add_missed_lines(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
         # Lines may have a place already: in repeated records, and on a row that was removed or overwritten.
-        again = any(record.again for record in records) or any(one.gone or one.restored for one in seen.values())
-        places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
+        again = any(record.again for record in records) or any(
+            one.gone or one.restored for one in seen.values()
+        )
+        places = dict(
+            zip(
+                [entry.ref for entry in entries],
+                self._store.journal.append(entries, again=again),
+                strict=True,
+            )
+        )
         ended = self._carry_out(seen, places, now)
         self._cut_trails(seen)
         order = {record.seq: nth for nth, record in enumerate(records)}
-        changes = sorted((change for one in seen.values() for change in one.changes), key=lambda change: order[change.seq])
+        changes = sorted(
+            (change for one in seen.values() for change in one.changes),
+            key=lambda change: order[change.seq],
+        )
         return RelayedBatch(ended, changes, _lost_blobs(seen))
 
     def remove_blobs(self, batch: RelayedBatch) -> None:
@@ -139,9 +152,13 @@ class StreamRelay:
             for route, key, image in batch.blobs:
                 # The key may have been added again with the same content: then the blobs belong to the new row.
                 if key not in self._store.images(route, [key]):
-                    self._store.values.remove(image, *places_of(self._store.load_route(self._plans[route]), key))
+                    self._store.values.remove(
+                        image, *places_of(self._store.load_route(self._plans[route]), key)
+                    )
         except LedgerError as error:
-            log.error("cannot remove blobs of rows that are gone; they only take up space: %s", error)
+            log.error(
+                "cannot remove blobs of rows that are gone; they only take up space: %s", error
+            )
 
     # Reading the records ------------------------------------------------------------------------------------------------
     def _forgotten(self, records: Sequence[StreamRecord], now: int) -> set[Ref]:
@@ -153,14 +170,30 @@ class StreamRelay:
                 with suppress(KeyError, TypeError):  # such a record is quarantined
                     keys.setdefault(record.route, []).append(self._key_of(record))
         seals = {route: self._store.seals(route, of_route) for route, of_route in keys.items()}
-        return {(route, key) for route, found in seals.items() for key, seal in found.items() if seal.forgotten}
+        return {
+            (route, key)
+            for route, found in seals.items()
+            for key, seal in found.items()
+            if seal.forgotten
+        }
 
     def _key_of(self, record: StreamRecord) -> str:
         """The key of a record's item. A program that overwrites our row may leave out the complete long key: then it is that of the row before."""
         layout = self._store.load_route(self._plans[record.route])
-        return layout.key_of(next((image for image in (record.new, record.old) if image is not None and FULL_KEY in image), record.keys))
+        return layout.key_of(
+            next(
+                (
+                    image
+                    for image in (record.new, record.old)
+                    if image is not None and FULL_KEY in image
+                ),
+                record.keys,
+            )
+        )
 
-    def _by_item(self, records: Sequence[StreamRecord], forgotten: set[Ref]) -> dict[Ref, _ItemRecords]:
+    def _by_item(
+        self, records: Sequence[StreamRecord], forgotten: set[Ref]
+    ) -> dict[Ref, _ItemRecords]:
         seen: dict[Ref, _ItemRecords] = {}
         for record in records:
             plan = self._plans.get(record.route)
@@ -182,7 +215,9 @@ class StreamRelay:
                 return fault
         return why_unreadable(error, None, layout)
 
-    def _add_record(self, record: StreamRecord, plan: Plan, seen: dict[Ref, _ItemRecords], forgotten: set[Ref]) -> None:
+    def _add_record(
+        self, record: StreamRecord, plan: Plan, seen: dict[Ref, _ItemRecords], forgotten: set[Ref]
+    ) -> None:
         store = self._store
         layout = store.load_route(self._plans[plan.name])
         key = self._key_of(record)
@@ -203,9 +238,14 @@ class StreamRelay:
         elif record.new is None and old is not None:
             one.changes.append(RowChange(before, None, record.seq))
             if not before.terminal:
-                self._quarantine(record, f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})")
+                self._quarantine(
+                    record,
+                    f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})",
+                )
 
-    def _add_lines(self, one: _ItemRecords, key: str, record: StreamRecord, before: Row, after: Row | None) -> None:
+    def _add_lines(
+        self, one: _ItemRecords, key: str, record: StreamRecord, before: Row, after: Row | None
+    ) -> None:
         """Add the lines of a record that are to be copied to the journal."""
         store, layout = self._store, one.layout
         old = record.old if before is not NOTHING else None
@@ -213,12 +253,21 @@ class StreamRelay:
         keep_input(store, layout, record)
         # Lines that a removed row had not delivered are delivered too.
         shown = new or (old if record.new is None else None)
-        on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
+        on_old = (
+            {link.version for link in links_of(old, store.values)}
+            if old is not None and old is not shown
+            else set()
+        )
         lines = uncopied(shown, key, layout, store.values) if shown is not None else []
         one.restored = one.restored or (old is None and after is not None and after.version > 1)
         known = {entry.version for entry in one.entries}
         one.entries += [entry for entry in lines if entry.version not in known | on_old]
-        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING or _has_long_trail(record.new))
+        leaving = after is not None and (
+            after.terminal
+            or after.kept
+            or after.status is Status.PENDING
+            or _has_long_trail(record.new)
+        )
         one.older = [entry for entry in lines if entry.version in on_old] if leaving else []
 
     def _add_missed_lines(self, seen: dict[Ref, _ItemRecords]) -> None:
@@ -230,12 +279,22 @@ class StreamRelay:
         placed = self._store.journal.placed(older)
         for one in seen.values():
             known = {entry.version for entry in one.entries}
-            missing = [entry.version for entry in one.older if entry.ref not in placed and entry.version not in known]
+            missing = [
+                entry.version
+                for entry in one.older
+                if entry.ref not in placed and entry.version not in known
+            ]
             if missing:
-                one.entries = [entry for entry in one.older if entry.version >= missing[0] and entry.version not in known] + one.entries
+                one.entries = [
+                    entry
+                    for entry in one.older
+                    if entry.version >= missing[0] and entry.version not in known
+                ] + one.entries
 
     # Consequences -------------------------------------------------------------------------------------------------------
-    def _carry_out(self, seen: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int) -> list[Row]:
+    def _carry_out(
+        self, seen: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int
+    ) -> list[Row]:
         changes: list[Change] = []
         contents: dict[Ref, Content] = {}
         copied: dict[Ref, int] = {}
@@ -254,17 +313,29 @@ class StreamRelay:
                     adoptions += [adopted] if isinstance(adopted, Adoption) else []
                     continue
                 row = row_of(image, one.layout, self._store.values)
-                place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
+                place = (
+                    places.get((row.route, named(row.key, row.life), row.version))
+                    if row.terminal
+                    else None
+                )
                 if place is not None:
                     ended.append(row)
                     seals.append(seal_for(self._store, row, place, image))
                 needs_content = row.kept or row.status is Status.PENDING or has_refused_answer(row)
-                item = Item(row, content_of(image, one.layout, self._store.values) if needs_content else Content())
+                item = Item(
+                    row,
+                    content_of(image, one.layout, self._store.values)
+                    if needs_content
+                    else Content(),
+                )
                 change = self._next_change(one, item, image, now)
             except Exception as error:
                 if not concerns_one_row(error):
                     raise
-                self._quarantine(one.last, f"its next change cannot be decided: {why_unreadable(error, image, one.layout)}")
+                self._quarantine(
+                    one.last,
+                    f"its next change cannot be decided: {why_unreadable(error, image, one.layout)}",
+                )
                 continue
             if change is not None:
                 changes.append(change)
@@ -285,19 +356,30 @@ class StreamRelay:
         return ended
 
     def _write(
-        self, changes: list[Change], seen: dict[Ref, _ItemRecords], now: int, contents: dict[Ref, Content], copied: dict[Ref, int]
+        self,
+        changes: list[Change],
+        seen: dict[Ref, _ItemRecords],
+        now: int,
+        contents: dict[Ref, Content],
+        copied: dict[Ref, int],
     ) -> None:
         """On a conflict another writer was first, and the stream delivers its change too. A refused change goes into quarantine."""
         versions = {plan.name: plan.version for plan in self._plans.values()}
-        for change, answer in zip(changes, apply(self._store, changes, now, versions, contents, copied), strict=True):
+        for change, answer in zip(
+            changes, apply(self._store, changes, now, versions, contents, copied), strict=True
+        ):
             if isinstance(answer, Refused):
                 row = change.before
-                self._quarantine(seen[row.route, row.key].last, f"it cannot be written: {answer.reason}")
+                self._quarantine(
+                    seen[row.route, row.key].last, f"it cannot be written: {answer.reason}"
+                )
 
     def _cut_trails(self, seen: dict[Ref, _ItemRecords]) -> None:
         """Remove lines that are in the journal from rows with long trails; otherwise an item with a new answer at every look would keep
         growing. Lines are only appended, so this stays correct whatever was written since."""
-        jobs = [partial(self._cut_trail, one) for one in seen.values() if _has_long_trail(one.last.new)]
+        jobs = [
+            partial(self._cut_trail, one) for one in seen.values() if _has_long_trail(one.last.new)
+        ]
         self._store.requests.each(jobs)
 
     def _cut_trail(self, one: _ItemRecords) -> None:
@@ -314,11 +396,17 @@ class StreamRelay:
         update.unchanged(image, "copied")
         update.set("copied", {"N": str(last)})
         with suppress(RowRefused):
-            update.written(self._store.requests)  # False: another writer has cut or packed it; the stream delivers that change too
+            update.written(
+                self._store.requests
+            )  # False: another writer has cut or packed it; the stream delivers that change too
 
     def _present_rows(self, seen: dict[Ref, _ItemRecords], now: int) -> dict[Ref, Image | None]:
         """The rows as in the records, or read again where a record is old."""
-        old = {ref: one for ref, one in seen.items() if one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS}
+        old = {
+            ref: one
+            for ref, one in seen.items()
+            if one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS
+        }
         stale = {ref for ref, one in old.items() if one.layout.has_key(ref[1], one.last.keys)}
         again = self._store.rows(stale)
         return {ref: again.get(ref) if ref in stale else one.last.new for ref, one in seen.items()}
@@ -329,8 +417,14 @@ class StreamRelay:
         stage = plan.by_name.get(row.stage)
         if stage is None:
             return None  # `routes apply` moves it
-        change = confirmed_change(item, plan, now, self._jitter) or disputed(row, image, one.layout, one.records, self._store.values, now)
-        change = change or remove_refused_answer(self._store, item, plan, now, self._jitter) or still_waiting(row, image, plan, now)
+        change = confirmed_change(item, plan, now, self._jitter) or disputed(
+            row, image, one.layout, one.records, self._store.values, now
+        )
+        change = (
+            change
+            or remove_refused_answer(self._store, item, plan, now, self._jitter)
+            or still_waiting(row, image, plan, now)
+        )
         if change is None and row.status is Status.PENDING and not row.later_than(now):
             return offered(row, stage, now)
         return change
@@ -343,15 +437,26 @@ class StreamRelay:
             return []
         wait_ms = row.look_at - now
         first = next((change.before for change in one.changes if change.after is not None), None)
-        if first is None or wait_ms > self._store.settings.longest_delay_s * 1000 or not (row.status in LATER or row.later_than(now)):
+        if (
+            first is None
+            or wait_ms > self._store.settings.longest_delay_s * 1000
+            or not (row.status in LATER or row.later_than(now))
+        ):
             return []
         return [message_for(self._store, item, stage, wait_ms)] if has_new_look(first, row) else []
 
     def _quarantine(self, record: StreamRecord, reason: str) -> None:
         """Put a record that cannot be handled into quarantine, with its images and the reason."""
         log.warning("quarantined a stream record of route %s: %s", record.route, reason)
-        images = {name: image and plain({"M": image}) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
-        self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
+        images = {
+            name: image and plain({"M": image})
+            for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))
+        }
+        self._store.queues.set_aside(
+            "record",
+            {"route": record.route, "name": record.name, "seq": record.seq, **images},
+            reason,
+        )
 
 
 def _lost_blobs(seen: Mapping[Ref, _ItemRecords]) -> list[tuple[str, str, Image]]:
@@ -372,4 +477,8 @@ def _batch_name(records: Sequence[StreamRecord]) -> str | None:
 
 def _has_long_trail(image: Image | None) -> bool:
     """Whether a row has so many lines that those in the journal should leave it. (An ended row loses all when they are delivered.)"""
-    return image is not None and len(image.get("trail", {}).get("L", ())) > LONG_TRAIL and image.get("status", {}).get("S") not in ENDED
+    return (
+        image is not None
+        and len(image.get("trail", {}).get("L", ())) > LONG_TRAIL
+        and image.get("status", {}).get("S") not in ENDED
+    )

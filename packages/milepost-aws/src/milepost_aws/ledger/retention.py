@@ -56,11 +56,15 @@ class Sealing(Struct, frozen=True):
     """The row, if the caller has just read it."""
 
 
-def seal_for(store: AwsStore, row: Row, place: int | None = None, image: Image | None = None) -> Sealing:
+def seal_for(
+    store: AwsStore, row: Row, place: int | None = None, image: Image | None = None
+) -> Sealing:
     """The seal of an ended row; `place` is the journal place of its last line, which is looked up if it is not given."""
     if place is None and (lines := store.journal.history(row.route, row.key, row.life)):
         place = lines[-1].seq
-    return Sealing(row.route, KnownKey.of(row, sealed=True), place, row.version, row.created_at, image)
+    return Sealing(
+        row.route, KnownKey.of(row, sealed=True), place, row.version, row.created_at, image
+    )
 
 
 def write_seals(store: AwsStore, seals: Sequence[Sealing], now: int) -> None:
@@ -69,10 +73,15 @@ def write_seals(store: AwsStore, seals: Sequence[Sealing], now: int) -> None:
     _keep_evidence(store, seals)
     for sealing in seals:
         if not sealing.version and sealing.seal.status in FAILED:
-            store.left.write(sealing.route, [sealing.seal.key])  # it comes from another ledger, and its row had left there
+            store.left.write(
+                sealing.route, [sealing.seal.key]
+            )  # it comes from another ledger, and its row had left there
     written = store.requests.each([partial(_seal, store, seal, now) for seal in seals])
     # The evidence of those not written was kept for an earlier end: keep it again for the present rows.
-    _keep_evidence(store, [replace(seal, image=None) for seal, done in zip(seals, written, strict=True) if not done])
+    _keep_evidence(
+        store,
+        [replace(seal, image=None) for seal, done in zip(seals, written, strict=True) if not done],
+    )
 
 
 def _seal(store: AwsStore, sealing: Sealing, now: int) -> bool:
@@ -83,7 +92,9 @@ def _seal(store: AwsStore, sealing: Sealing, now: int) -> bool:
         older += " OR #created < :created OR (#created = :created AND #version <= :version)"
         values = {"created": {"S": iso(sealing.created_at)}, "version": {"N": str(sealing.version)}}
     condition = expressions(values, {"created": "createdAt"}, ConditionExpression=older)
-    return store.requests.write_if("put_item", TableName=store.names.seen, Item=_seal_image(sealing, now), **condition)
+    return store.requests.write_if(
+        "put_item", TableName=store.names.seen, Item=_seal_image(sealing, now), **condition
+    )
 
 
 def _seal_image(sealing: Sealing, now: int) -> Image:
@@ -118,12 +129,21 @@ def _seal_image(sealing: Sealing, now: int) -> Image:
 def _keep_evidence(store: AwsStore, seals: Sequence[Sealing]) -> None:
     """Keep evidence of items about to be sealed, for routes that want it: the row leaves later by TTL, when no process of Milepost is
     involved. A repeat writes the same; a row that has changed since is sealed and kept again."""
-    wanted = [one for one in seals if one.route in store.plans and store.plans[one.route].route.evidence]
+    wanted = [
+        one for one in seals if one.route in store.plans and store.plans[one.route].route.evidence
+    ]
     found = [(one.route, one.image, one.place) for one in wanted if one.image is not None]
     for route in {one.route for one in wanted}:
         unread = [one.seal.key for one in wanted if one.route == route and one.image is None]
-        found += [(route, image, None) for image in store.images(route, unread).values() if is_ours(image)]
-    store.requests.each([partial(_keep, store, store.load_route(store.plans[route]), image, place) for route, image, place in found])
+        found += [
+            (route, image, None) for image in store.images(route, unread).values() if is_ours(image)
+        ]
+    store.requests.each(
+        [
+            partial(_keep, store, store.load_route(store.plans[route]), image, place)
+            for route, image, place in found
+        ]
+    )
 
 
 def _keep(store: AwsStore, layout: Layout, image: Image, place: int | None) -> None:
@@ -134,12 +154,16 @@ def _keep(store: AwsStore, layout: Layout, image: Image, place: int | None) -> N
         name, body = kept(item, [written.body for written in lines], last)
     except UNREADABLE as error:
         # Its lines stay in the journal; it must not stop others from being sealed.
-        log.error("cannot keep the evidence of %s in %s: %s", layout.key_of(image), layout.table, error)
+        log.error(
+            "cannot keep the evidence of %s in %s: %s", layout.key_of(image), layout.table, error
+        )
         return
     try:
         store.blobs.write(name, [body])
     except OSError as error:
-        raise unusable(error, f"cannot keep the evidence of {item.route}/{item.key}; it is sealed later") from error
+        raise unusable(
+            error, f"cannot keep the evidence of {item.route}/{item.key}; it is sealed later"
+        ) from error
 
 
 def _leaving(store: AwsStore, layout: Layout, image: Image, *, placed: bool = True) -> Leaving:
@@ -175,7 +199,9 @@ def _finish(store: AwsStore, end: Row, now: int) -> bool:
     if keep_ms is not None:
         if end.status in FAILED:
             store.left.write(end.route, [end.key])
-        update.set("ttl", {"N": str(-(-max(end.entered_at + keep_ms, now + SEALED_FOR_MS) // 1000))})
+        update.set(
+            "ttl", {"N": str(-(-max(end.entered_at + keep_ms, now + SEALED_FOR_MS) // 1000))}
+        )
     elif plan is not None:
         update.remove("ttl")  # of an earlier version, or of the end before
     try:
@@ -200,7 +226,9 @@ def prune(store: AwsStore, asked: PruneCriteria) -> Pruned:
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
-def _prune_rows(store: AwsStore, layout: Layout, asked: PruneCriteria) -> tuple[Counter[Status], bool]:
+def _prune_rows(
+    store: AwsStore, layout: Layout, asked: PruneCriteria
+) -> tuple[Counter[Status], bool]:
     """Each call continues where the previous one stopped, so that the whole table is read only once."""
     left: Counter[Status] = Counter()
     start = store.pruned_to.pop(layout.route, None)
@@ -216,7 +244,9 @@ def _prune_rows(store: AwsStore, layout: Layout, asked: PruneCriteria) -> tuple[
     return left, False
 
 
-def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria) -> Status | None:
+def _prune_row(
+    store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria
+) -> Status | None:
     """Remove the row and return its status; None: it stays. An unreadable one stays and affects no other."""
     try:
         status = _may_go(store, layout, image, asked)
@@ -224,9 +254,17 @@ def _prune_row(store: AwsStore, layout: Layout, image: Image, asked: PruneCriter
             return None
         going = None if asked.keep is None else _leaving(store, layout, image)
         if going is not None and not _is_proved(going):
-            raise LedgerDamaged("its history chain does not end at its present state; 'milepost show' shows the broken line")
+            raise LedgerDamaged(
+                "its history chain does not end at its present state; 'milepost show' shows the broken line"
+            )
     except UNREADABLE as error:
-        log.error("cannot read %s of %s, so it is not removed: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
+        log.error(
+            "cannot read %s of %s, so it is not removed: %s: %s",
+            layout.key_of(image),
+            layout.table,
+            type(error).__name__,
+            error,
+        )
         return None
     if asked.keep is not None and going is not None:
         asked.keep([going])
@@ -252,16 +290,22 @@ def _is_proved(going: Leaving) -> bool:
     """Whether the lines prove the row's state; otherwise they would be no evidence of it."""
     row = going.item.row
     links = [(written.previous, written.body) for written in going.lines]
-    return verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head) is None
+    return (
+        verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head)
+        is None
+    )
 
 
 def delete_row(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
     """Delete the row if it is unchanged since the read. A missing row counts as deleted: this same write may have succeeded with its
     answer lost."""
     unchanged = expressions(
-        {"version": image["version"], "head": image["head"]}, ConditionExpression="#version = :version AND #head = :head"
+        {"version": image["version"], "head": image["head"]},
+        ConditionExpression="#version = :version AND #head = :head",
     )
-    return not store.requests.conflict("delete_item", TableName=layout.table, Key=layout.key_image(key), **unchanged)
+    return not store.requests.conflict(
+        "delete_item", TableName=layout.table, Key=layout.key_image(key), **unchanged
+    )
 
 
 # Lines and seals ------------------------------------------------------------------------------------------------------
@@ -282,7 +326,11 @@ def _prune_seals(store: AwsStore, asked: PruneCriteria) -> tuple[int, int, bool]
 
 def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple[int, int]:
     route = asked.route
-    placed = [image for image in page if "place" in image and image["endedAt"]["S"] < iso(asked.ended_before)]
+    placed = [
+        image
+        for image in page
+        if "place" in image and image["endedAt"]["S"] < iso(asked.ended_before)
+    ]
     delivered: dict[str, Image] = {}
     for image in placed:
         key = seal_of(image, route).key
@@ -291,11 +339,15 @@ def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple
     present = store.images(route, delivered)
     spent = [image for key, image in delivered.items() if key not in present]
     emptied = store.requests.each([partial(_remove_lines, store, route, image) for image in spent])
-    empty = [image for image in page if "place" not in image] + [image for image, done in zip(spent, emptied, strict=True) if done]
+    empty = [image for image in page if "place" not in image] + [
+        image for image, done in zip(spent, emptied, strict=True) if done
+    ]
     if asked.forget_before is None:
         return len(spent), 0
     old = [image for image in empty if image["endedAt"]["S"] < iso(asked.forget_before)]
-    forgotten = store.requests.each([partial(_write_if_unchanged, store, image, "delete_item") for image in old])
+    forgotten = store.requests.each(
+        [partial(_write_if_unchanged, store, image, "delete_item") for image in old]
+    )
     gone = [seal_of(image, route) for image, done in zip(old, forgotten, strict=True) if done]
     store.left.remove(route, [seal.key for seal in gone if seal.status in FAILED])
     return len(spent), sum(forgotten)
@@ -311,4 +363,6 @@ def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:
 def _write_if_unchanged(store: AwsStore, image: Image, operation: str, **texts: str) -> bool:
     """Change or remove a seal, unless it was written again since it was read: then its key has ended again."""
     unchanged = expressions({"head": image["head"]}, ConditionExpression="#head = :head", **texts)
-    return store.requests.write_if(operation, TableName=store.names.seen, Key={"key": image["key"]}, **unchanged)
+    return store.requests.write_if(
+        operation, TableName=store.names.seen, Key={"key": image["key"]}, **unchanged
+    )

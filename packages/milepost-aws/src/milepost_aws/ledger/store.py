@@ -17,7 +17,17 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET, DamagedValue, Document, sort_out
+from milepost.ports.documents import (
+    BREAKER,
+    FORGET,
+    HOLD,
+    LIMIT,
+    ROUTE,
+    SECRET,
+    DamagedValue,
+    Document,
+    sort_out,
+)
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey
 from milepost.ports.retention import LeftFailures
@@ -27,7 +37,13 @@ from milepost_aws.ledger.requests.client import Requests
 from milepost_aws.ledger.requests.queues import Queues
 from milepost_aws.ledger.tables.counters import Counters
 from milepost_aws.ledger.tables.documents import LAYOUT, Control
-from milepost_aws.ledger.tables.item_rows import correlation_of, is_ours, life_of, links_of, offered_by
+from milepost_aws.ledger.tables.item_rows import (
+    correlation_of,
+    is_ours,
+    life_of,
+    links_of,
+    offered_by,
+)
 from milepost_aws.ledger.tables.journal import Journal, item_name
 from milepost_aws.ledger.tables.keys import Image, Layout
 from milepost_aws.ledger.tables.seals import seal_of
@@ -61,7 +77,9 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 class AwsStore:
     """One deployment: its tables, queues and control documents, and the routes loaded in this process."""
 
-    def __init__(self, requests: Requests, names: ResourceNames, blobs: Blobs, settings: StoreSettings) -> None:
+    def __init__(
+        self, requests: Requests, names: ResourceNames, blobs: Blobs, settings: StoreSettings
+    ) -> None:
         self.requests = requests
         self.names = names
         self.settings = settings
@@ -94,10 +112,16 @@ class AwsStore:
         if layout is not None and known is not None and known.stages is plan.stages:
             self.plans[plan.name] = plan  # another version of the plan whose queues have been asked
         else:
-            external = [stage for stage in plan.stages if stage.external and stage.resend_after_ms is None]
-            lives = self.requests.each([partial(self._offer_life, plan.name, stage) for stage in external])
+            external = [
+                stage for stage in plan.stages if stage.external and stage.resend_after_ms is None
+            ]
+            lives = self.requests.each(
+                [partial(self._offer_life, plan.name, stage) for stage in external]
+            )
             if external:
-                plan = plan.with_offer_lives({stage.name: life for stage, life in zip(external, lives, strict=True)})
+                plan = plan.with_offer_lives(
+                    {stage.name: life for stage, life in zip(external, lives, strict=True)}
+                )
             self.control.format()
             layout = Layout.of(plan, self.names.rows(plan.name))
             stored = {"key": list(layout.key), "prefix": layout.prefix}
@@ -113,14 +137,18 @@ class AwsStore:
     def _begin(self, route: str) -> None:
         """Before a route's first record: what holds for a new route, and for a new ledger."""
         if not self.control.read(LAYOUT):
-            with suppress(LedgerReadOnly):  # a role of an older stack: then the ledger begins with the first format
+            with suppress(
+                LedgerReadOnly
+            ):  # a role of an older stack: then the ledger begins with the first format
                 self.control.begin_format()
         self.left.begin(route)
 
     def plan_with_offers(self, plan: Plan) -> Plan:
         """The plan for decisions of the relay and the repair: an item that reaches an external stage is offered in the same write."""
         self.load_route(plan)
-        own = Plan(plan.route, grace_ms=self.settings.grace_ms, external_grace_ms=0, version=plan.version)
+        own = Plan(
+            plan.route, grace_ms=self.settings.grace_ms, external_grace_ms=0, version=plan.version
+        )
         return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
 
     def stage(self, route: str, name: str) -> Stage | None:
@@ -134,7 +162,9 @@ class AwsStore:
         except LedgerReadOnly:
             if stage.queue is None:
                 raise
-            return self.settings.external_life_ms  # the permission to read a partner's queue may be missing
+            return (
+                self.settings.external_life_ms
+            )  # the permission to read a partner's queue may be missing
 
     def layout(self, route: str) -> Layout | None:
         """The table layout of a route; None: this ledger was never opened with that route."""
@@ -143,7 +173,9 @@ class AwsStore:
             held = self.control.get(LAYOUT, route)
             if held is None:
                 return None
-            layout = Layout(route, self.names.rows(route), tuple(held.value["key"]), held.value["prefix"])
+            layout = Layout(
+                route, self.names.rows(route), tuple(held.value["key"]), held.value["prefix"]
+            )
             self._layouts[route] = layout
         return layout
 
@@ -167,7 +199,14 @@ class AwsStore:
             return self.control.read(kind)
         if kind != BREAKER:
             return self.control.read(kind, self.plans)
-        return self.control.read(kind, [name for name, plan in self.plans.items() if any(stage.has_breaker for stage in plan.stages)])
+        return self.control.read(
+            kind,
+            [
+                name
+                for name, plan in self.plans.items()
+                if any(stage.has_breaker for stage in plan.stages)
+            ],
+        )
 
     def outdated(self, route: str, version: int, now: int) -> bool:
         held = self.documents(ROUTE, now).get(route)
@@ -177,8 +216,13 @@ class AwsStore:
 
     def check_current(self, plan: Plan, now: int) -> None:
         """Raise RouteChanged if the ledger has, or has announced, another version of the route."""
-        if self.outdated(plan.name, plan.version, now) or self.takes_effect_at(plan.name, now) is not None:
-            raise RouteChanged(f"route {plan.name!r} was just changed or is newer in the ledger; this process stands by")
+        if (
+            self.outdated(plan.name, plan.version, now)
+            or self.takes_effect_at(plan.name, now) is not None
+        ):
+            raise RouteChanged(
+                f"route {plan.name!r} was just changed or is newer in the ledger; this process stands by"
+            )
 
     def takes_effect_at(self, route: str, now: int) -> int | None:
         """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has
@@ -187,7 +231,11 @@ class AwsStore:
         if held is None or isinstance(held.value, DamagedValue) or held.value["version"] == 1:
             return None
         starts_at = int(held.value["at"]) + self.settings.notice_ms
-        return starts_at if 0 <= starts_at - now <= self.settings.notice_ms and starts_at != now else None
+        return (
+            starts_at
+            if 0 <= starts_at - now <= self.settings.notice_ms and starts_at != now
+            else None
+        )
 
     def holds(self, now: int) -> set[str]:
         """Scopes that are paused. A scope whose limit is damaged counts as paused: how much is allowed there is not known."""
@@ -209,7 +257,11 @@ class AwsStore:
         if layout is None:
             return {}
         # No row can have an invalid key.
-        wanted = {key: layout.key_image(key) for key in dict.fromkeys(keys) if layout.key_fault(key) is None}
+        wanted = {
+            key: layout.key_image(key)
+            for key in dict.fromkeys(keys)
+            if layout.key_fault(key) is None
+        }
         if not wanted:
             return {}
         try:
@@ -217,16 +269,32 @@ class AwsStore:
         except LedgerMissing:
             return {}
         rows = {_place(image, layout): image for image in found}
-        return {key: rows[place] for key, image in wanted.items() if (place := _place(image, layout)) in rows}
+        return {
+            key: rows[place]
+            for key, image in wanted.items()
+            if (place := _place(image, layout)) in rows
+        }
 
     def rows(self, refs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Image]:
         """Rows of several routes, by route and key."""
         by_route: dict[str, list[str]] = {}
         for route, key in refs:
             by_route.setdefault(route, []).append(key)
-        return {(route, key): image for route, keys in by_route.items() for key, image in self.images(route, keys).items()}
+        return {
+            (route, key): image
+            for route, keys in by_route.items()
+            for key, image in self.images(route, keys).items()
+        }
 
-    def history(self, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
+    def history(
+        self,
+        route: str,
+        key: str,
+        image: Image | None,
+        *,
+        placed: bool = True,
+        payloads: bool = False,
+    ) -> list[HistoryEntry]:
         """Lines in the journal, followed by those still on the row `image`, which have no place yet."""
         seal = self.seals(route, [key]).get(key) if image is None else None
         life = life_of(image) if image is not None else 0 if seal is None else seal.life
@@ -239,7 +307,10 @@ class AwsStore:
         offered = offered_by(fresh, image, layout, self.values) if payloads else {}
         correlation_id = correlation_of(image, key)
         return written + [
-            HistoryEntry(0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)) for link in fresh
+            HistoryEntry(
+                0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)
+            )
+            for link in fresh
         ]
 
     def scan(self, table: str, start: Image | None = None) -> Iterator[Image]:
@@ -253,7 +324,9 @@ class AwsStore:
         if not wanted:
             return {}
         names = self._forgotten_names(route, wanted)
-        found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}} for key in (*wanted, *names)])
+        found = self.requests.batch_get(
+            self.names.seen, [{"key": {"S": item_name(route, key)}} for key in (*wanted, *names)]
+        )
         seals = {seal.key: seal for seal in (seal_of(image, route) for image in found)}
         for name in seals.keys() & names.keys():
             seal = seals.pop(name)
@@ -264,16 +337,25 @@ class AwsStore:
         """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none. The secret never
         changes; that there is none is believed for `fresh_ms`, and nothing is forgotten before every process has looked again."""
         read_at = self.requests.clock()
-        if self._secret is None and (self._secret_read is None or read_at - self._secret_read >= self.settings.fresh_ms / 1000):
+        if self._secret is None and (
+            self._secret_read is None
+            or read_at - self._secret_read >= self.settings.fresh_ms / 1000
+        ):
             self._secret_read = read_at
             try:
                 document = self.control.get(FORGET, SECRET)
             except LedgerReadOnly:
                 # A role from before `milepost forget`: deploy the stack again before it is used.
-                log.warning("this process may not read the secret of forgotten keys; it takes them for new ones")
+                log.warning(
+                    "this process may not read the secret of forgotten keys; it takes them for new ones"
+                )
                 document = None
             self._secret = None if document is None else bytes.fromhex(document.value["secret"])
-        return {} if self._secret is None else {forgotten_name(self._secret, route, key): key for key in keys}
+        return (
+            {}
+            if self._secret is None
+            else {forgotten_name(self._secret, route, key): key for key in keys}
+        )
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
         """Seals of failed items whose rows have left, by their notes."""

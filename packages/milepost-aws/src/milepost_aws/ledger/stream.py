@@ -93,7 +93,9 @@ def clear_lost(control: Control, route: str, version: int) -> None:
 class Shards:
     """The shards of one route's stream that `holder` reads; only one poller at a time uses a holder's name. Not thread-safe."""
 
-    def __init__(self, requests: Requests, control: Control, route: str, table: str, holder: str) -> None:
+    def __init__(
+        self, requests: Requests, control: Control, route: str, table: str, holder: str
+    ) -> None:
         self._requests, self._control = requests, control
         self.route, self.table, self.holder = route, table, holder
         self.arn = ""
@@ -117,7 +119,10 @@ class Shards:
         positions = self._read(SHARD)
         documents, damaged = sort_out(positions, SHARD, ShardPosition)
         # A shard whose position is damaged is read anew: a change that is handled twice has no second effect.
-        documents |= {shard: (ShardPosition(self._stream, until=now), positions[shard].version) for shard in damaged}
+        documents |= {
+            shard: (ShardPosition(self._stream, until=now), positions[shard].version)
+            for shard in damaged
+        }
         live = self._pollers(documents, now)
         self._forget_lost(documents)
         self._forget_gone(listed, documents, now)
@@ -129,10 +134,14 @@ class Shards:
         """Make the next `refresh` refresh at once."""
         self._refreshed_at = None
 
-    def keep(self, held: HeldShard, now: int, seq: str | None, counts: Sequence[dict[str, Any]] = ()) -> bool:
+    def keep(
+        self, held: HeldShard, now: int, seq: str | None, counts: Sequence[dict[str, Any]] = ()
+    ) -> bool:
         """Renew the lease, with everything up to `seq` read and, in the same transaction, counted. False: nothing was written; the shard is
         no longer ours and must not be read further."""
-        return self._put(held, replace(held.place, holder=self.holder, until=now + LEASE_MS, seq=seq), counts)
+        return self._put(
+            held, replace(held.place, holder=self.holder, until=now + LEASE_MS, seq=seq), counts
+        )
 
     def finish(self, held: HeldShard, now: int) -> None:
         """All its records are handled, and no more will come: its children may be read."""
@@ -151,9 +160,16 @@ class Shards:
     def _name(self, part: str) -> str:
         return f"{self.route}/{part}"
 
-    def _put(self, held: HeldShard, place: ShardPosition, counts: Sequence[dict[str, Any]] = ()) -> bool:
+    def _put(
+        self, held: HeldShard, place: ShardPosition, counts: Sequence[dict[str, Any]] = ()
+    ) -> bool:
         if counts:
-            written = self._control.put_with(SHARD, self._name(held.shard), msgspec.to_builtins(place), held.version, counts) is not None
+            written = (
+                self._control.put_with(
+                    SHARD, self._name(held.shard), msgspec.to_builtins(place), held.version, counts
+                )
+                is not None
+            )
         else:
             written = self._write(held.shard, place, held.version)
         if not written:
@@ -181,8 +197,12 @@ class Shards:
         shards: dict[str, str | None] = {}
         further: dict[str, Any] = {}
         while True:
-            answer = self._requests.call("dynamodbstreams", "describe_stream", StreamArn=self.arn, **further)["StreamDescription"]
-            shards.update((shard["ShardId"], shard.get("ParentShardId")) for shard in answer["Shards"])
+            answer = self._requests.call(
+                "dynamodbstreams", "describe_stream", StreamArn=self.arn, **further
+            )["StreamDescription"]
+            shards.update(
+                (shard["ShardId"], shard.get("ParentShardId")) for shard in answer["Shards"]
+            )
             if not answer.get("LastEvaluatedShardId"):
                 self._found_at = found_at
                 return shards
@@ -208,12 +228,20 @@ class Shards:
     def _read(self, kind: str) -> dict[str, Document]:
         """The documents of this route, by shard or holder."""
         ours = self._name("")
-        return {name.removeprefix(ours): document for name, document in self._control.read(kind).items() if name.startswith(ours)}
+        return {
+            name.removeprefix(ours): document
+            for name, document in self._control.read(kind).items()
+            if name.startswith(ours)
+        }
 
     def _pollers(self, documents: Positions, now: int) -> set[str]:
         """The present readers of this stream, including this process from now on."""
         pollers, _ = sort_out(self._read(POLLER), POLLER, int)
-        last = max([place.until for place, _ in documents.values()] + [until for until, _ in pollers.values()], default=now)
+        last = max(
+            [place.until for place, _ in documents.values()]
+            + [until for until, _ in pollers.values()],
+            default=now,
+        )
         if documents and last < now - SILENCE_MS:
             note_lost(self._control, self.route, sorted(documents), now)
         for holder, (until, version) in pollers.items():
@@ -233,7 +261,11 @@ class Shards:
 
     def _forget_gone(self, listed: dict[str, str | None], documents: Positions, now: int) -> None:
         """Shards that have left the list, and those of a stream that was switched off: their unread records are lost."""
-        self._missing = {shard: at for shard, at in self._missing.items() if shard in documents and shard not in listed}
+        self._missing = {
+            shard: at
+            for shard, at in self._missing.items()
+            if shard in documents and shard not in listed
+        }
         for shard, (place, version) in list(documents.items()):
             replaced = place.stream != self._stream
             if not replaced and shard in listed:
@@ -261,16 +293,25 @@ class Shards:
             else:
                 documents[shard] = changed, version + 1
 
-    def _has_silent_reader(self, listed: dict[str, str | None], documents: Positions, now: int) -> bool:
+    def _has_silent_reader(
+        self, listed: dict[str, str | None], documents: Positions, now: int
+    ) -> bool:
         """Whether a reader is known only by an old lease. A reader that renews its lease is alive."""
         known, self._others = self._others, {}
         for shard, (place, _) in documents.items():
-            if shard in listed and shard not in self.held and place.holder != self.holder and place.leased(now):
+            if (
+                shard in listed
+                and shard not in self.held
+                and place.holder != self.holder
+                and place.leased(now)
+            ):
                 first = known.get(shard, place)
                 self._others[shard] = first if first.holder == place.holder else place
         return any(first == documents[shard][0] for shard, first in self._others.items())
 
-    def _share(self, listed: dict[str, str | None], documents: Positions, live: set[str], now: int) -> bool:
+    def _share(
+        self, listed: dict[str, str | None], documents: Positions, live: set[str], now: int
+    ) -> bool:
         """Take free shards up to our share; release one when other pollers have too few. Returns whether any was left to others."""
         counts = dict.fromkeys(live, 0)
         for place, _ in documents.values():
@@ -292,7 +333,9 @@ class Shards:
                     left = True
                     continue
             place = replace(place, holder=self.holder, until=now + LEASE_MS)
-            written = self._control.put(SHARD, self._name(shard), msgspec.to_builtins(place), version)
+            written = self._control.put(
+                SHARD, self._name(shard), msgspec.to_builtins(place), version
+            )
             if written is not None:
                 self.held[shard] = HeldShard(shard, place, written)
         counts[self.holder] = len(self.held)
@@ -348,7 +391,9 @@ class Stream:
     record may come more than once. Except after lost records, none is missed, and none comes for the first time after a later one of its
     item."""
 
-    def __init__(self, requests: Requests, control: Control, route: str, table: str, holder: str) -> None:
+    def __init__(
+        self, requests: Requests, control: Control, route: str, table: str, holder: str
+    ) -> None:
         self._requests, self._control = requests, control
         self._counters = Counters(requests, control.names)
         self.shards = Shards(requests, control, route, table, holder)
@@ -388,7 +433,10 @@ class Stream:
         # Whatever ends this early, the next poll begins at the saved position.
         held.iterator = None
         # The previous reader, perhaps this process, has handled at most one batch beyond that position.
-        records = [_record(self.route, content, held.again and nth < BATCH) for nth, content in enumerate(page["Records"])]
+        records = [
+            _record(self.route, content, held.again and nth < BATCH)
+            for nth, content in enumerate(page["Records"])
+        ]
         done = 0
         for start in range(0, len(records), BATCH):
             # No longer ours: the new poller reads from the last saved position, so read no further here.
@@ -396,7 +444,11 @@ class Stream:
                 return done
             batch = records[start : start + BATCH]
             handled = handle(batch) or HandledBatch()
-            good = len(batch) if handled.again is None else [record.seq for record in batch].index(handled.again)
+            good = (
+                len(batch)
+                if handled.again is None
+                else [record.seq for record in batch].index(handled.again)
+            )
             done += good
             if good and not self._move(held, clock, batch[good - 1].seq, handled.changes):
                 return done
@@ -433,7 +485,9 @@ class Stream:
                 if held.iterator is None:
                     held.again = True
                     held.iterator = self._iterator(held)
-                return self._requests.call("dynamodbstreams", "get_records", ShardIterator=held.iterator, Limit=PAGE)
+                return self._requests.call(
+                    "dynamodbstreams", "get_records", ShardIterator=held.iterator, Limit=PAGE
+                )
             except AwsRefused as error:
                 held.iterator = None
                 if error.code == "TrimmedDataAccessException" and not trimmed:
@@ -451,7 +505,13 @@ class Stream:
         place = {"ShardIteratorType": "TRIM_HORIZON"}
         if held.place.seq is not None:
             place = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": held.place.seq}
-        answer = self._requests.call("dynamodbstreams", "get_shard_iterator", StreamArn=self.shards.arn, ShardId=held.shard, **place)
+        answer = self._requests.call(
+            "dynamodbstreams",
+            "get_shard_iterator",
+            StreamArn=self.shards.arn,
+            ShardId=held.shard,
+            **place,
+        )
         iterator: str = answer["ShardIterator"]
         return iterator
 

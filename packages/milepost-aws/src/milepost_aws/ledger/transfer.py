@@ -29,19 +29,37 @@ COMPARED_WITHIN_MS = 7 * 86_400_000
 
 
 def take_over(
-    store: AwsStore, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
+    store: AwsStore,
+    plan: Plan,
+    items: Sequence[Item],
+    lines: Sequence[HistoryEntry],
+    seals: Sequence[KnownKey],
+    now: int,
 ) -> TransferResult:
     """Lines first, then rows marked as copied, then seals of ended rows, then the other seals."""
     layout = store.load_route(plan)
-    places = store.journal.append([_entry(written) for written in lines], again=True) if lines else []
+    places = (
+        store.journal.append([_entry(written) for written in lines], again=True) if lines else []
+    )
     # An item that ended here after its transfer may have left its row.
     gone = store.seals(plan.name, [item.key for item in items if not item.row.terminal])
     items = [item for item in items if item.key not in gone]
     answers = store.requests.each([partial(_put, store, layout, plan, item, now) for item in items])
     refused = [(item.key, why) for item, why in zip(items, answers, strict=True) if why is not None]
-    ended = [item.row for item, why in zip(items, answers, strict=True) if why is None and item.row.terminal]
+    ended = [
+        item.row
+        for item, why in zip(items, answers, strict=True)
+        if why is None and item.row.terminal
+    ]
     if ended or seals:
-        write_seals(store, [*(seal_for(store, row) for row in ended), *(Sealing(plan.name, seal) for seal in seals)], now)
+        write_seals(
+            store,
+            [
+                *(seal_for(store, row) for row in ended),
+                *(Sealing(plan.name, seal) for seal in seals),
+            ],
+            now,
+        )
     return TransferResult(places, refused)
 
 
@@ -54,7 +72,14 @@ def _entry(written: HistoryEntry) -> JournalEntry:
         )
     payload = written.payload if line.offered is not None else UNSET
     return JournalEntry(
-        written.route, written.key, written.correlation_id, line.version, written.previous, written.body, payload, line.life
+        written.route,
+        written.key,
+        written.correlation_id,
+        line.version,
+        written.previous,
+        written.body,
+        payload,
+        line.life,
     )
 
 
@@ -71,7 +96,11 @@ def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> s
     if there is None:
         return None
     there = there or store.images(layout.route, [item.key]).get(item.key)
-    return _put(store, layout, plan, item, now) if there is None else _differs(store, layout, item.row, there)
+    return (
+        _put(store, layout, plan, item, now)
+        if there is None
+        else _differs(store, layout, item.row, there)
+    )
 
 
 def _differs(store: AwsStore, layout: Layout, row: Row, there: Image) -> str | None:
@@ -84,7 +113,10 @@ def _differs(store: AwsStore, layout: Layout, row: Row, there: Image) -> str | N
     if (found.version, found.head) == (row.version, row.head):
         return None
     if found.version > row.version:
-        later = [(one.line.version, one.previous) for one in store.journal.history(row.route, row.key, row.life)]
+        later = [
+            (one.line.version, one.previous)
+            for one in store.journal.history(row.route, row.key, row.life)
+        ]
         later += [(link.version, link.previous) for link in links_of(there, store.values)]
         if (row.version + 1, row.head) in later:
             return None
@@ -107,10 +139,16 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
     keep_ms = plan.route.keep.get(row.status)
     if keep_ms is not None:
         # Events are delivered from the journal: the row only waits for its time to live.
-        image["ttl"] = {"N": str(-(-max(row.entered_at + keep_ms, now + COMPARED_WITHIN_MS) // 1000))}
+        image["ttl"] = {
+            "N": str(-(-max(row.entered_at + keep_ms, now + COMPARED_WITHIN_MS) // 1000))
+        }
     # A stage's attribute holds its result, or an answer that is not applied yet.
     kept = {stage: outcome["output"] for stage, outcome in row.kept.items() if is_plain(outcome)}
-    results = {stage: value for stage, value in item.content.results.items() if value is not None and stage not in kept}
+    results = {
+        stage: value
+        for stage, value in item.content.results.items()
+        if value is not None and stage not in kept
+    }
     for stage, value in (kept | results).items():
         image[layout.prefix + stage] = values.encode(value, place)
     for stage in kept:

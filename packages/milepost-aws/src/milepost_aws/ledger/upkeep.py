@@ -19,7 +19,14 @@ from milepost.ports.documents import BREAKER, HOLD, LIMIT, DamagedValue, sort_ou
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes, held_partition
-from milepost_aws.ledger.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, due_shard, iso
+from milepost_aws.ledger.names import (
+    MARKED_SHARD,
+    QUEUED_SHARD,
+    SHARDS,
+    ResourceNames,
+    due_shard,
+    iso,
+)
 from milepost_aws.ledger.refused_rows import readable
 from milepost_aws.ledger.relay import StreamRelay
 from milepost_aws.ledger.repair.repair import Repair
@@ -49,10 +56,20 @@ class StreamReader:
 
     name = "stream"
 
-    def __init__(self, store: AwsStore, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float], holder: str) -> None:
+    def __init__(
+        self,
+        store: AwsStore,
+        plans: Mapping[str, Plan],
+        clock: Clock,
+        jitter: Callable[[], float],
+        holder: str,
+    ) -> None:
         self._store, self._clock = store, clock
         self._relay = StreamRelay(store, plans, jitter)
-        self.streams = {route: Stream(store.requests, store.control, route, store.names.rows(route), holder) for route in plans}
+        self.streams = {
+            route: Stream(store.requests, store.control, route, store.names.rows(route), holder)
+            for route in plans
+        }
         self._ended: list[Row] = []
         """Ended rows that are not finished yet, because AWS had a problem."""
         self._quiet_turns = 0
@@ -68,7 +85,11 @@ class StreamReader:
                 # The records stay in that stream; the streams of the other routes are still read.
                 troubles.append(f"it cannot read the stream of {stream.route}: {error}")
                 if not self.stands_still:
-                    log.warning("the relay waits before it reads the stream of %s again: %s", stream.route, error)
+                    log.warning(
+                        "the relay waits before it reads the stream of %s again: %s",
+                        stream.route,
+                        error,
+                    )
         self.stands_still = "; ".join(troubles)
         self._finish()
         self._quiet_turns = 0 if done or troubles else self._quiet_turns + 1
@@ -77,7 +98,11 @@ class StreamReader:
     @property
     def quiet(self) -> bool:
         """True after several turns without records, if no row waits to be finished and no dead reader has left a shard unread."""
-        return self._quiet_turns > 2 and not self._ended and not any(stream.shards.maybe_unread for stream in self.streams.values())
+        return (
+            self._quiet_turns > 2
+            and not self._ended
+            and not any(stream.shards.maybe_unread for stream in self.streams.values())
+        )
 
     def stop(self) -> None:
         """Release the shards to other readers."""
@@ -106,7 +131,9 @@ class Sweeper:
 
     name = "sweeper"
 
-    def __init__(self, store: AwsStore, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, store: AwsStore, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]
+    ) -> None:
         self._clock = clock
         self._lanes = HeldLanes(store)
         self._repairs = [Repair(store, plan, jitter) for plan in plans.values()]
@@ -163,10 +190,17 @@ def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
         for stage in plan.stages:
             if not stage.ours or plan.name in holds or scope(plan.name, stage.name) in holds:
                 continue
-            for place in [f"{kind}{stage.name}#{shard}" for kind in ("", *WAITING) for shard in range(SHARDS)]:
+            for place in [
+                f"{kind}{stage.name}#{shard}" for kind in ("", *WAITING) for shard in range(SHARDS)
+            ]:
                 for image in store.images(plan.name, _both_ends(store, layout, place)).values():
                     row = readable(store, layout, image)
-                    if row is None or row.terminal or row.stage != stage.name or controls.held(row.route, row.stage, row.lane):
+                    if (
+                        row is None
+                        or row.terminal
+                        or row.stage != stage.name
+                        or controls.held(row.route, row.stage, row.lane)
+                    ):
                         continue
                     ready = row.status in (Status.PENDING, Status.QUEUED) and row.not_before is None
                     due = row.entered_at if ready else row.due_at or row.updated_at
@@ -180,7 +214,12 @@ def _both_ends(store: AwsStore, layout: Layout, shard: str) -> set[str]:
     for forward in (True, False):
         try:
             page = store.requests.call(
-                "dynamodb", "query", TableName=layout.table, **due_query(shard), ScanIndexForward=forward, Limit=SAMPLE
+                "dynamodb",
+                "query",
+                TableName=layout.table,
+                **due_query(shard),
+                ScanIndexForward=forward,
+                Limit=SAMPLE,
             )
         except LedgerMissing:
             break
@@ -208,7 +247,9 @@ def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
     return found
 
 
-def sealed(store: AwsStore, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
+def sealed(
+    store: AwsStore, route: str, after: str | None, limit: int
+) -> tuple[list[KnownKey], str | None]:
     """By a scan of all routes' seals; those whose row still exists are left out."""
     start = None if after is None else {"key": {"S": item_name(route, after)}}
     found: list[KnownKey] = []
@@ -218,7 +259,9 @@ def sealed(store: AwsStore, route: str, after: str | None, limit: int) -> tuple[
             if len(found) == limit:
                 break
     present = store.images(route, [seal.key for seal in found])
-    return [seal for seal in found if seal.key not in present], found[-1].key if len(found) == limit else None
+    return [seal for seal in found if seal.key not in present], found[-1].key if len(
+        found
+    ) == limit else None
 
 
 def check_there(requests: Requests, prefix: str) -> None:
@@ -233,7 +276,9 @@ def check_there(requests: Requests, prefix: str) -> None:
             else "deploy its stack first (see infra/), and check region, prefix and account"
         )
         where = f"dynamodb://{requests.region}/{prefix}"
-        raise LedgerMissing(f"there is no ledger at {where}: it has no table {table}; {advice}; --ledger names another") from None
+        raise LedgerMissing(
+            f"there is no ledger at {where}: it has no table {table}; {advice}; --ledger names another"
+        ) from None
 
 
 def describe(store: AwsStore, url: str) -> dict[str, Any]:
@@ -258,7 +303,9 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
         return
     for image in list(store.requests.scan(layout.table, ConsistentRead=True)):
         # An unreadable row is left as it is; after it is corrected, renaming again includes it.
-        while readable(store, layout, image) is not None and not _rename(store, layout, image, old, new):
+        while readable(store, layout, image) is not None and not _rename(
+            store, layout, image, old, new
+        ):
             image = store.images(route, [layout.key_of(image)]).get(layout.key_of(image), {})
     for seal in list(store.requests.scan(store.names.seen, ConsistentRead=True)):
         if seal["route"]["S"] == route and seal["queue"]["S"] == old:
@@ -269,7 +316,9 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
             if isinstance(document.value, DamagedValue):
                 continue  # doctor names it
             if (name + "/").startswith(f"{route}/{old}/"):
-                store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
+                store.control.write(
+                    kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value
+                )
                 store.control.write(kind, name, None)
     # After the pauses: a process that finds a row in the paused partition must find its lane paused too.
     _rename_holding(store, route, old, new)
@@ -278,8 +327,12 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
 def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
     """Writes the stage only: the seal may have been rewritten since it was read."""
     stages = {"old": {"S": old}, "new": {"S": new}}
-    rename = expressions(stages, UpdateExpression="SET #queue = :new", ConditionExpression="#queue = :old")
-    store.requests.write_if("update_item", TableName=store.names.seen, Key={"key": seal["key"]}, **rename)
+    rename = expressions(
+        stages, UpdateExpression="SET #queue = :new", ConditionExpression="#queue = :old"
+    )
+    store.requests.write_if(
+        "update_item", TableName=store.names.seen, Key={"key": seal["key"]}, **rename
+    )
 
 
 def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -> bool:
@@ -294,7 +347,9 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
         if name.startswith("payload_") and value == {"M": {"of": {"S": old}}}:
             renamed[name] = {"M": {"of": {"S": new}}}
     if old in image.get("through", {}).get("SS", ()):
-        renamed["through"] = {"SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})}
+        renamed["through"] = {
+            "SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})
+        }
     if "kept" in image:
         kept: dict[str, Any] = store.values.decode(image["kept"])
         if old in kept:
@@ -302,9 +357,14 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
             renamed["kept"] = store.values.encode(kept, place_of(layout.route, key))
     if image["queue"]["S"] == old:
         renamed["queue"] = {"S": new}
-        if "dueShard" in image and image["dueShard"]["S"] in {due_shard(kind + old, key) for kind in ("", *WAITING)}:
+        if "dueShard" in image and image["dueShard"]["S"] in {
+            due_shard(kind + old, key) for kind in ("", *WAITING)
+        }:
             renamed["dueShard"] = {"S": due_shard(new, key)}
-            if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value) and "notBefore" not in image:
+            if (
+                image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value)
+                and "notBefore" not in image
+            ):
                 # Its message went to the old stage's queue: the resender must send another.
                 renamed["dueAt"] = image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]
                 renamed.pop("lookAt", None)
@@ -322,7 +382,11 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
 def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
     """Record the paused partitions under the stage's new name, before the old record is removed."""
     for name, document in store.control.read(HOLDING, [route]).items():
-        if not isinstance(document.value, DamagedValue) and document.value["route"] == route and document.value["stage"] == old:
+        if (
+            not isinstance(document.value, DamagedValue)
+            and document.value["route"] == route
+            and document.value["stage"] == old
+        ):
             renamed = {**document.value, "stage": new}
             store.control.write(HOLDING, scope(route, new, renamed["lane"]), renamed)
             store.control.write(HOLDING, name, None)

@@ -10,7 +10,16 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
-from tests.aws.aws_model.call_scripts import DYNAMODB, KEY, OTHERS, Client, Script, make_table, row, said
+from tests.aws.aws_model.call_scripts import (
+    DYNAMODB,
+    KEY,
+    OTHERS,
+    Client,
+    Script,
+    make_table,
+    row,
+    said,
+)
 from tests.standins import REGION, Server
 
 from milepost.core.errors import LedgerError
@@ -26,7 +35,9 @@ def at(url: str) -> Iterator[Client]:
 
     def client(service: str) -> Any:
         if service not in made:
-            config = Config(retries={"total_max_attempts": 1}, parameter_validation=service != "dynamodbstreams")
+            config = Config(
+                retries={"total_max_attempts": 1}, parameter_validation=service != "dynamodbstreams"
+            )
             made[service] = boto3.session.Session().client(service, endpoint_url=url, config=config)
         return made[service]
 
@@ -64,28 +75,61 @@ def test_the_scripts_run_on_the_model(model: AwsModel, script: Script) -> None:
 def test_one_attribute_is_changed_once_in_an_update(model: AwsModel) -> None:
     db = make_table(model.client, "rows")
     for expression in ("ADD tags :a, tags :b", "SET a = :a REMOVE a", "SET m.x = :a, m = :b"):
-        update = {"UpdateExpression": expression, "ExpressionAttributeValues": {":a": {"SS": ["a"]}, ":b": {"SS": ["b"]}}}
-        assert said(db.update_item, TableName="rows", Key=KEY, **update)[0] == "ValidationException", expression
+        update = {
+            "UpdateExpression": expression,
+            "ExpressionAttributeValues": {":a": {"SS": ["a"]}, ":b": {"SS": ["b"]}},
+        }
+        assert (
+            said(db.update_item, TableName="rows", Key=KEY, **update)[0] == "ValidationException"
+        ), expression
 
 
 @pytest.mark.parametrize(
-    "expression", ["", " ", "SET a", "SET a = ", "SET a = :x,", "SET = :x", "SET a : :x", "SET a = :x SET b = :x", "GIVE a :x"]
+    "expression",
+    [
+        "",
+        " ",
+        "SET a",
+        "SET a = ",
+        "SET a = :x,",
+        "SET = :x",
+        "SET a : :x",
+        "SET a = :x SET b = :x",
+        "GIVE a :x",
+    ],
 )
 def test_what_is_no_update_is_refused(model: AwsModel, expression: str) -> None:
     db = make_table(model.client, "rows")
     value = {"ExpressionAttributeValues": {":x": {"S": "x"}}} if ":x" in expression else {}
-    assert said(db.update_item, TableName="rows", Key=KEY, UpdateExpression=expression, **value)[0] == "ValidationException"
+    assert (
+        said(db.update_item, TableName="rows", Key=KEY, UpdateExpression=expression, **value)[0]
+        == "ValidationException"
+    )
 
 
 def test_lists_are_lists_and_numbers_are_numbers(model: AwsModel) -> None:
     db = make_table(model.client, "rows")
     db.put_item(TableName="rows", Item=row(flag={"BOOL": True}))
     one = {"ExpressionAttributeValues": {":x": {"N": "1"}}}
-    assert said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="SET a = flag + :x", **one)[0] == "ValidationException"
-    value = {"ExpressionAttributeValues": {":x": {"L": []}}}
-    assert said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="REMOVE trail[0]")[0] == "ValidationException"
     assert (
-        said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="SET a = list_append(flag, :x)", **value)[0]
+        said(
+            db.update_item, TableName="rows", Key=KEY, UpdateExpression="SET a = flag + :x", **one
+        )[0]
+        == "ValidationException"
+    )
+    value = {"ExpressionAttributeValues": {":x": {"L": []}}}
+    assert (
+        said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="REMOVE trail[0]")[0]
+        == "ValidationException"
+    )
+    assert (
+        said(
+            db.update_item,
+            TableName="rows",
+            Key=KEY,
+            UpdateExpression="SET a = list_append(flag, :x)",
+            **value,
+        )[0]
         == "ValidationException"
     )
 
@@ -117,8 +161,16 @@ def test_an_empty_text_in_a_key_condition_is_refused(model: AwsModel, condition:
     db = make_table(model.client, "rows")
     names = {"ExpressionAttributeNames": {"#at": "at"}} if "#at" in condition else {}
     values = {":empty": {"S": ""}, **({":x": {"S": "x"}} if ":x" in condition else {})}
-    with pytest.raises(ClientError, match=r"ValidationException.* cannot contain an empty string value\. Key: (id|at)"):
-        db.query(TableName="rows", KeyConditionExpression=condition, ExpressionAttributeValues=values, **names)
+    with pytest.raises(
+        ClientError,
+        match=r"ValidationException.* cannot contain an empty string value\. Key: (id|at)",
+    ):
+        db.query(
+            TableName="rows",
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues=values,
+            **names,
+        )
 
 
 def test_what_was_read_is_nobody_elses(model: AwsModel) -> None:
@@ -132,7 +184,12 @@ def test_what_was_read_is_nobody_elses(model: AwsModel) -> None:
 
 # Lag, shards, time ------------------------------------------------------------------------------------------------------
 def in_index(db: Any) -> list[str]:
-    found = db.query(TableName="rows", IndexName="due", KeyConditionExpression="part = :s", ExpressionAttributeValues={":s": {"S": "s"}})
+    found = db.query(
+        TableName="rows",
+        IndexName="due",
+        KeyConditionExpression="part = :s",
+        ExpressionAttributeValues={":s": {"S": "s"}},
+    )
     return [one["id"]["S"] for one in found["Items"]]
 
 
@@ -165,20 +222,31 @@ class Reader:
 
     def __init__(self, model: AwsModel) -> None:
         self.streams = model.client("dynamodbstreams")
-        self.arn = model.client("dynamodb").describe_table(TableName="rows")["Table"]["LatestStreamArn"]
+        self.arn = model.client("dynamodb").describe_table(TableName="rows")["Table"][
+            "LatestStreamArn"
+        ]
 
     def shards(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.streams.describe_stream(StreamArn=self.arn)["StreamDescription"]["Shards"]
+        found: list[dict[str, Any]] = self.streams.describe_stream(StreamArn=self.arn)[
+            "StreamDescription"
+        ]["Shards"]
         return found
 
     def iterator(self, shard: dict[str, Any], kind: str = "TRIM_HORIZON", **more: str) -> str:
-        asked = {"StreamArn": self.arn, "ShardId": shard["ShardId"], "ShardIteratorType": kind, **more}
+        asked = {
+            "StreamArn": self.arn,
+            "ShardId": shard["ShardId"],
+            "ShardIteratorType": kind,
+            **more,
+        }
         found: str = self.streams.get_shard_iterator(**asked)["ShardIterator"]
         return found
 
     def read(self, iterator: str) -> tuple[list[str], str | None]:
         answer = self.streams.get_records(ShardIterator=iterator)
-        return [one["dynamodb"]["Keys"]["id"]["S"] for one in answer["Records"]], answer.get("NextShardIterator")
+        return [one["dynamodb"]["Keys"]["id"]["S"] for one in answer["Records"]], answer.get(
+            "NextShardIterator"
+        )
 
 
 def test_shards_end_and_others_take_over(model: AwsModel) -> None:
@@ -210,7 +278,9 @@ def test_records_are_trimmed_held_and_iterators_expire() -> None:
         db.put_item(TableName="rows", Item=row(key))
     (shard,) = reader.shards()
     begin = reader.iterator(shard)
-    first = reader.streams.get_records(ShardIterator=begin)["Records"][0]["dynamodb"]["SequenceNumber"]
+    first = reader.streams.get_records(ShardIterator=begin)["Records"][0]["dynamodb"][
+        "SequenceNumber"
+    ]
     stream.trim(keep=1)
     with pytest.raises(ClientError, match="TrimmedDataAccessException"):
         reader.read(begin)
@@ -233,16 +303,23 @@ def test_rows_leave_when_their_time_to_live_is_over() -> None:
     clock = VirtualClock()
     model = AwsModel(REGION, clock=lambda: clock.now() / 1000)
     db = make_table(model.client, "rows", stream=True)
-    db.update_time_to_live(TableName="rows", TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"})
+    db.update_time_to_live(
+        TableName="rows", TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"}
+    )
     db.put_item(TableName="rows", Item=row("a", ttl={"N": str(clock.now() // 1000 + 60)}))
     db.put_item(TableName="rows", Item=row("b"))
     assert model.expire() == 0
     clock.advance("2m")
     assert model.expire() == 1
     reader = Reader(model)
-    records = reader.streams.get_records(ShardIterator=reader.iterator(reader.shards()[0]))["Records"]
+    records = reader.streams.get_records(ShardIterator=reader.iterator(reader.shards()[0]))[
+        "Records"
+    ]
     assert records[-1]["eventName"] == "REMOVE"
-    assert records[-1]["userIdentity"] == {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}
+    assert records[-1]["userIdentity"] == {
+        "PrincipalId": "dynamodb.amazonaws.com",
+        "Type": "Service",
+    }
 
 
 def test_messages_are_hidden_delayed_and_forgotten_by_the_models_clock() -> None:
@@ -269,8 +346,12 @@ def test_messages_are_hidden_delayed_and_forgotten_by_the_models_clock() -> None
 def test_boto3_gives_out_its_clients_while_it_is_served(model: AwsModel) -> None:
     with model.served() as url:
         boto3.client("sqs", endpoint_url=url).create_queue(QueueName="q")
-        assert boto3.session.Session().client("sqs", endpoint_url=url).list_queues()["QueueUrls"] == [f"{url}/000000000000/q"]
-    assert AwsModel(REGION).client("sqs").list_queues().get("QueueUrls") is None, "each model is an account of its own"
+        assert boto3.session.Session().client("sqs", endpoint_url=url).list_queues()[
+            "QueueUrls"
+        ] == [f"{url}/000000000000/q"]
+    assert AwsModel(REGION).client("sqs").list_queues().get("QueueUrls") is None, (
+        "each model is an account of its own"
+    )
 
 
 def test_the_ledgers_requests_take_it_for_a_session(model: AwsModel) -> None:

@@ -10,7 +10,10 @@ def test_it_needs_no_ledger_and_makes_none(shell) -> None:
     assert "DynamoDB writes" in answer.out
     assert "$ for 1,000,000" in answer.out
     assert "List prices as of 20" in answer.out
-    assert sorted(path.name for path in shell.folder.iterdir() if path.name != "__pycache__") == ["milepost.toml", "parcels.py"]
+    assert sorted(path.name for path in shell.folder.iterdir() if path.name != "__pycache__") == [
+        "milepost.toml",
+        "parcels.py",
+    ]
 
 
 def test_it_needs_no_boto3(shell) -> None:
@@ -21,14 +24,22 @@ def test_it_needs_no_boto3(shell) -> None:
 def test_the_sum_is_the_sum_and_n_items_are_n_times_one(shell) -> None:
     answer = shell.ok("cost", "--items", "2.5e6", "--json").json
     (route,) = answer["routes"]
-    assert route["stages"] == [["weigh", "handler"], ["stamp", "handler"], ["delivered", "external"]]
+    assert route["stages"] == [
+        ["weigh", "handler"],
+        ["stamp", "handler"],
+        ["delivered", "external"],
+    ]
     million, all_of_them = route["dollars_a_million"], route["dollars_for_items"]
-    assert sum(dollars for service, dollars in million.items() if service != "in all") == pytest.approx(million["in all"])
+    assert sum(
+        dollars for service, dollars in million.items() if service != "in all"
+    ) == pytest.approx(million["in all"])
     assert all_of_them["in all"] == pytest.approx(2.5 * million["in all"])
     assert answer["items"] == 2_500_000
     assert answer["prices_as_of"] in answer["note"]
     units = route["for_an_item"]["units"]
-    assert sum(n for name, n in units.items() if name.endswith(" write")) == pytest.approx(route["for_an_item"]["write_units"])
+    assert sum(n for name, n in units.items() if name.endswith(" write")) == pytest.approx(
+        route["for_an_item"]["write_units"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,10 +63,19 @@ def test_what_makes_more_work_costs_more(shell, options: tuple[str, str]) -> Non
 
 
 def test_routes_are_chosen_by_name(shell) -> None:
-    shell.write("letters.py", 'import milepost as mp\n\nletters = mp.Route("letters")\nletters.external("posted")\n')
+    shell.write(
+        "letters.py",
+        'import milepost as mp\n\nletters = mp.Route("letters")\nletters.external("posted")\n',
+    )
     both = ("--routes", "parcels.py", "--routes", "letters.py")
-    assert [route["route"] for route in shell.ok("cost", *both, "--json").json["routes"]] == ["parcels", "letters"]
-    assert [route["route"] for route in shell.ok("cost", *both, "--route", "letters", "--json").json["routes"]] == ["letters"]
+    assert [route["route"] for route in shell.ok("cost", *both, "--json").json["routes"]] == [
+        "parcels",
+        "letters",
+    ]
+    assert [
+        route["route"]
+        for route in shell.ok("cost", *both, "--route", "letters", "--json").json["routes"]
+    ] == ["letters"]
     wrong = shell("cost", *both, "--route", "stamps")
     assert wrong.code == 2
     assert "there is no route 'stamps'; routes are: parcels, letters" in wrong.err

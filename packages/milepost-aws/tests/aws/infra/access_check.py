@@ -23,7 +23,12 @@ PLAIN = {
     "UploadPart": "PutObject",
     "CompleteMultipartUpload": "PutObject",
 }
-WRITES = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
+WRITES = {
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+    "Delete": "DeleteItem",
+    "ConditionCheck": "ConditionCheckItem",
+}
 LEADING = {"control": "kind", "history": "item", "seen": "key"}
 """The partition key of each table that all routes share."""
 BUCKET = "test-milepost-AWS::AccountId-AWS::Region"
@@ -48,7 +53,9 @@ class Allowed(NamedTuple):
             return False
         if self.leading is None:
             return True
-        return bool(use.leading) and all(any(fnmatchcase(key, one) for one in self.leading) for key in use.leading)
+        return bool(use.leading) and all(
+            any(fnmatchcase(key, one) for one in self.leading) for key in use.leading
+        )
 
 
 def uses_of(service: str, operation: str, params: dict[str, Any]) -> list[Use]:
@@ -56,12 +63,19 @@ def uses_of(service: str, operation: str, params: dict[str, Any]) -> list[Use]:
     service = {"dynamodbstreams": "dynamodb"}.get(service, service)
     if operation == "TransactWriteItems":
         done = [next(iter(one.items())) for one in params["TransactItems"]]
-        return [_of_table(f"dynamodb:{WRITES[kind]}", what["TableName"], [what.get("Key") or what["Item"]]) for kind, what in done]
+        return [
+            _of_table(
+                f"dynamodb:{WRITES[kind]}", what["TableName"], [what.get("Key") or what["Item"]]
+            )
+            for kind, what in done
+        ]
     action = f"{service}:{PLAIN.get(operation, operation)}"
     if service == "dynamodb":
         return list(_of_dynamodb(action, params))
     if service == "sqs":
-        return [Use(action, f"queue {params.get('QueueName') or params['QueueUrl'].rpartition('/')[2]}")]
+        return [
+            Use(action, f"queue {params.get('QueueName') or params['QueueUrl'].rpartition('/')[2]}")
+        ]
     if service == "sns":
         return [Use(action, f"topic {params['TopicArn'].rpartition(':')[2]}")]
     return [Use(action, f"object {params['Key']}" if "Key" in params else "bucket")]
@@ -73,7 +87,12 @@ def _of_dynamodb(action: str, params: dict[str, Any]) -> Iterator[Use]:
             if isinstance(wanted, dict):
                 keys = wanted["Keys"]
             else:
-                keys = [one["PutRequest"]["Item"] if "PutRequest" in one else one["DeleteRequest"]["Key"] for one in wanted]
+                keys = [
+                    one["PutRequest"]["Item"]
+                    if "PutRequest" in one
+                    else one["DeleteRequest"]["Key"]
+                    for one in wanted
+                ]
             yield _of_table(action, table, keys)
     elif "TableName" not in params:
         yield Use(action, "stream")
@@ -82,7 +101,9 @@ def _of_dynamodb(action: str, params: dict[str, Any]) -> Iterator[Use]:
     elif "KeyConditionExpression" in params:
         name, _, value, *_ = params["KeyConditionExpression"].split()
         attribute = params["ExpressionAttributeNames"][name]
-        yield _of_table(action, params["TableName"], [{attribute: params["ExpressionAttributeValues"][value]}])
+        yield _of_table(
+            action, params["TableName"], [{attribute: params["ExpressionAttributeValues"][value]}]
+        )
     else:
         key = params.get("Key") or params.get("Item")
         yield _of_table(action, params["TableName"], [key] if key else [])
@@ -90,7 +111,11 @@ def _of_dynamodb(action: str, params: dict[str, Any]) -> Iterator[Use]:
 
 def _of_table(action: str, table: str, keys: Iterable[dict[str, Any]]) -> Use:
     attribute = LEADING.get(table.rpartition("-")[2])
-    return Use(action, f"table {table}", frozenset(key[attribute]["S"] for key in keys) if attribute else frozenset())
+    return Use(
+        action,
+        f"table {table}",
+        frozenset(key[attribute]["S"] for key in keys) if attribute else frozenset(),
+    )
 
 
 def allowed_of(template: Template, statements: Iterable[dict[str, Any]]) -> list[Allowed]:
@@ -101,7 +126,9 @@ def allowed_of(template: Template, statements: Iterable[dict[str, Any]]) -> list
         ("SQS::Queue", "queue", "QueueName"),
         ("SNS::Topic", "topic", "TopicName"),
     ):
-        names |= {id: f"{word} {properties[attribute]}" for id, properties in template.of(kind).items()}
+        names |= {
+            id: f"{word} {properties[attribute]}" for id, properties in template.of(kind).items()
+        }
     found = []
     for statement in statements:
         leading = _leading(statement.get("Condition", {}))
@@ -112,7 +139,11 @@ def allowed_of(template: Template, statements: Iterable[dict[str, Any]]) -> list
             elif id.endswith(".StreamArn"):
                 place = "stream"
             elif BUCKET in resource:
-                place = f"object {resource.partition(BUCKET + '/')[2]}" if f"{BUCKET}/" in resource else "bucket"
+                place = (
+                    f"object {resource.partition(BUCKET + '/')[2]}"
+                    if f"{BUCKET}/" in resource
+                    else "bucket"
+                )
             else:
                 place = resource
             found += [Allowed(action, place, leading) for action in listed(statement["Action"])]
@@ -144,7 +175,9 @@ class Watch:
 
         def noted(client: Any, operation: str, params: dict[str, Any]) -> Any:
             if self.function is not None:
-                self.uses[self.function].update(uses_of(client.meta.service_model.service_name, operation, params))
+                self.uses[self.function].update(
+                    uses_of(client.meta.service_model.service_name, operation, params)
+                )
             return inner(client, operation, params)
 
         patch.setattr(BaseClient, "_make_api_call", noted)
@@ -157,7 +190,9 @@ class Watch:
         finally:
             self.function = None
 
-    def over(self, function: str, handler: Callable[..., Any], only: str | None = None) -> Callable[..., Any]:
+    def over(
+        self, function: str, handler: Callable[..., Any], only: str | None = None
+    ) -> Callable[..., Any]:
         """The function in a container of its own, so that its start is noted too. `only`: the one route that a worker opens."""
 
         def called(event: Any, context: Any) -> Any:

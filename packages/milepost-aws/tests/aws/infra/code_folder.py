@@ -11,9 +11,24 @@ from pathlib import Path
 from tests.aws.infra.conftest import BIN, ROOT
 from tests.aws.infra.templates import EMAIL, Template
 
-OURS = ("milepost_net", "milepost", "milepost_aws", "milepost_client", "milepost_deposits", "milepost_notifications", "milepost_postingest")
+OURS = (
+    "milepost_net",
+    "milepost",
+    "milepost_aws",
+    "milepost_client",
+    "milepost_deposits",
+    "milepost_notifications",
+    "milepost_postingest",
+)
 """Packages of this project, with what they add to Milepost."""
-NEEDED = ("msgspec", "aws_lambda_powertools", "aws_xray_sdk", "wrapt", "jmespath", "typing_extensions")
+NEEDED = (
+    "msgspec",
+    "aws_lambda_powertools",
+    "aws_xray_sdk",
+    "wrapt",
+    "jmespath",
+    "typing_extensions",
+)
 
 
 def fill(folder: Path) -> None:
@@ -27,9 +42,15 @@ def fill(folder: Path) -> None:
             metadata = distribution(package)
             (folder / f"{name}-{metadata.version}.dist-info").mkdir(parents=True)
             for file in ("METADATA", "entry_points.txt"):
-                (folder / f"{name}-{metadata.version}.dist-info" / file).write_text(metadata.read_text(file) or "")
+                (folder / f"{name}-{metadata.version}.dist-info" / file).write_text(
+                    metadata.read_text(file) or ""
+                )
         if place.name == "__init__.py":
-            shutil.copytree(place.parent, folder / name, ignore=shutil.ignore_patterns("__pycache__", "cli", "infra", "aws_model"))
+            shutil.copytree(
+                place.parent,
+                folder / name,
+                ignore=shutil.ignore_patterns("__pycache__", "cli", "infra", "aws_model"),
+            )
         else:
             shutil.copy2(place, folder / place.name)
 
@@ -40,9 +61,25 @@ def synthesise(folder: Path, file: str, source: str | None, option: str = "--rou
     (folder / "code" / "routes").mkdir()
     for place in (folder, folder / "code" / "routes") if source is not None else ():
         (place / file).write_text(source)
-    asked = [option, file if source is None else folder / file, "--prefix", "test", "--alarm-email", EMAIL]
+    asked = [
+        option,
+        file if source is None else folder / file,
+        "--prefix",
+        "test",
+        "--alarm-email",
+        EMAIL,
+    ]
     made = subprocess.run(
-        [BIN / "python", "-m", "milepost_aws.infra", *asked, "--code", folder / "code", "--out", folder / "out"],
+        [
+            BIN / "python",
+            "-m",
+            "milepost_aws.infra",
+            *asked,
+            "--code",
+            folder / "code",
+            "--out",
+            folder / "out",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -41,7 +41,12 @@ def make_templates(folder: Path) -> None:
         (folder / case).mkdir(parents=True)
         asked.append(write_case(folder / case, case))
     made = subprocess.run(
-        [BIN / "python", "-c", DRIVER], input=json.dumps(asked), cwd=ROOT, env=os.environ | VARIABLES, capture_output=True, text=True
+        [BIN / "python", "-c", DRIVER],
+        input=json.dumps(asked),
+        cwd=ROOT,
+        env=os.environ | VARIABLES,
+        capture_output=True,
+        text=True,
     )
     assert made.returncode == 0, made.stderr
     # Anything that the CDK has to say is a warning.

@@ -101,7 +101,9 @@ VARIABLES = {
     "MILEPOST_DEPOSITS_INBOX": "s3://wiley-stage/inbox",
     "MILEPOST_DEPOSITS_FILES": "s3://wiley-stage/files",
     "MILEPOST_DEPOSITS_MODE": "continuous",
-    "MILEPOST_DEPOSITS_SUBMIT": json.dumps({"dss": DSS, "search": "https://dspace.example/server", "collection": "1721.1/2"}),
+    "MILEPOST_DEPOSITS_SUBMIT": json.dumps(
+        {"dss": DSS, "search": "https://dspace.example/server", "collection": "1721.1/2"}
+    ),
 }
 """Settings of the application of the case "deposits", in the environment in which the templates are made."""
 
@@ -110,8 +112,14 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "remote": ({"assets.py": ASSETS.replace("# another", REMOTE)}, ["--alarm-email", EMAIL]),
     "check": ({"assets.py": ASSETS.replace("# another", CHECK)}, ["--alarm-email", EMAIL]),
     "both": ({"assets.py": ASSETS, "deposits.py": DEPOSITS}, ["--alarm-email", EMAIL]),
-    "older": ({"assets.py": ASSETS, "deposits.py": DEPOSITS}, ["--alarm-email", EMAIL, "--tables-format", "1"]),
-    "evidence": ({"assets.py": ASSETS.replace('"batchId"]', '"batchId"], evidence=True')}, ["--alarm-email", EMAIL]),
+    "older": (
+        {"assets.py": ASSETS, "deposits.py": DEPOSITS},
+        ["--alarm-email", EMAIL, "--tables-format", "1"],
+    ),
+    "evidence": (
+        {"assets.py": ASSETS.replace('"batchId"]', '"batchId"], evidence=True')},
+        ["--alarm-email", EMAIL],
+    ),
     "key": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", "new", "--no-reserve"]),
     "given": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", KEY]),
     "topic": (
@@ -121,7 +129,10 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
             *("--warm-throughput", "10000", "--repair-within", "12h"),
         ],
     ),
-    "application": ({"desk.py": APPLICATION}, ["--alarm-email", EMAIL, "--secret", "DESK_PASSWORD=desk/password"]),
+    "application": (
+        {"desk.py": APPLICATION},
+        ["--alarm-email", EMAIL, "--secret", "DESK_PASSWORD=desk/password"],
+    ),
     "deposits": ({}, ["--application", "deposits", "--alarm-email", EMAIL]),
 }
 """What is made of them, by the name of the test's fixture: files and how alarms reach somebody."""
@@ -135,7 +146,15 @@ def handler(event, context):
 def write_case(folder: Path, name: str) -> list[str]:
     """The case's route files, and placeholders for the functions' code; answers the arguments of `python -m milepost_aws.infra`."""
     files, alarms = CASES[name]
-    arguments = ["--prefix", "test", "--out", str(folder / "out"), "--code", str(folder / "code"), *alarms]
+    arguments = [
+        "--prefix",
+        "test",
+        "--out",
+        str(folder / "out"),
+        "--code",
+        str(folder / "code"),
+        *alarms,
+    ]
     lambdas = folder / "code" / "milepost_aws" / "lambdas"
     lambdas.mkdir(parents=True)
     for handler in ("worker", "relay", "resender", "lists", "services", "accept"):
@@ -145,7 +164,10 @@ def write_case(folder: Path, name: str) -> list[str]:
         (lambdas / "__pycache__" / f"worker.cpython-{python}.pyc").write_bytes(b"compiled")
     for file, text in files.items():
         (folder / file).write_text(text)
-        arguments += ["--application" if "mp.Application(" in text else "--routes", str(folder / file)]
+        arguments += [
+            "--application" if "mp.Application(" in text else "--routes",
+            str(folder / file),
+        ]
     return arguments
 
 
@@ -159,7 +181,11 @@ class Template:
 
     def of(self, kind: str) -> dict[str, dict[str, Any]]:
         """Properties by logical id."""
-        return {id: plain(resource.get("Properties", {})) for id, resource in self.resources.items() if resource["Type"] == f"AWS::{kind}"}
+        return {
+            id: plain(resource.get("Properties", {}))
+            for id, resource in self.resources.items()
+            if resource["Type"] == f"AWS::{kind}"
+        }
 
     def ids(self, kind: str) -> set[str]:
         return set(self.of(kind))
@@ -179,8 +205,15 @@ class Template:
 
 
 def statements(role: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
-    return {one["Sid"]: {**one, "Action": listed(one["Action"]), "Resource": listed(one["Resource"])} for one in found}
+    found = [
+        statement
+        for policy in role["Policies"]
+        for statement in policy["PolicyDocument"]["Statement"]
+    ]
+    return {
+        one["Sid"]: {**one, "Action": listed(one["Action"]), "Resource": listed(one["Resource"])}
+        for one in found
+    }
 
 
 def listed(value: Any) -> list[Any]:

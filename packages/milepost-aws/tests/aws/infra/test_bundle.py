@@ -20,14 +20,23 @@ CHILD = "import package.part; print(package.part.ANSWER, package.part.__cached__
 def code(tmp_path: Path) -> Path:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
-    (tmp_path / "package" / "part.py").write_text("ANSWER = 'first'\n\n\ndef ask():\n    return ANSWER\n")
+    (tmp_path / "package" / "part.py").write_text(
+        "ANSWER = 'first'\n\n\ndef ask():\n    return ANSWER\n"
+    )
     return tmp_path
 
 
 def told(code: Path) -> list[str]:
     """What a process says that cannot write where its code is, as on Lambda."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    ran = subprocess.run([sys.executable, "-B", "-c", CHILD], cwd=code, env=bare, check=True, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", CHILD],
+        cwd=code,
+        env=bare,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return ran.stdout.split()
 
 
@@ -42,7 +51,9 @@ def test_what_is_compiled_is_used_whatever_packing_made_of_the_times(code: Path)
     assert Path(cached).parent == code / "package" / "__pycache__"
 
 
-def test_the_same_code_makes_the_same_package_wherever_it_is_compiled(code: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_same_code_makes_the_same_package_wherever_it_is_compiled(
+    code: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = shutil.copytree(code, tmp_path_factory.mktemp("elsewhere") / "code")
     assert compiled(code, sys.executable)
     assert compiled(other, sys.executable)
@@ -51,7 +62,9 @@ def test_the_same_code_makes_the_same_package_wherever_it_is_compiled(code: Path
     assert made == {path.relative_to(other): path.read_bytes() for path in other.rglob("*.pyc")}
 
 
-def test_a_file_that_cannot_be_compiled_hinders_no_other(code: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_cannot_be_compiled_hinders_no_other(
+    code: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (code / "package" / "old.py").write_text("print 'as it once was'\n")
     assert not compiled(code, sys.executable)
     assert "old.py" in capfd.readouterr().out
@@ -63,7 +76,10 @@ def test_only_a_python_that_fits_compiles(tmp_path: Path) -> None:
     sham = tmp_path / "python9.9"
     sham.write_text("#!/bin/sh\necho not installed >&2\nexit 127\n")
     sham.chmod(0o755)
-    assert fitting_python([str(sham), str(tmp_path / "nowhere"), sys.executable], HERE) == sys.executable
+    assert (
+        fitting_python([str(sham), str(tmp_path / "nowhere"), sys.executable], HERE)
+        == sys.executable
+    )
     assert fitting_python([str(sham), sys.executable], "9.9") is None
 
 
@@ -72,7 +88,12 @@ def test_functions_get_the_packages_that_they_need_and_no_other() -> None:
         return [Path(source).name for source in packages_of(applications)]
 
     assert names([]) == ["milepost-net", "milepost", "milepost-aws[lambda]"]
-    assert names(["deposits"]) == ["milepost-net", "milepost", "milepost-aws[lambda]", "milepost-deposits"]
+    assert names(["deposits"]) == [
+        "milepost-net",
+        "milepost",
+        "milepost-aws[lambda]",
+        "milepost-deposits",
+    ]
     assert names(["notifications"]) == [
         "milepost-net", "milepost[http]", "milepost-aws[lambda]", "milepost-notifications", "milepost-client",
     ]  # fmt: skip

@@ -51,20 +51,36 @@ class World:
     """The deployment as its surroundings see it: somebody who puts rows, a confirmer, a subscriber."""
 
     def __init__(self, client: Client, url: str, folder: Path) -> None:
-        self.dynamodb, self.sqs, self.lambda_, self.s3 = (client(name) for name in ("dynamodb", "sqs", "lambda", "s3"))
-        outputs = client("cloudformation").describe_stacks(StackName="test-milepost")["Stacks"][0]["Outputs"]
+        self.dynamodb, self.sqs, self.lambda_, self.s3 = (
+            client(name) for name in ("dynamodb", "sqs", "lambda", "s3")
+        )
+        outputs = client("cloudformation").describe_stacks(StackName="test-milepost")["Stacks"][0][
+            "Outputs"
+        ]
         self.outputs = {one["OutputKey"]: one["OutputValue"] for one in outputs}
         self.bucket = self.outputs["Blobs"].removeprefix("s3://").removesuffix("/blobs")
         self.told = self.sqs.create_queue(QueueName="told")["QueueUrl"]
-        arn = self.sqs.get_queue_attributes(QueueUrl=self.told, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        arn = self.sqs.get_queue_attributes(QueueUrl=self.told, AttributeNames=["QueueArn"])[
+            "Attributes"
+        ]["QueueArn"]
         attributes = {"RawMessageDelivery": "true"}
-        client("sns").subscribe(TopicArn=self.outputs["Events"], Protocol="sqs", Endpoint=arn, Attributes=attributes)
+        client("sns").subscribe(
+            TopicArn=self.outputs["Events"], Protocol="sqs", Endpoint=arn, Attributes=attributes
+        )
         self.events: list[dict[str, Any]] = []
         (route,) = load_routes([str(folder / "parcels.py")])
         ledger = AwsLedger(Requests(standins.REGION, url), "test", NoBlobs("this test needs none"))
-        plan = Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+        plan = Plan(
+            route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms
+        )
         clock = SystemClock()
-        self.ctx = Context(ledger, {"parcels": register(ledger, plan, clock.now(), "test")}, clock, SystemChance(), NoBlobs("none"))
+        self.ctx = Context(
+            ledger,
+            {"parcels": register(ledger, plan, clock.now(), "test")},
+            clock,
+            SystemChance(),
+            NoBlobs("none"),
+        )
         self.ledger = ledger
 
     def wait(self, what: str, until: Callable[[], Any]) -> Any:
@@ -78,12 +94,17 @@ class World:
 
     def rows(self) -> dict[str, tuple[str, str]]:
         found = self.dynamodb.scan(TableName="test-parcels", ConsistentRead=True)["Items"]
-        return {row["id"]["S"]: (row.get("queue", {}).get("S", ""), row.get("status", {}).get("S", "")) for row in found}
+        return {
+            row["id"]["S"]: (row.get("queue", {}).get("S", ""), row.get("status", {}).get("S", ""))
+            for row in found
+        }
 
     def take(self, queue: str) -> list[dict[str, Any]]:
         url = self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
         found = []
-        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
+            "Messages", []
+        ):
             for message in messages:
                 found.append(json.loads(message["Body"]))
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
@@ -102,7 +123,11 @@ class World:
     def kinds(self, key: str) -> set[str]:
         """The kinds of event that the subscriber has been sent of an item."""
         self.events += self.take("told")
-        return {event["type"].rpartition(".")[2] for event in self.events if event["subject"].endswith(key)}
+        return {
+            event["type"].rpartition(".")[2]
+            for event in self.events
+            if event["subject"].endswith(key)
+        }
 
     def invoke(self, function: str, event: dict[str, Any]) -> Any:
         answer = self.lambda_.invoke(FunctionName=function, Payload=json.dumps(event).encode())
@@ -112,29 +137,44 @@ class World:
 
 
 @pytest.mark.slow
-def test_items_go_through_the_deployed_functions(ministack: standins.Server, client: Client, account: str, tmp_path: Path) -> None:
+def test_items_go_through_the_deployed_functions(
+    ministack: standins.Server, client: Client, account: str, tmp_path: Path
+) -> None:
     template = synthesise(tmp_path, "parcels.py", PARCELS)
     deploy(template, client, account, ministack.url)
     world = World(client, ministack.url, tmp_path)
 
     # One row as a step function puts it, one by our own intake, one by a list.
-    world.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "p1"}, "input": {"S": '{"id":"p1","to":"the desk"}'}})
+    world.dynamodb.put_item(
+        TableName="test-parcels",
+        Item={"id": {"S": "p1"}, "input": {"S": '{"id":"p1","to":"the desk"}'}},
+    )
     (receipt,) = submit(world.ctx, "parcels", [{"id": "p2"}])
     assert receipt.answer == "new"
     world.s3.put_object(Bucket=world.bucket, Key="lists/parcels/monday.txt", Body=b"p3\n\n")
     keys = {"p1", "p2", "p3"}
-    world.wait("all three are offered to the tape", lambda: world.rows() == dict.fromkeys(keys, ("tape", "QUEUED")))
+    world.wait(
+        "all three are offered to the tape",
+        lambda: world.rows() == dict.fromkeys(keys, ("tape", "QUEUED")),
+    )
     offers = {offer["key"]: offer for offer in world.take("test-parcels-tape")}
     assert set(offers) == keys
     assert offers["p1"]["confirm"]["attribute"] == "ingested_tape"
 
     for key in keys:
         world.confirm(key)
-    world.wait("all three have come through", lambda: set(world.rows().values()) == {("send", "COMPLETED")})
+    world.wait(
+        "all three have come through", lambda: set(world.rows().values()) == {("send", "COMPLETED")}
+    )
     for key in keys:
-        world.wait(f"the subscriber knows that {key} has come through", lambda key=key: "completed" in world.kinds(key))
+        world.wait(
+            f"the subscriber knows that {key} has come through",
+            lambda key=key: "completed" in world.kinds(key),
+        )
         assert "accepted" in world.kinds(key)
-    report = world.wait("the list is reported on", lambda: report_of(world, "reports/parcels/monday.txt.json"))
+    report = world.wait(
+        "the list is reported on", lambda: report_of(world, "reports/parcels/monday.txt.json")
+    )
     assert report["counts"]["new"] == 1
 
     kept = world.s3.list_objects_v2(Bucket=world.bucket, Prefix="blobs/evidence/")["Contents"]
@@ -144,7 +184,9 @@ def test_items_go_through_the_deployed_functions(ministack: standins.Server, cli
     assert (done["resent"], done["daily head"]) == ({}, "up to date")
     world.invoke("test-resender", {"repair": True})
     processes = world.ledger.read(PROCESS)
-    assert {"test-resender", "test-relay", "test-parcels-weigh", "test-parcels-send"} <= set(processes)
+    assert {"test-resender", "test-relay", "test-parcels-weigh", "test-parcels-send"} <= set(
+        processes
+    )
     assert world.take("test-quarantine") == []
     history = [written.line.reason.value for written in world.ledger.history("parcels", "p1")]
     assert history[0] in ("accepted", "adopted")
@@ -153,7 +195,9 @@ def test_items_go_through_the_deployed_functions(ministack: standins.Server, cli
 
 def report_of(world: World, key: str) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(world.s3.get_object(Bucket=world.bucket, Key=key)["Body"].read())
+        found: dict[str, Any] = json.loads(
+            world.s3.get_object(Bucket=world.bucket, Key=key)["Body"].read()
+        )
     except world.s3.exceptions.NoSuchKey:
         return None
     return found

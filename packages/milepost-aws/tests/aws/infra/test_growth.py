@@ -12,12 +12,18 @@ from tests.aws.infra.templates import Template
 def added(before: Template, after: Template) -> Counter[str]:
     """Kinds of what came; nothing may go or change its id."""
     assert set(before.resources) - set(after.resources) == set()
-    return Counter(after.resources[id]["Type"] for id in set(after.resources) - set(before.resources))
+    return Counter(
+        after.resources[id]["Type"] for id in set(after.resources) - set(before.resources)
+    )
 
 
 def changed(before: Template, after: Template) -> set[str]:
     """Kinds of what was there before and is not quite the same."""
-    return {before.resources[id]["Type"] for id in before.resources if before.resources[id] != after.resources[id]}
+    return {
+        before.resources[id]["Type"]
+        for id in before.resources
+        if before.resources[id] != after.resources[id]
+    }
 
 
 def test_an_external_stage_more(templates: dict[str, Template]) -> None:
@@ -29,7 +35,11 @@ def test_an_external_stage_more(templates: dict[str, Template]) -> None:
         "AWS::CloudWatch::Alarm": 1,
     }
     # Relay, resender, processes and people may offer it, and the dashboard shows it.
-    assert changed(before, after) == {"AWS::IAM::Role", "AWS::IAM::ManagedPolicy", "AWS::CloudWatch::Dashboard"}
+    assert changed(before, after) == {
+        "AWS::IAM::Role",
+        "AWS::IAM::ManagedPolicy",
+        "AWS::CloudWatch::Dashboard",
+    }
 
 
 def test_a_stage_with_a_handler_more(templates: dict[str, Template]) -> None:
@@ -44,18 +54,28 @@ def test_a_stage_with_a_handler_more(templates: dict[str, Template]) -> None:
         # oldest item, oldest message, missing messages, errors, throttles
         "AWS::CloudWatch::Alarm": 5,
     }
-    assert changed(before, after) == {"AWS::IAM::Role", "AWS::IAM::ManagedPolicy", "AWS::CloudWatch::Dashboard"}
+    assert changed(before, after) == {
+        "AWS::IAM::Role",
+        "AWS::IAM::ManagedPolicy",
+        "AWS::CloudWatch::Dashboard",
+    }
 
 
 def test_a_route_more(templates: dict[str, Template]) -> None:
     before, after = templates["assets"], templates["both"]
     found = added(before, after)
-    assert (found["AWS::DynamoDB::Table"], found["AWS::SQS::Queue"], found["AWS::Lambda::Function"]) == (1, 3, 2)
+    assert (
+        found["AWS::DynamoDB::Table"],
+        found["AWS::SQS::Queue"],
+        found["AWS::Lambda::Function"],
+    ) == (1, 3, 2)
     assert "AWS::DynamoDB::Table" not in changed(before, after)
     assert "AWS::SQS::Queue" not in changed(before, after)
 
 
-def test_evidence_is_a_table_for_the_daily_heads_and_its_stream(templates: dict[str, Template]) -> None:
+def test_evidence_is_a_table_for_the_daily_heads_and_its_stream(
+    templates: dict[str, Template],
+) -> None:
     before, after = templates["assets"], templates["evidence"]
     assert added(before, after) == {"AWS::DynamoDB::Table": 1, "AWS::Lambda::EventSourceMapping": 1}
     # Relay, resender, processes and people may see to it.

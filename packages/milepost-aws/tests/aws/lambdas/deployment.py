@@ -73,7 +73,9 @@ def named(call: Context, function: str) -> Context:
 class Deployment:
     """One route on one ledger. `module` is the route file, with `seen`, what its handlers were called for."""
 
-    def __init__(self, endpoint: str, prefix: str, folder: Path, source: str, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, endpoint: str, prefix: str, folder: Path, source: str, patch: pytest.MonkeyPatch
+    ) -> None:
         self.endpoint, self.prefix, self.folder = endpoint, prefix, folder
         path = folder / f"routes_{prefix}.py"
         path.write_text(source)
@@ -83,8 +85,15 @@ class Deployment:
         self.streams = boto3.client("dynamodbstreams", endpoint_url=endpoint)
         self.topic = self.sns.create_topic(Name=f"{prefix}-events")["TopicArn"]
         self.told = self.sqs.create_queue(QueueName=f"{prefix}-told")["QueueUrl"]
-        arn = self.sqs.get_queue_attributes(QueueUrl=self.told, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        self.sns.subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn, Attributes={"RawMessageDelivery": "true"})
+        arn = self.sqs.get_queue_attributes(QueueUrl=self.told, AttributeNames=["QueueArn"])[
+            "Attributes"
+        ]["QueueArn"]
+        self.sns.subscribe(
+            TopicArn=self.topic,
+            Protocol="sqs",
+            Endpoint=arn,
+            Attributes={"RawMessageDelivery": "true"},
+        )
         patch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}")
         patch.setenv("MILEPOST_BLOBS", str(folder / "blobs"))
         patch.setenv("MILEPOST_ROUTES", str(path))
@@ -97,7 +106,9 @@ class Deployment:
         self.stream = self.stream_of(self.plan.name)
         self.own_streams = [self.stream_of(plan.name) for plan in own]
         """Of the route that Milepost adds where evidence is kept."""
-        self.queues = {stage.name: self.queue(stage.name) for stage in self.plan.stages if not stage.external}
+        self.queues = {
+            stage.name: self.queue(stage.name) for stage in self.plan.stages if not stage.external
+        }
 
     def open(self) -> start.Opened:
         """A container's start; its time is the test's."""
@@ -122,7 +133,9 @@ class Deployment:
             self._patch.setenv("MILEPOST_STAGE", f"{self.plan.name}/{stage}")
             return worker.handler(event, named(call(), f"{self.prefix}-{self.plan.name}-{stage}"))
 
-        return QueueMapping(self.sqs, self.opened.store.queues.url(self.plan.name, stage), called, hurry=False)
+        return QueueMapping(
+            self.sqs, self.opened.store.queues.url(self.plan.name, stage), called, hurry=False
+        )
 
     def resend(self, call: Context | None = None, **event: Any) -> dict[str, Any]:
         return resender.handler(event, named(call or Context(), f"{self.prefix}-resender"))
@@ -131,12 +144,17 @@ class Deployment:
         """Streams and queues call the functions until nothing moves, or, with `until`, until that is so."""
         deadline = time.monotonic() + seconds
         while True:
-            moved = sum(mapping.poll() for mapping in (self.stream, *self.own_streams, *self.queues.values()))
+            moved = sum(
+                mapping.poll()
+                for mapping in (self.stream, *self.own_streams, *self.queues.values())
+            )
             if moved == 0 and until is None:
                 break
             if until is not None and until():
                 break
-            assert time.monotonic() < deadline, f"it never comes to that: {[(row.key, row.stage, row.status) for row in self.rows()][:20]}"
+            assert time.monotonic() < deadline, (
+                f"it never comes to that: {[(row.key, row.stage, row.status) for row in self.rows()][:20]}"
+            )
             if moved == 0:
                 time.sleep(0.05)  # a delayed message
         self.check()
@@ -159,17 +177,26 @@ class Deployment:
 
     def image(self, key: str) -> dict[str, Any]:
         table = self.opened.store.names.rows(self.plan.name)
-        found: dict[str, Any] = self.dynamodb.get_item(TableName=table, Key={"id": {"S": key}}, ConsistentRead=True)["Item"]
+        found: dict[str, Any] = self.dynamodb.get_item(
+            TableName=table, Key={"id": {"S": key}}, ConsistentRead=True
+        )["Item"]
         return found
 
     def rows(self) -> list[Row]:
-        return [self.row(image["id"]["S"]) for image in self.dynamodb.scan(TableName=self.opened.store.names.rows(self.plan.name))["Items"]]
+        return [
+            self.row(image["id"]["S"])
+            for image in self.dynamodb.scan(TableName=self.opened.store.names.rows(self.plan.name))[
+                "Items"
+            ]
+        ]
 
     def all_at(self, *statuses: str) -> bool:
         return {row.status.value for row in self.rows()} <= set(statuses)
 
     def lines(self, key: str) -> list[str]:
-        return [written.line.reason.value for written in self.opened.ledger.history(self.plan.name, key)]
+        return [
+            written.line.reason.value for written in self.opened.ledger.history(self.plan.name, key)
+        ]
 
     def events(self) -> list[dict[str, Any]]:
         """What the topic's subscriber has been sent since this was last asked."""
@@ -180,7 +207,9 @@ class Deployment:
 
     def bodies(self, url: str) -> list[str]:
         found: list[str] = []
-        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
+            "Messages", []
+        ):
             for message in messages:
                 found.append(message["Body"])
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
@@ -192,7 +221,9 @@ class Deployment:
 
     def send(self, stage: str, *bodies: str) -> None:
         for body in bodies:
-            self.sqs.send_message(QueueUrl=self.opened.store.queues.url(self.plan.name, stage), MessageBody=body)
+            self.sqs.send_message(
+                QueueUrl=self.opened.store.queues.url(self.plan.name, stage), MessageBody=body
+            )
 
     def call_for(self, stage: str, *keys: str) -> Sequence[str]:
         """Messages as the relay sends them."""

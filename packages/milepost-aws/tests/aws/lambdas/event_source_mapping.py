@@ -40,7 +40,9 @@ def stream_event(records: Sequence[Event], arn: str) -> Event:
     return {"Records": [_stream_record(record, arn) for record in records]}
 
 
-def sqs_event(messages: Sequence[Event], arn: str = "arn:aws:sqs:eu-central-1:000000000000:queue") -> Event:
+def sqs_event(
+    messages: Sequence[Event], arn: str = "arn:aws:sqs:eu-central-1:000000000000:queue"
+) -> Event:
     """What ReceiveMessage gives, in the shape that Lambda hands over."""
     return {
         "Records": [
@@ -50,7 +52,9 @@ def sqs_event(messages: Sequence[Event], arn: str = "arn:aws:sqs:eu-central-1:00
                 "body": message["Body"],
                 "attributes": message.get("Attributes", {}),
                 "messageAttributes": {
-                    name: {field[0].lower() + field[1:]: _plain(part) for field, part in value.items()}
+                    name: {
+                        field[0].lower() + field[1:]: _plain(part) for field, part in value.items()
+                    }
                     for name, value in message.get("MessageAttributes", {}).items()
                 },
                 "md5OfBody": message.get("MD5OfBody", ""),
@@ -76,13 +80,27 @@ def failing(answer: Any, ids: Sequence[str]) -> set[int]:
 def _stream_record(record: Event, arn: str) -> Event:
     change = record["dynamodb"]
     images = {
-        name: {key: _plain(value) for key, value in change[name].items()} for name in ("Keys", "NewImage", "OldImage") if name in change
+        name: {key: _plain(value) for key, value in change[name].items()}
+        for name in ("Keys", "NewImage", "OldImage")
+        if name in change
     }
-    rest = {name: change[name] for name in ("SequenceNumber", "SizeBytes", "StreamViewType") if name in change}
+    rest = {
+        name: change[name]
+        for name in ("SequenceNumber", "SizeBytes", "StreamViewType")
+        if name in change
+    }
     at = {"ApproximateCreationDateTime": change["ApproximateCreationDateTime"].timestamp()}
     who = record.get("userIdentity")
-    identity = {} if not who else {"userIdentity": {"type": who["Type"], "principalId": who["PrincipalId"]}}
-    named = {name: record[name] for name in ("eventID", "eventName", "eventVersion", "eventSource", "awsRegion") if name in record}
+    identity = (
+        {}
+        if not who
+        else {"userIdentity": {"type": who["Type"], "principalId": who["PrincipalId"]}}
+    )
+    named = {
+        name: record[name]
+        for name in ("eventID", "eventName", "eventVersion", "eventSource", "awsRegion")
+        if name in record
+    }
     return named | identity | {"dynamodb": at | images | rest, "eventSourceARN": arn}
 
 
@@ -159,7 +177,13 @@ class StreamMapping:
         twice: bool | Container[int] = False,
     ) -> None:
         self.streams, self.arn = streams, arn
-        self.batch_size, self.report_failures, self.bisect, self.retries, self.twice = batch_size, report_failures, bisect, retries, twice
+        self.batch_size, self.report_failures, self.bisect, self.retries, self.twice = (
+            batch_size,
+            report_failures,
+            bisect,
+            retries,
+            twice,
+        )
         self.failed: list[Event] = []
         self._caller = _Caller(handler)
         self.events, self.errors = self._caller.events, self._caller.errors
@@ -190,12 +214,21 @@ class StreamMapping:
             done += now
             if now == 0 and self.waiting == 0:
                 return done
-        raise AssertionError(f"{self.waiting} records are still waiting after {most_rounds} rounds") from (self.errors or [None])[-1]
+        raise AssertionError(
+            f"{self.waiting} records are still waiting after {most_rounds} rounds"
+        ) from (self.errors or [None])[-1]
 
     def _step(self, shard: Shard) -> bool:
         """One call; whether the shard may go on at once."""
         if not shard.batches:
-            shard.batches.append(Batch([shard.records.popleft() for _ in range(min(self.batch_size, len(shard.records)))]))
+            shard.batches.append(
+                Batch(
+                    [
+                        shard.records.popleft()
+                        for _ in range(min(self.batch_size, len(shard.records)))
+                    ]
+                )
+            )
         batch = shard.batches[0]
         went_well, answer = self._caller.call(stream_event(batch.records, self.arn))
         if went_well:
@@ -220,7 +253,9 @@ class StreamMapping:
         shard.batches.popleft()
         if self.bisect and first == 0 and len(rest) > 1:
             half = len(rest) // 2
-            shard.batches.extendleft([Batch(rest[half:], batch.failures), Batch(rest[:half], batch.failures)])
+            shard.batches.extendleft(
+                [Batch(rest[half:], batch.failures), Batch(rest[:half], batch.failures)]
+            )
         elif 0 <= self.retries <= batch.failures:
             self.failed.append(self._given_up(shard, rest, batch.failures + 1))
         else:
@@ -229,7 +264,10 @@ class StreamMapping:
     def _given_up(self, shard: Shard, records: list[Event], calls: int) -> Event:
         """As AWS tells its on-failure destination: where the records were, not what they were."""
         return {
-            "requestContext": {"condition": "RetryAttemptsExhausted", "approximateInvokeCount": calls},
+            "requestContext": {
+                "condition": "RetryAttemptsExhausted",
+                "approximateInvokeCount": calls,
+            },
             "DDBStreamBatchInfo": {
                 "shardId": shard.name,
                 "startSequenceNumber": _sequence_number(records[0]),
@@ -246,7 +284,9 @@ class StreamMapping:
             if self._iterators.get(listed[name]) is not None:
                 continue
             if name not in self._iterators:
-                asked = self.streams.get_shard_iterator(StreamArn=self.arn, ShardId=name, ShardIteratorType="TRIM_HORIZON")
+                asked = self.streams.get_shard_iterator(
+                    StreamArn=self.arn, ShardId=name, ShardIteratorType="TRIM_HORIZON"
+                )
                 self._iterators[name] = asked["ShardIterator"]
             while (iterator := self._iterators[name]) is not None:
                 page = self.streams.get_records(ShardIterator=iterator)
@@ -277,27 +317,55 @@ class QueueMapping:
     """
 
     def __init__(
-        self, sqs: Any, url: str, handler: Handler, *, batch_size: int = 10, report_failures: bool = True, hurry: bool = True
+        self,
+        sqs: Any,
+        url: str,
+        handler: Handler,
+        *,
+        batch_size: int = 10,
+        report_failures: bool = True,
+        hurry: bool = True,
     ) -> None:
-        self.sqs, self.url, self.batch_size, self.report_failures, self.hurry = sqs, url, batch_size, report_failures, hurry
-        self.arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        self.sqs, self.url, self.batch_size, self.report_failures, self.hurry = (
+            sqs,
+            url,
+            batch_size,
+            report_failures,
+            hurry,
+        )
+        self.arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])[
+            "Attributes"
+        ]["QueueArn"]
         self._caller = _Caller(handler)
         self.events, self.errors = self._caller.events, self._caller.errors
 
     def poll(self) -> int:
         """One batch, if there is one; how many messages are done with."""
-        asked = {"MaxNumberOfMessages": self.batch_size, "MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        asked = {
+            "MaxNumberOfMessages": self.batch_size,
+            "MessageSystemAttributeNames": ["All"],
+            "MessageAttributeNames": ["All"],
+        }
         messages = self.sqs.receive_message(QueueUrl=self.url, **asked).get("Messages", [])
         if not messages:
             return 0
         went_well, answer = self._caller.call(sqs_event(messages, self.arn))
         again = set(range(len(messages)))
         if went_well:
-            again = failing(answer, [message["MessageId"] for message in messages]) if self.report_failures else set()
-        entries = [{"Id": f"{n}", "ReceiptHandle": message["ReceiptHandle"]} for n, message in enumerate(messages)]
+            again = (
+                failing(answer, [message["MessageId"] for message in messages])
+                if self.report_failures
+                else set()
+            )
+        entries = [
+            {"Id": f"{n}", "ReceiptHandle": message["ReceiptHandle"]}
+            for n, message in enumerate(messages)
+        ]
         if done := [entry for n, entry in enumerate(entries) if n not in again]:
             self.sqs.delete_message_batch(QueueUrl=self.url, Entries=done)
         if again and self.hurry:
-            shown = [entry | {"VisibilityTimeout": 0} for n, entry in enumerate(entries) if n in again]
+            shown = [
+                entry | {"VisibilityTimeout": 0} for n, entry in enumerate(entries) if n in again
+            ]
             self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=shown)
         return len(done)

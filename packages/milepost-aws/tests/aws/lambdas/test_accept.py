@@ -32,7 +32,9 @@ MESSAGE = {
 
 
 @pytest.fixture(autouse=True)
-def environment(endpoint: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def environment(
+    endpoint: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}")
     monkeypatch.setenv("MILEPOST_BLOBS", str(tmp_path / "blobs"))
     monkeypatch.setenv("MILEPOST_APPLICATIONS", "notifications")
@@ -53,9 +55,19 @@ def key() -> str:
     return secret(ready.ctx, "orders", "submit")
 
 
-def request(method: str = "POST", path: str = "/message", body: Any = None, key: str | None = None, **more: Any) -> dict[str, Any]:
+def request(
+    method: str = "POST",
+    path: str = "/message",
+    body: Any = None,
+    key: str | None = None,
+    **more: Any,
+) -> dict[str, Any]:
     """A request as API Gateway hands it over."""
-    headers = {"host": "abc.execute-api.eu-west-2.amazonaws.com", "content-type": "application/json", **more.pop("headers", {})}
+    headers = {
+        "host": "abc.execute-api.eu-west-2.amazonaws.com",
+        "content-type": "application/json",
+        **more.pop("headers", {}),
+    }
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
     return {
@@ -66,7 +78,12 @@ def request(method: str = "POST", path: str = "/message", body: Any = None, key:
         "requestContext": {
             "stage": "$default",
             "domainName": headers["host"],
-            "http": {"method": method, "path": path, "sourceIp": "203.0.113.7", "protocol": "HTTP/1.1"},
+            "http": {
+                "method": method,
+                "path": path,
+                "sourceIp": "203.0.113.7",
+                "protocol": "HTTP/1.1",
+            },
         },
         "body": None if body is None else body if isinstance(body, str) else json.dumps(body),
         "isBase64Encoded": False,
@@ -83,14 +100,18 @@ def test_a_message_is_in_the_ledger_before_the_answer_and_a_repeat_is_known(key:
     status, accepted = called(request(body=MESSAGE, key=key))
     assert (status, accepted["duplicateDetected"], accepted["queued"]) == (200, False, False)
     assert accepted["storedMessage"]["status"] == "PENDING"
-    [item] = start.opened().ledger.get([("notifications", "m-1#orders#2026-11-18T12:00:00.000Z#https://partner.example/events")])
+    [item] = start.opened().ledger.get(
+        [("notifications", "m-1#orders#2026-11-18T12:00:00.000Z#https://partner.example/events")]
+    )
     assert item is not None
     status, repeated = called(request(body=MESSAGE, key=key))
     assert (status, repeated["duplicateDetected"], repeated["messageId"]) == (200, True, "m-1")
     assert called(request(body={**MESSAGE, "body": {"order": 8}}, key=key))[0] == 409
 
 
-def test_an_accepted_message_is_answered_though_no_heartbeat_can_be_written(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accepted_message_is_answered_though_no_heartbeat_can_be_written(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ready, failed = start.opened(), []
     write = ready.ledger.write
 
@@ -115,7 +136,12 @@ def test_who_has_no_key_is_refused_in_the_shape_of_the_endpoint() -> None:
 
 
 def test_a_body_in_base64_and_a_named_stage_are_read(key: str) -> None:
-    event = request(key=key, path="/prod/message", body=base64.b64encode(json.dumps(MESSAGE).encode()).decode(), isBase64Encoded=True)
+    event = request(
+        key=key,
+        path="/prod/message",
+        body=base64.b64encode(json.dumps(MESSAGE).encode()).decode(),
+        isBase64Encoded=True,
+    )
     event["requestContext"]["stage"] = "prod"
     assert called(event)[0] == 200
 
@@ -131,28 +157,42 @@ def test_malformed_requests_are_answered_and_pages_for_people_are_not_served(key
 def test_a_browser_may_ask_first() -> None:
     asks = {"origin": "https://shop.example", "access-control-request-method": "POST"}
     answer = accept.handler(request("OPTIONS", headers=asks), named(LambdaCall(), "test-accept"))
-    assert (answer["statusCode"], answer["headers"]["access-control-allow-origin"]) == (204, "https://shop.example")
+    assert (answer["statusCode"], answer["headers"]["access-control-allow-origin"]) == (
+        204,
+        "https://shop.example",
+    )
 
 
 def test_answers_that_are_no_text_are_in_base64() -> None:
     answer = accept.response_of(200, [(b"vary", b"a"), (b"Vary", b"b")], b"\xff")
-    assert (answer["headers"], answer["body"], answer["isBase64Encoded"]) == ({"vary": "a, b"}, "/w==", True)
+    assert (answer["headers"], answer["body"], answer["isBase64Encoded"]) == (
+        {"vary": "a, b"},
+        "/w==",
+        True,
+    )
 
 
-def test_without_an_endpoint_that_submits_the_function_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_an_endpoint_that_submits_the_function_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "bare_application.py"
     file.write_text(
         "import milepost as mp\napplication = mp.Application('bare', mp.AppSettings)\n"
         "@application.routes\ndef routes(settings):\n    route = mp.Route('bare', key='id')\n    route.external('a')\n    return [route]\n"
     )
     monkeypatch.setenv("MILEPOST_APPLICATIONS", str(file))
-    with pytest.raises(ConfigMistake, match="no application of MILEPOST_APPLICATIONS has an endpoint with the scope 'submit'"):
+    with pytest.raises(
+        ConfigMistake,
+        match="no application of MILEPOST_APPLICATIONS has an endpoint with the scope 'submit'",
+    ):
         called(request(body=MESSAGE))
 
 
 @pytest.mark.slow
 @pytest.mark.wire
-def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_function_does_only_what_its_role_allows(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     template = synthesise(tmp_path / "stack", "notifications", None, "--application")
     monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test?endpoint={endpoint}")
     key = secret(start.opened().ctx, "orders", "submit")
@@ -167,8 +207,14 @@ def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Pa
     for container in watch.containers.values():
         container.ledger.close()
     used = watch.uses["test-accept"]
-    assert ("dynamodb:PutItem", "table test-notifications") in {(use.action, use.place) for use in used}
-    assert ("dynamodb:UpdateItem", frozenset({"tally"})) in {(use.action, use.leading) for use in used}
-    assert not any("application" in use.leading for use in used if use.action != "dynamodb:Query"), "destinations are read alone"
+    assert ("dynamodb:PutItem", "table test-notifications") in {
+        (use.action, use.place) for use in used
+    }
+    assert ("dynamodb:UpdateItem", frozenset({"tally"})) in {
+        (use.action, use.leading) for use in used
+    }
+    assert not any(
+        "application" in use.leading for use in used if use.action != "dynamodb:Query"
+    ), "destinations are read alone"
     refused = denied(used, allowed_of(template, template.statements("test-accept").values()))
     assert not refused, f"the accept function may not: {refused}"

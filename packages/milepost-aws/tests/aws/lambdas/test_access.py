@@ -43,7 +43,9 @@ parcels.then(audits, lambda item, at: {"id": item.key, "at": at.isoformat(), "re
 
 
 @pytest.mark.slow
-def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_do_only_what_their_roles_allow(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     template = synthesise(tmp_path / "stack", "parcels.py", PARCELS)
     one = Deployment(endpoint, "test", tmp_path, PARCELS, monkeypatch)
     s3 = boto3.client("s3", endpoint_url=endpoint)
@@ -59,17 +61,29 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
         mapping._caller.handler = watch.over("test-relay", relay.handler)
     mapping = one.queues["weigh"]
     mapping._caller.handler = watch.over("test-parcels-weigh", mapping._caller.handler, "parcels")
-    resend, take_in = watch.over("test-resender", resender.handler), watch.over("test-lists", lists.handler)
+    resend, take_in = (
+        watch.over("test-resender", resender.handler),
+        watch.over("test-lists", lists.handler),
+    )
 
-    s3.put_object(Bucket="test-bucket", Key="lists/parcels/full/a.csv", Body=b"id,note\nlisted,\nlong," + b"y" * 9000 + b"\n")
-    told = {"bucket": {"name": "test-bucket"}, "object": {"key": "lists/parcels/full/a.csv", "sequencer": "1"}}
+    s3.put_object(
+        Bucket="test-bucket",
+        Key="lists/parcels/full/a.csv",
+        Body=b"id,note\nlisted,\nlong," + b"y" * 9000 + b"\n",
+    )
+    told = {
+        "bucket": {"name": "test-bucket"},
+        "object": {"key": "lists/parcels/full/a.csv", "sequencer": "1"},
+    }
     for sequencer in "123":
         told["object"]["sequencer"] = sequencer
         take_in({"Records": [{"s3": told}]}, Context())
     s3.put_object(Bucket="test-bucket", Key="lists/nobody/a.csv", Body=b"a\n")
     told["object"] = {"key": "lists/nobody/a.csv", "sequencer": "4"}
     take_in({"Records": [{"s3": told}]}, Context())
-    one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "put"}, "input": {"S": '{"id":"put"}'}})
+    one.dynamodb.put_item(
+        TableName="test-parcels", Item={"id": {"S": "put"}, "input": {"S": '{"id":"put"}'}}
+    )
     one.submit("a", "bad")
     one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "no input"}})
     one.send("weigh", "not JSON")
@@ -83,7 +97,9 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
         )
     one.run()
     ends = one.clock.now() + 3_600_000
-    one.opened.ledger.write(HOLD, "parcels/weigh", Hold(0, "ops", "stock-taking", until=ends, drain="50/s"))
+    one.opened.ledger.write(
+        HOLD, "parcels/weigh", Hold(0, "ops", "stock-taking", until=ends, drain="50/s")
+    )
     one.submit("held")
     one.clock.advance("10s")
     one.run()
@@ -92,7 +108,9 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
     assert not one.opened.ledger.read(HOLD), "the pause has ended by itself"
     assert len(all_heads(one.opened.ctx)) == 1
     one.run(lambda: one.row("held").stage == "tape")
-    one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}})
+    one.dynamodb.put_item(
+        TableName="test-parcels", Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}}
+    )
     one.clock.advance("10m")
     resend({"repair": True}, Context())
     one.clock.advance("10m")
@@ -106,12 +124,17 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
         refused = denied(used, allowed_of(template, template.statements(function).values()))
         assert not refused, f"{function} may not: {refused}"
     assert set(watch.uses) == {"test-relay", "test-parcels-weigh", "test-resender", "test-lists"}
-    used = {function: {(use.action, use.place) for use in uses} for function, uses in watch.uses.items()}
+    used = {
+        function: {(use.action, use.place) for use in uses} for function, uses in watch.uses.items()
+    }
     assert ("sns:Publish", "topic test-events") in used["test-relay"]
     assert ("dynamodb:PutItem", "table test-audits") in used["test-relay"]
     assert ("dynamodb:Scan", "table test-parcels") in used["test-resender"]
     assert ("dynamodb:PutItem", "table test-heads") in used["test-resender"]
-    puts = {function: [place for action, place in uses if action == "s3:PutObject"] for function, uses in used.items()}
+    puts = {
+        function: [place for action, place in uses if action == "s3:PutObject"]
+        for function, uses in used.items()
+    }
     assert any(place.startswith("object blobs/heads/") for place in puts["test-resender"])
     assert any(place.startswith("object blobs/evidence/") for place in puts["test-relay"])
     assert any(place.startswith("object blobs/parcels/") for place in puts["test-parcels-weigh"])

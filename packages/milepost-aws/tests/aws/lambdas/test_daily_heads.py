@@ -41,7 +41,11 @@ def next_day(one: Deployment) -> None:
 
 
 def told_heads(one: Deployment) -> list[dict[str, Any]]:
-    return [event["data"]["note"] for event in one.events() if event["type"] == "milepost.item.accepted" and "/heads" in event["source"]]
+    return [
+        event["data"]["note"]
+        for event in one.events()
+        if event["type"] == "milepost.item.accepted" and "/heads" in event["source"]
+    ]
 
 
 def is_proved(one: Deployment, key: str) -> bool:
@@ -56,7 +60,9 @@ def test_the_resender_publishes_one_a_day_and_the_topic_is_told(deploy: Deploy) 
     one, today = deploy(EVIDENT), datetime.now(UTC).date()
     through(one, "a", "b")
     one.resend()
-    assert all_heads(one.opened.ctx) == [] or datetime.now(UTC).date() > today, "the day is not over"
+    assert all_heads(one.opened.ctx) == [] or datetime.now(UTC).date() > today, (
+        "the day is not over"
+    )
     for day in range(2):
         next_day(one)
         assert one.resend()["daily head"] == "up to date"
@@ -67,11 +73,17 @@ def test_the_resender_publishes_one_a_day_and_the_topic_is_told(deploy: Deploy) 
     assert (second["previous"], second["after"]) == (head_digest(first), first["up_to"])
     assert is_proved(one, "a")
     assert is_proved(one, "b")
-    assert {row.row.status for row in one.opened.ledger.get([("heads", head["day"]) for head in (first, second)]) if row} == {"COMPLETED"}
+    assert {
+        row.row.status
+        for row in one.opened.ledger.get([("heads", head["day"]) for head in (first, second)])
+        if row
+    } == {"COMPLETED"}
     assert one.aside() == []
 
 
-def test_a_run_sums_up_so_many_lines_and_the_next_goes_on_whoever_makes_it(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_sums_up_so_many_lines_and_the_next_goes_on_whoever_makes_it(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trees, "PART", 4)
     monkeypatch.setattr(heads_module, "PARTS", 1)
     monkeypatch.setattr(resender, "SUMS", 2)
@@ -93,7 +105,9 @@ def test_a_run_sums_up_so_many_lines_and_the_next_goes_on_whoever_makes_it(deplo
     assert not [name for name in left if name.startswith("so-far")]
 
 
-def test_a_bucket_that_takes_nothing_fails_the_run_and_the_head_comes_later(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_takes_nothing_fails_the_run_and_the_head_comes_later(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = deploy(EVIDENT)
     through(one, "a")
     next_day(one)
@@ -103,7 +117,9 @@ def test_a_bucket_that_takes_nothing_fails_the_run_and_the_head_comes_later(depl
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderBlobs, "write", refuse)
-        with pytest.raises(LedgerError, match="cannot store the daily head; next try in a minute: access denied"):
+        with pytest.raises(
+            LedgerError, match="cannot store the daily head; next try in a minute: access denied"
+        ):
             one.resend()
     assert all_heads(one.opened.ctx) == []
     one.resend()
@@ -113,7 +129,10 @@ def test_a_bucket_that_takes_nothing_fails_the_run_and_the_head_comes_later(depl
 def test_a_row_that_somebody_puts_among_the_heads_is_set_aside(deploy: Deploy) -> None:
     one = deploy(EVIDENT)
     through(one, "a")
-    one.dynamodb.put_item(TableName=f"{one.prefix}-heads", Item={"day": {"S": "2020-01-01"}, "input": {"S": '{"day":"2020-01-01"}'}})
+    one.dynamodb.put_item(
+        TableName=f"{one.prefix}-heads",
+        Item={"day": {"S": "2020-01-01"}, "input": {"S": '{"day":"2020-01-01"}'}},
+    )
     one.run()
     [aside] = one.aside()
     assert "it holds the daily heads" in json.dumps(aside)
@@ -121,7 +140,11 @@ def test_a_row_that_somebody_puts_among_the_heads_is_set_aside(deploy: Deploy) -
 
 
 def test_the_command_line_publishes_exports_and_verifies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    endpoint: str,
+    prefix: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
@@ -144,5 +167,7 @@ def test_the_command_line_publishes_exports_and_verifies(
     assert f"no line of the route up to the head of {head['day']} is missing" in verified
     assert command_line.ok("show", "heads", head["day"], "--json").json["status"] == "COMPLETED"
     assert not [
-        finding for finding in command_line("doctor", "--json").json["findings"] if "heads" in str(finding) and finding["level"] != "ok"
+        finding
+        for finding in command_line("doctor", "--json").json["findings"]
+        if "heads" in str(finding) and finding["level"] != "ok"
     ]

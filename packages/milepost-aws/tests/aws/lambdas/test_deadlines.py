@@ -126,7 +126,9 @@ def visibility(one: Deployment, changes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("seconds", [8.0, 60.0, 300.0])
-def test_a_worker_without_dynamodb_gives_its_messages_back_in_time(deploy: Deploy, time: Time, seconds: float) -> None:
+def test_a_worker_without_dynamodb_gives_its_messages_back_in_time(
+    deploy: Deploy, time: Time, seconds: float
+) -> None:
     one = deploy()
     one.submit("a", "b", "c")
     one.stream.drain()
@@ -163,12 +165,20 @@ def test_a_container_that_cannot_start_gives_its_messages_back(deploy: Deploy) -
 
         return open_context
 
-    for error, seconds in ((LedgerBusy("DynamoDB does not answer"), 30), (RouteChanged("other stages"), 60), (KeyError("a fault"), 30)):
+    for error, seconds in (
+        (LedgerBusy("DynamoDB does not answer"), 30),
+        (RouteChanged("other stages"), 60),
+        (KeyError("a fault"), 30),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(start, "open_context", fail(error))
-            messages = one.sqs.receive_message(QueueUrl=one.queues["weigh"].url, MaxNumberOfMessages=10)["Messages"]
+            messages = one.sqs.receive_message(
+                QueueUrl=one.queues["weigh"].url, MaxNumberOfMessages=10
+            )["Messages"]
             answer = worker.handler(sqs_event(messages, one.queues["weigh"].arn), Context())
-        assert [failed["itemIdentifier"] for failed in answer["batchItemFailures"]] == [message["MessageId"] for message in messages]
+        assert [failed["itemIdentifier"] for failed in answer["batchItemFailures"]] == [
+            message["MessageId"] for message in messages
+        ]
         assert hidden[-len(messages) :] == [seconds] * len(messages)
         start.hide(sqs_event(messages, one.queues["weigh"].arn), 0)
     one.open()
@@ -183,7 +193,9 @@ def test_a_wrong_setting_is_raised(deploy: Deploy, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("seconds", [20.0, 60.0])
-def test_a_resender_without_dynamodb_ends_in_time(deploy: Deploy, time: Time, seconds: float) -> None:
+def test_a_resender_without_dynamodb_ends_in_time(
+    deploy: Deploy, time: Time, seconds: float
+) -> None:
     one = deploy()
     one.submit("a")
     outage(one.store.requests, time, "dynamodb", "sqs")
@@ -193,7 +205,9 @@ def test_a_resender_without_dynamodb_ends_in_time(deploy: Deploy, time: Time, se
     assert call.get_remaining_time_in_millis() > 0
 
 
-def test_a_relay_without_dynamodb_ends_in_time_and_gives_the_batch_back(deploy: Deploy, time: Time) -> None:
+def test_a_relay_without_dynamodb_ends_in_time_and_gives_the_batch_back(
+    deploy: Deploy, time: Time
+) -> None:
     one = deploy()
     one.submit("a", "b")
     one.store._read.clear()
@@ -210,7 +224,9 @@ def test_a_relay_without_dynamodb_ends_in_time_and_gives_the_batch_back(deploy: 
     assert calls[0].get_remaining_time_in_millis() > 0
 
 
-def test_a_relay_waits_for_a_changed_route_and_burns_no_retry(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relay_waits_for_a_changed_route_and_burns_no_retry(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = deploy()
     one.submit("a")
     carry_out, waits = relay._handle, list[float]()
@@ -230,7 +246,9 @@ def test_a_relay_waits_for_a_changed_route_and_burns_no_retry(deploy: Deploy, mo
     assert one.row("a").status == "QUEUED"
 
 
-def test_a_relay_that_waited_long_enough_gives_the_batch_back(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relay_that_waited_long_enough_gives_the_batch_back(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = deploy()
     one.submit("a")
 
@@ -267,12 +285,16 @@ def test_a_relay_call_delivers_for_seconds_and_leaves_the_rest_to_the_next(
     one.stream._caller.handler = handler
     waits = []
     for key in ("x", "y", "z"):
-        one.opened.event_relays[0]._subscriber._client.meta.events.register("before-send.sns.PublishBatch", slow)
+        one.opened.event_relays[0]._subscriber._client.meta.events.register(
+            "before-send.sns.PublishBatch", slow
+        )
         one.submit(key)
         one.stream.poll()
         waits.append(one.opened.ledger.last_seq() - one.opened.event_relays[0]._cursor.seq)
         # Another container has the next call: nothing keeps it from delivering at once.
         start.forget()
         one.open()
-    assert max(took) < relay.DELIVERY_MS / 1000 + 6, "a page of 500 events, in requests of 0.1 s each, has begun before the time was over"
+    assert max(took) < relay.DELIVERY_MS / 1000 + 6, (
+        "a page of 500 events, in requests of 0.1 s each, has begun before the time was over"
+    )
     assert waits == [701, 202, 0]

@@ -9,7 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.aws.lambdas.event_source_mapping import QueueMapping, StreamMapping, failing, sqs_event, stream_event
+from tests.aws.lambdas.event_source_mapping import (
+    QueueMapping,
+    StreamMapping,
+    failing,
+    sqs_event,
+    stream_event,
+)
 
 Client = Callable[[str], Any]
 
@@ -44,7 +50,11 @@ class Scene:
     def reports(self, event: Any, context: Any) -> Any:
         """Says which records failed."""
         self.told(event)
-        numbers = [record["dynamodb"]["SequenceNumber"] for record in event["Records"] if key_of(record) in self.bad]
+        numbers = [
+            record["dynamodb"]["SequenceNumber"]
+            for record in event["Records"]
+            if key_of(record) in self.bad
+        ]
         return {"batchItemFailures": [{"itemIdentifier": number} for number in reversed(numbers)]}
 
     def raises(self, event: Any, context: Any) -> None:
@@ -76,7 +86,12 @@ def test_batches_in_order(scene: Scene) -> None:
 
 def test_records_have_the_shape_that_lambda_gives(scene: Scene) -> None:
     scene.dynamodb.put_item(
-        TableName="rows", Item={"key": {"S": "a"}, "b": {"B": b"\xff"}, "l": {"L": [{"B": b"\x00"}, {"BS": [b"\x01"]}]}}
+        TableName="rows",
+        Item={
+            "key": {"S": "a"},
+            "b": {"B": b"\xff"},
+            "l": {"L": [{"B": b"\x00"}, {"BS": [b"\x01"]}]},
+        },
     )
     scene.dynamodb.delete_item(TableName="rows", Key={"key": {"S": "a"}})
     mapping = scene.mapping(scene.reports)
@@ -94,8 +109,16 @@ def test_records_have_the_shape_that_lambda_gives(scene: Scene) -> None:
 
 
 def test_who_removed_it_is_spelled_as_lambda_does() -> None:
-    change = {"Keys": {}, "SequenceNumber": "1", "ApproximateCreationDateTime": datetime(2026, 11, 15, tzinfo=UTC)}
-    record = {"eventName": "REMOVE", "dynamodb": change, "userIdentity": {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}}
+    change = {
+        "Keys": {},
+        "SequenceNumber": "1",
+        "ApproximateCreationDateTime": datetime(2026, 11, 15, tzinfo=UTC),
+    }
+    record = {
+        "eventName": "REMOVE",
+        "dynamodb": change,
+        "userIdentity": {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"},
+    }
     [shaped] = stream_event([record], "arn")["Records"]
     assert shaped["userIdentity"] == {"principalId": "dynamodb.amazonaws.com", "type": "Service"}
 
@@ -140,7 +163,10 @@ def test_bisecting_finds_the_bad_record(scene: Scene) -> None:
     assert mapping.drain() == 4
     assert scene.calls == [["a", "b", "c", "d"], ["a", "b"], ["c", "d"], ["c"], ["c"], ["d"]]
     [given_up] = mapping.failed
-    assert given_up["requestContext"] == {"condition": "RetryAttemptsExhausted", "approximateInvokeCount": 2}
+    assert given_up["requestContext"] == {
+        "condition": "RetryAttemptsExhausted",
+        "approximateInvokeCount": 2,
+    }
     assert given_up["DDBStreamBatchInfo"]["batchSize"] == 1
 
 
@@ -163,7 +189,11 @@ def test_given_up_after_the_last_retry_and_listed(scene: Scene) -> None:
     assert scene.calls == [["a", "b"], ["b"], ["b"], ["c"]]
     number = mapping.events[1]["Records"][0]["dynamodb"]["SequenceNumber"]
     info = mapping.failed[0]["DDBStreamBatchInfo"]
-    assert (info["startSequenceNumber"], info["endSequenceNumber"], info["streamArn"]) == (number, number, scene.arn)
+    assert (info["startSequenceNumber"], info["endSequenceNumber"], info["streamArn"]) == (
+        number,
+        number,
+        scene.arn,
+    )
 
 
 def test_what_never_succeeds_is_said(scene: Scene) -> None:
@@ -186,7 +216,9 @@ def test_a_batch_comes_twice(scene: Scene) -> None:
     assert scene.calls == [["a", "b"], ["a", "b"], ["c", "d"], ["c", "d"]]
 
 
-def test_pretended_shards_keep_the_order_of_a_key_and_do_not_wait_for_each_other(scene: Scene) -> None:
+def test_pretended_shards_keep_the_order_of_a_key_and_do_not_wait_for_each_other(
+    scene: Scene,
+) -> None:
     keys = [f"k{n}" for n in range(12)]
     for n in range(3):
         scene.put(*keys, n=n)
@@ -202,8 +234,19 @@ def test_pretended_shards_keep_the_order_of_a_key_and_do_not_wait_for_each_other
     for event in mapping.events:
         for record in event["Records"]:
             seen[key_of(record)].append(int(record["dynamodb"]["NewImage"]["n"]["N"]))
-    assert all(list(dict.fromkeys(numbers)) == [0, 1, 2] and numbers == sorted(numbers) for numbers in seen.values())
-    shards = {key: {n for n, event in enumerate(mapping.events) for record in event["Records"] if key_of(record) == key} for key in keys}
+    assert all(
+        list(dict.fromkeys(numbers)) == [0, 1, 2] and numbers == sorted(numbers)
+        for numbers in seen.values()
+    )
+    shards = {
+        key: {
+            n
+            for n, event in enumerate(mapping.events)
+            for record in event["Records"]
+            if key_of(record) == key
+        }
+        for key in keys
+    }
     assert len({frozenset(events) for events in shards.values()}) > 1
 
 
@@ -224,10 +267,19 @@ def test_a_child_is_read_after_its_parent() -> None:
     class Streams:
         """Two shards, the child listed first; the parent has nothing for a while, then one more record, and is closed."""
 
-        pages = {"p1": ("b", "p2"), "p2": ("", "p3"), "p3": ("c", None), "c1": ("d", "c2"), "c2": ("", "c2")}
+        pages = {
+            "p1": ("b", "p2"),
+            "p2": ("", "p3"),
+            "p3": ("c", None),
+            "c1": ("d", "c2"),
+            "c2": ("", "c2"),
+        }
 
         def describe_stream(self, StreamArn: str, ExclusiveStartShardId: str = "") -> Any:
-            child = {"Shards": [{"ShardId": "child", "ParentShardId": "parent"}], "LastEvaluatedShardId": "child"}
+            child = {
+                "Shards": [{"ShardId": "child", "ParentShardId": "parent"}],
+                "LastEvaluatedShardId": "child",
+            }
             parent = {"Shards": [{"ShardId": "parent", "ParentShardId": "trimmed away"}]}
             return {"StreamDescription": parent if ExclusiveStartShardId else child}
 
@@ -237,24 +289,43 @@ def test_a_child_is_read_after_its_parent() -> None:
 
         def get_records(self, ShardIterator: str) -> Any:
             key, following = self.pages[ShardIterator]
-            change = {"Keys": {"key": {"S": key}}, "SequenceNumber": key, "ApproximateCreationDateTime": datetime.now(UTC)}
+            change = {
+                "Keys": {"key": {"S": key}},
+                "SequenceNumber": key,
+                "ApproximateCreationDateTime": datetime.now(UTC),
+            }
             more = {} if following is None else {"NextShardIterator": following}
             return {"Records": [{"dynamodb": change}] if key else []} | more
 
     calls: list[str] = []
-    mapping = StreamMapping(Streams(), "arn", lambda event, _: calls.extend(key_of(record) for record in event["Records"]))
+    mapping = StreamMapping(
+        Streams(),
+        "arn",
+        lambda event, _: calls.extend(key_of(record) for record in event["Records"]),
+    )
     mapping.poll()
     assert calls == ["b"]
     mapping.drain()
     assert calls == ["b", "c", "d"]
 
 
-@pytest.mark.parametrize("answer", [None, {}, {"batchItemFailures": None}, {"batchItemFailures": []}])
+@pytest.mark.parametrize(
+    "answer", [None, {}, {"batchItemFailures": None}, {"batchItemFailures": []}]
+)
 def test_answers_that_mean_success(answer: Any) -> None:
     assert failing(answer, ["1", "2"]) == set()
 
 
-@pytest.mark.parametrize("entry", [{"itemIdentifier": ""}, {"itemIdentifier": None}, {"identifier": "1"}, {"itemIdentifier": "9"}, "1"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"itemIdentifier": ""},
+        {"itemIdentifier": None},
+        {"identifier": "1"},
+        {"itemIdentifier": "9"},
+        "1",
+    ],
+)
 def test_answers_that_mean_all_failed(entry: Any) -> None:
     assert failing({"batchItemFailures": [{"itemIdentifier": "2"}, entry]}, ["1", "2"]) == {0, 1}
     assert failing("done", ["1", "2"]) == {0, 1}
@@ -266,13 +337,19 @@ def test_a_queue_gives_again_what_failed_and_deletes_the_rest(client: Client) ->
     url = sqs.create_queue(QueueName="q")["QueueUrl"]
     attribute = {"kind": {"DataType": "Binary", "BinaryValue": b"\xff"}}
     for n in range(3):
-        sqs.send_message(QueueUrl=url, MessageBody=json.dumps({"n": n}), MessageAttributes=attribute)
+        sqs.send_message(
+            QueueUrl=url, MessageBody=json.dumps({"n": n}), MessageAttributes=attribute
+        )
     bad, calls = {1}, []
 
     def handler(event: Any, context: Any) -> Any:
         records = {json.loads(record["body"])["n"]: record for record in event["Records"]}
         calls.append(sorted(records))
-        return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for n, record in records.items() if n in bad]}
+        return {
+            "batchItemFailures": [
+                {"itemIdentifier": record["messageId"]} for n, record in records.items() if n in bad
+            ]
+        }
 
     mapping = QueueMapping(sqs, url, handler)
     assert mapping.poll() == 2
@@ -302,4 +379,9 @@ def test_a_queue_gives_all_again_after_an_exception(client: Client) -> None:
 
 def test_an_event_by_hand() -> None:
     [record] = sqs_event([{"MessageId": "1", "ReceiptHandle": "h", "Body": "{}"}])["Records"]
-    assert (record["messageId"], record["receiptHandle"], record["body"], record["awsRegion"]) == ("1", "h", "{}", "eu-central-1")
+    assert (record["messageId"], record["receiptHandle"], record["body"], record["awsRegion"]) == (
+        "1",
+        "h",
+        "{}",
+        "eu-central-1",
+    )

@@ -173,19 +173,27 @@ def test_a_handler_that_overruns_is_let_go_of(deploy: Deploy) -> None:
     assert one.row("b").status == "COMPLETED"
 
 
-def test_an_async_handler_that_overruns_is_cancelled_and_its_neighbours_are_settled(deploy: Deploy) -> None:
+def test_an_async_handler_that_overruns_is_cancelled_and_its_neighbours_are_settled(
+    deploy: Deploy,
+) -> None:
     one = deploy(SLOW_ASYNC)
     one.submit("a", slow=True)
     one.submit("b", "c")
     one.stream.drain()
     one.queue("weigh", lambda: Countdown(12000)).poll()
-    assert {key: one.row(key).status.value for key in "abc"} == {"a": "QUEUED", "b": "COMPLETED", "c": "COMPLETED"}
+    assert {key: one.row(key).status.value for key in "abc"} == {
+        "a": "QUEUED",
+        "b": "COMPLETED",
+        "c": "COMPLETED",
+    }
     one.run(lambda: one.all_at("COMPLETED"))
     assert sorted(one.module.seen) == ["a", "a", "b", "c"]
     assert one.module.cancelled == ["a"]
 
 
-def test_a_container_that_opens_its_ledger_again_ends_the_event_loop_of_its_handlers(deploy: Deploy) -> None:
+def test_a_container_that_opens_its_ledger_again_ends_the_event_loop_of_its_handlers(
+    deploy: Deploy,
+) -> None:
     def event_loops() -> int:
         return sum(thread.name == "handlers" for thread in threading.enumerate())
 
@@ -214,7 +222,11 @@ def test_what_cannot_be_started_in_time_is_given_back(deploy: Deploy) -> None:
     assert left
     for key in left:
         assert "given-back" in one.lines(key)
-        assert (one.row(key).status.value, one.row(key).unknown, one.row(key).attempts) == ("QUEUED", False, 0)
+        assert (one.row(key).status.value, one.row(key).unknown, one.row(key).attempts) == (
+            "QUEUED",
+            False,
+            0,
+        )
     assert one.row("a").unknown
     one.run(lambda: one.all_at("COMPLETED"))
 
@@ -381,7 +393,9 @@ def test_a_limit_set_while_running_holds(deploy: Deploy) -> None:
     one = deploy()
     one.submit("a", "b")
     one.stream.drain()
-    one.opened.ledger.write(LIMIT, "parcels/weigh", Limit(rate="1/m", by="ops", reason="the scales are old"))
+    one.opened.ledger.write(
+        LIMIT, "parcels/weigh", Limit(rate="1/m", by="ops", reason="the scales are old")
+    )
     one.clock.advance("10s")
     one.queues["weigh"].poll()
     one.check()
@@ -418,7 +432,9 @@ def test_an_announced_route_puts_calls_off(deploy: Deploy) -> None:
     one.submit("a")
     one.stream.drain()
     held = one.opened.ledger.read(ROUTE)["parcels"]
-    one.opened.ledger.write(ROUTE, "parcels", {**held.value, "version": 2, "at": one.clock.now() + 10_000})
+    one.opened.ledger.write(
+        ROUTE, "parcels", {**held.value, "version": 2, "at": one.clock.now() + 10_000}
+    )
     start.forget()
     one.open()
     one.clock.advance("20s")
@@ -479,7 +495,10 @@ class Picky:
     name, batch = "picky", 10
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        return [EventRefused("too large") if envelope.event.key == "bad" else None for envelope in envelopes]
+        return [
+            EventRefused("too large") if envelope.event.key == "bad" else None
+            for envelope in envelopes
+        ]
 
 
 def test_failed_items_are_found_while_an_event_of_another_is_parked(deploy: Deploy) -> None:

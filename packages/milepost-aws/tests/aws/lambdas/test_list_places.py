@@ -17,5 +17,7 @@ from milepost_aws.lambdas.lists import ListObject, place_of
         ("lists/parcels/no-header", ListObject("parcels", "no-header", False)),
     ],
 )
-def test_a_place_names_route_and_title_and_how_the_list_is_read(key: str, place: ListObject) -> None:
+def test_a_place_names_route_and_title_and_how_the_list_is_read(
+    key: str, place: ListObject
+) -> None:
     assert place_of(key) == place

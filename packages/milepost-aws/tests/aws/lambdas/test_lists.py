@@ -36,7 +36,9 @@ class Bucket:
     def __init__(self, endpoint: str, name: str) -> None:
         self.s3 = boto3.client("s3", endpoint_url=endpoint)
         self.name = name
-        self.s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        self.s3.create_bucket(
+            Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+        )
         self._puts = 0
 
     def put(self, key: str, body: bytes) -> dict[str, Any]:
@@ -46,11 +48,16 @@ class Bucket:
 
     def event(self, key: str) -> dict[str, Any]:
         self._puts += 1
-        told = {"bucket": {"name": self.name}, "object": {"key": quote_plus(key, safe="/"), "sequencer": f"{self._puts:016X}"}}
+        told = {
+            "bucket": {"name": self.name},
+            "object": {"key": quote_plus(key, safe="/"), "sequencer": f"{self._puts:016X}"},
+        }
         return {"Records": [{"eventName": "ObjectCreated:Put", "s3": told}]}
 
     def report(self, key: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.s3.get_object(Bucket=self.name, Key=key)["Body"].read())
+        found: dict[str, Any] = json.loads(
+            self.s3.get_object(Bucket=self.name, Key=key)["Body"].read()
+        )
         return found
 
 
@@ -78,7 +85,11 @@ def test_a_whole_master_list_tells_what_has_vanished(one: Deployment, bucket: Bu
     lists.handler(bucket.put("lists/parcels/full/monday.txt", b"a\nb\nc\n"), Context())
     lists.handler(bucket.put("lists/parcels/full/tuesday.txt", b"b\nc\nd\n"), Context())
     report = bucket.report("reports/parcels/full/tuesday.txt.json")
-    assert (report["counts"]["new"], report["counts"]["in_progress"], report["vanished"]) == (1, 2, ["a"])
+    assert (report["counts"]["new"], report["counts"]["in_progress"], report["vanished"]) == (
+        1,
+        2,
+        ["a"],
+    )
 
 
 def test_the_same_told_twice_is_taken_in_once(one: Deployment, bucket: Bucket) -> None:
@@ -100,7 +111,9 @@ def test_the_same_told_twice_is_taken_in_once(one: Deployment, bucket: Bucket) -
         ("lists/parcels/a.json", b'[{"id": "a"}]', "one JSON array"),
     ],
 )
-def test_a_list_that_can_never_be_taken_in_is_set_aside(one: Deployment, bucket: Bucket, key: str, body: bytes, reason: str) -> None:
+def test_a_list_that_can_never_be_taken_in_is_set_aside(
+    one: Deployment, bucket: Bucket, key: str, body: bytes, reason: str
+) -> None:
     lists.handler(bucket.put(key, body), Context())
     (found,) = one.aside()
     assert (found["kind"], found["content"]["key"]) == ("list", key)
@@ -109,7 +122,9 @@ def test_a_list_that_can_never_be_taken_in_is_set_aside(one: Deployment, bucket:
 
 
 def test_folders_and_empty_and_removed_lists(one: Deployment, bucket: Bucket) -> None:
-    assert lists.handler(bucket.put("lists/parcels/", b""), Context()) == {"lists/parcels/": "a folder"}
+    assert lists.handler(bucket.put("lists/parcels/", b""), Context()) == {
+        "lists/parcels/": "a folder"
+    }
     lists.handler(bucket.put("lists/parcels/empty.txt", b""), Context())
     assert "is empty" in bucket.report("reports/parcels/empty.txt.json")["error"]
     [empty] = one.aside()
@@ -120,7 +135,9 @@ def test_folders_and_empty_and_removed_lists(one: Deployment, bucket: Bucket) ->
     assert one.aside() == []
 
 
-def test_a_long_list_is_read_part_by_part(one: Deployment, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_is_read_part_by_part(
+    one: Deployment, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lists, "PART", 1000)
     body = b"".join(b"part-%05d\n" % n for n in range(500))
     lists.handler(bucket.put("lists/parcels/long.txt", body), Context())

@@ -23,7 +23,9 @@ def weigh(item: mp.Item) -> mp.Outcome:
 )
 
 
-def test_a_long_note_and_a_full_row_stop_neither_the_worker_nor_the_relay(endpoint: str, prefix: str, tmp_path: Path) -> None:
+def test_a_long_note_and_a_full_row_stop_neither_the_worker_nor_the_relay(
+    endpoint: str, prefix: str, tmp_path: Path
+) -> None:
     with deployments(endpoint, prefix, tmp_path) as deploy:
         deployed = deploy(SOURCE)
         deployed.queues = {"weigh": deployed.queue("weigh", lambda: Countdown(4000))}
@@ -39,5 +41,7 @@ def test_a_long_note_and_a_full_row_stop_neither_the_worker_nor_the_relay(endpoi
         wordy, full = deployed.row("wordy"), deployed.row("full")
         assert (wordy.status, len(wordy.note or "")) == (Status.WAITING, NOTE_LIMIT)
         assert deployed.module.seen.count("wordy") == 1
-        assert full.status in (Status.RETRY_SCHEDULED, Status.COMPLETED), "it is tried again, without the note"
+        assert full.status in (Status.RETRY_SCHEDULED, Status.COMPLETED), (
+            "it is tried again, without the note"
+        )
         assert full.total_attempts == 1

@@ -88,7 +88,9 @@ def test_items_go_through(deploy: Deploy) -> None:
     one.submit(*keys)
     one.run()
     assert one.all_at("COMPLETED")
-    assert Counter(one.module.seen) == Counter([f"{stage} {key}" for stage in ("weigh", "send") for key in keys])
+    assert Counter(one.module.seen) == Counter(
+        [f"{stage} {key}" for stage in ("weigh", "send") for key in keys]
+    )
     kinds = Counter(event["type"] for event in one.events())
     assert set(kinds.values()) == {25}
     assert {event.rpartition(".")[2] for event in kinds} >= {"accepted", "completed"}
@@ -124,9 +126,16 @@ def test_a_function_that_is_not_sure_of_the_time_claims_nothing_and_gets_its_mes
     assert one.resend()["resent"] == {}
     assert one.depth("weigh") == (1, 0, 0)
     clock.doubt = ""
-    stood = [finding.what for finding in doctor(one.opened.ctx).findings if "stands still" in finding.what]
+    stood = [
+        finding.what
+        for finding in doctor(one.opened.ctx).findings
+        if "stands still" in finding.what
+    ]
     assert {what.partition(":")[0] for what in stood} == {"worker", "resender"}
-    assert all("it is not sure of the time of the clock of AWS's answers: it has had no answer yet" in what for what in stood)
+    assert all(
+        "it is not sure of the time of the clock of AWS's answers: it has had no answer yet" in what
+        for what in stood
+    )
     one.run(lambda: one.all_at("COMPLETED"))
     assert one.module.seen == ["weigh a", "send a"]
 
@@ -150,7 +159,10 @@ def test_rows_that_cannot_be_finished_now_are_finished_by_the_next_call_and_coun
     assert failures == [3]
     assert one.all_at("COMPLETED")
     counts = one.store.counters.counts("parcels")
-    assert ({count.status for count in counts}, sum(count.n for count in counts)) == ({Status.COMPLETED}, 4), "perhaps in two hours"
+    assert ({count.status for count in counts}, sum(count.n for count in counts)) == (
+        {Status.COMPLETED},
+        4,
+    ), "perhaps in two hours"
     assert not [key for key in "abcd" if {"dueShard", "trail"} & one.image(key).keys()]
 
 
@@ -166,11 +178,15 @@ def test_functions_leave_the_deleting_to_their_queue(deploy: Deploy) -> None:
 
 def test_a_stream_that_tells_everything_twice_harms_nobody(deploy: Deploy) -> None:
     one = deploy()
-    one.stream = StreamMapping(one.streams, one.stream.arn, relay.handler, batch_size=3, shards=3, twice=True)
+    one.stream = StreamMapping(
+        one.streams, one.stream.arn, relay.handler, batch_size=3, shards=3, twice=True
+    )
     one.submit(*"abcdef")
     one.run()
     assert one.all_at("COMPLETED")
-    assert sorted(one.module.seen) == sorted([f"{stage} {key}" for stage in ("weigh", "send") for key in "abcdef"])
+    assert sorted(one.module.seen) == sorted(
+        [f"{stage} {key}" for stage in ("weigh", "send") for key in "abcdef"]
+    )
     done = {event["subject"] for event in one.events() if event["type"].endswith("completed")}
     assert len(done) == 6
     assert not [key for key in "abcdef" if "dueShard" in one.image(key)]
@@ -178,7 +194,10 @@ def test_a_stream_that_tells_everything_twice_harms_nobody(deploy: Deploy) -> No
 
 def test_a_row_that_a_step_function_put_goes_through(deploy: Deploy) -> None:
     one = deploy()
-    one.dynamodb.put_item(TableName=one.store.names.rows("parcels"), Item={"id": {"S": "p1"}, "input": {"S": '{"id":"p1"}'}})
+    one.dynamodb.put_item(
+        TableName=one.store.names.rows("parcels"),
+        Item={"id": {"S": "p1"}, "input": {"S": '{"id":"p1"}'}},
+    )
     one.run()
     assert one.row("p1").status == "COMPLETED"
     assert one.module.seen == ["weigh p1", "send p1"]
@@ -267,7 +286,9 @@ def test_what_is_no_call_is_set_aside_and_hinders_nobody(deploy: Deploy) -> None
     one = deploy()
     one.submit("a")
     one.stream.drain()
-    one.send("weigh", "not JSON", "[1]", json.dumps({"route": "others", "key": "a", "stage": "weigh"}))
+    one.send(
+        "weigh", "not JSON", "[1]", json.dumps({"route": "others", "key": "a", "stage": "weigh"})
+    )
     one.call_for("weigh", "nobody")
     one.run()
     assert one.row("a").status == "COMPLETED"

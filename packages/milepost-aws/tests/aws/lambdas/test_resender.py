@@ -64,7 +64,11 @@ def test_what_stands_is_measured(deploy: Deploy, capsys: pytest.CaptureFixture[s
     prefix = one.prefix
     assert told["Items", prefix, "parcels", "weigh"] == 2
     assert 4 * 3600 - 60 <= told["OldestAge", prefix, "parcels", "weigh"] <= 5 * 3600 + 60
-    assert told["Items", prefix, "parcels", "send"] == told["OldestAge", prefix, "parcels", "send"] == 0
+    assert (
+        told["Items", prefix, "parcels", "send"]
+        == told["OldestAge", prefix, "parcels", "send"]
+        == 0
+    )
     assert told["ResenderRun", prefix] == 1
 
 
@@ -80,7 +84,9 @@ def test_events_that_wait_or_are_refused_are_measured(
     [topic] = one.opened.event_relays
     topic.start()
     subscriber = topic.name.removeprefix("relay-")
-    one.opened.ledger.write(PARKED, "p", msgspec.to_builtins(Parked(subscriber, "parcels", "b", 1, 0, 1, 0, "no")))
+    one.opened.ledger.write(
+        PARKED, "p", msgspec.to_builtins(Parked(subscriber, "parcels", "b", 1, 0, 1, 0, "no"))
+    )
     one.clock.advance("20m")
     one.resend()
     told = metrics(capsys.readouterr().out)
@@ -88,7 +94,9 @@ def test_events_that_wait_or_are_refused_are_measured(
     assert told["HeldAge", one.prefix] == 0
 
 
-def test_rows_that_are_held_are_measured_and_all_come_back_in_one_run(deploy: Deploy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_are_held_are_measured_and_all_come_back_in_one_run(
+    deploy: Deploy, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = deploy()
     controls.pause(one.opened.ctx, "parcels", "weigh", by="ops", reason="x")
     one.submit(*(f"k{n:04}" for n in range(1200)))
@@ -107,7 +115,9 @@ def test_rows_that_are_held_are_measured_and_all_come_back_in_one_run(deploy: De
     assert metrics(capsys.readouterr().out)["HeldAge", one.prefix] == 0
 
 
-def test_a_step_that_fails_is_no_successful_run_of_its_role(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_is_no_successful_run_of_its_role(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = deploy()
     one.resend()
     one.clock.advance("5m")
@@ -119,14 +129,20 @@ def test_a_step_that_fails_is_no_successful_run_of_its_role(deploy: Deploy, monk
         patched.setattr(resender, "_resend", fail)
         with pytest.raises(LedgerError, match="does not answer"):
             one.resend()
-    roles = {finding.what.partition(":")[0]: finding.what for finding in doctor(one.opened.ctx).findings if finding.about == "role"}
+    roles = {
+        finding.what.partition(":")[0]: finding.what
+        for finding in doctor(one.opened.ctx).findings
+        if finding.about == "role"
+    }
     assert "stands still" in roles["resender"]
     assert "DynamoDB does not answer" in roles["resender"]
     assert "last successful run" in roles["resender"]
     assert "stands still" not in roles["sweeper"]
 
 
-def test_a_run_that_fails_does_not_count_as_one(deploy: Deploy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_fails_does_not_count_as_one(
+    deploy: Deploy, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = deploy()
     one.submit("a")
     one.stream.drain()
@@ -147,7 +163,10 @@ def test_the_doctor_sees_it(deploy: Deploy) -> None:
     one.submit("a")
     one.run()
     one.resend()
-    sheets = {name: read_as(Process, document.value) for name, document in one.opened.ledger.read(PROCESS).items()}
+    sheets = {
+        name: read_as(Process, document.value)
+        for name, document in one.opened.ledger.read(PROCESS).items()
+    }
     assert sheets[f"{one.prefix}-resender"].roles.keys() >= {"resender", "sweeper"}
     assert "worker" in sheets[f"{one.prefix}-parcels-weigh"].roles
     roles = [finding for finding in doctor(one.opened.ctx).findings if finding.about == "role"]
@@ -157,7 +176,10 @@ def test_the_doctor_sees_it(deploy: Deploy) -> None:
 
 def test_the_repair_takes_in_what_the_stream_never_told(deploy: Deploy) -> None:
     one = deploy()
-    one.dynamodb.put_item(TableName=one.store.names.rows("parcels"), Item={"id": {"S": "a"}, "input": {"S": '{"id":"a"}'}})
+    one.dynamodb.put_item(
+        TableName=one.store.names.rows("parcels"),
+        Item={"id": {"S": "a"}, "input": {"S": '{"id":"a"}'}},
+    )
     one.stream._read = lambda: iter(())  # type: ignore[method-assign]
     one.clock.advance("10m")
     done = one.resend(repair=True)

@@ -58,7 +58,9 @@ def count(app):
 
 
 @pytest.fixture(autouse=True)
-def environment(endpoint: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def environment(
+    endpoint: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     path = tmp_path / f"desk_{prefix.replace('-', '_')}.py"
     path.write_text(SOURCE, encoding="utf-8")
     monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}")
@@ -73,7 +75,13 @@ def environment(endpoint: str, prefix: str, tmp_path: Path, monkeypatch: pytest.
 def keys() -> list[str]:
     opened = start.opened()
     return [
-        key for key, item in zip(("polled", "counted"), opened.ledger.get([("desk", "polled"), ("desk", "counted")]), strict=True) if item
+        key
+        for key, item in zip(
+            ("polled", "counted"),
+            opened.ledger.get([("desk", "polled"), ("desk", "counted")]),
+            strict=True,
+        )
+        if item
     ]
 
 
@@ -92,11 +100,17 @@ def test_alerts_are_watched_for_by_a_turn_of_their_own(capsys: pytest.CaptureFix
     Operations(start.opened().ctx).pause("desk", "answer", by="robot", reason="the desk is closed")
     for _ in range(2):
         assert services.handler({"service": "desk-alerts"}, call()) == {"ran": ["desk-alerts"]}
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "milepost.alert" in line]
+    told = [
+        json.loads(line)
+        for line in capsys.readouterr().out.splitlines()
+        if "milepost.alert" in line
+    ]
     assert [one["data"]["title"] for one in told] == ["desk/answer is paused"]
 
 
-def test_a_service_that_fails_hinders_no_other_and_the_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_fails_hinders_no_other_and_the_run_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MILEPOST_DESK_FAILS", "true")
     with pytest.raises(MilepostError, match="these services failed; the log says why: desk-poll"):
         services.handler({}, call())
@@ -105,7 +119,9 @@ def test_a_service_that_fails_hinders_no_other_and_the_run_fails(monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.wire
-def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_function_does_only_what_its_role_allows(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     template = synthesise(tmp_path / "stack", "desk.py", SOURCE, "--application")
     monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test?endpoint={endpoint}")
     Operations(start.opened().ctx).pause("desk", "answer", by="robot", reason="the desk is closed")
@@ -121,6 +137,8 @@ def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Pa
         container.ledger.close()
     used = watch.uses["test-services"]
     assert ("dynamodb:PutItem", "table test-desk") in {(use.action, use.place) for use in used}
-    assert ("dynamodb:UpdateItem", frozenset({"alert"})) in {(use.action, use.leading) for use in used}
+    assert ("dynamodb:UpdateItem", frozenset({"alert"})) in {
+        (use.action, use.leading) for use in used
+    }
     refused = denied(used, allowed_of(template, template.statements("test-services").values()))
     assert not refused, f"the services may not: {refused}"

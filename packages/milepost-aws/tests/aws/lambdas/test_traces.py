@@ -95,7 +95,11 @@ def one(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> Deployment:
 
 def started(module: str, event: Any, address: str, header: str) -> subprocess.CompletedProcess[str]:
     # The first of them is by what Powertools knows that it is on Lambda.
-    lambdas = {"LAMBDA_TASK_ROOT": os.getcwd(), "AWS_XRAY_DAEMON_ADDRESS": address, "_X_AMZN_TRACE_ID": header}
+    lambdas = {
+        "LAMBDA_TASK_ROOT": os.getcwd(),
+        "AWS_XRAY_DAEMON_ADDRESS": address,
+        "_X_AMZN_TRACE_ID": header,
+    }
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", CHILD],
         input=json.dumps([module, f"test-{module}", event]),
@@ -116,12 +120,16 @@ def call(module: str, event: Any, address: str, header: str = SAMPLED) -> Called
 def worked(one: Deployment, address: str) -> None:
     """The queue of `weigh` calls its function, in a process of its own."""
     url = one.store.queues.url("parcels", "weigh")
-    mapping = QueueMapping(one.sqs, url, lambda event, _: call("worker", event, address).answer, hurry=False)
+    mapping = QueueMapping(
+        one.sqs, url, lambda event, _: call("worker", event, address).answer, hurry=False
+    )
     mapping.poll()
     assert not mapping.errors, mapping.errors
 
 
-def test_a_workers_batch_is_told_with_its_route_stage_and_items(one: Deployment, daemon: Daemon) -> None:
+def test_a_workers_batch_is_told_with_its_route_stage_and_items(
+    one: Deployment, daemon: Daemon
+) -> None:
     one.submit("a", "b")
     one.stream.drain()
     worked(one, daemon.address)
@@ -144,7 +152,10 @@ def test_a_batch_of_many_names_some(one: Deployment, daemon: Daemon) -> None:
     keys = [f"p{n}" for n in range(MOST + 5)]
     one.submit(*keys)
     bodies = [json.dumps({"route": "parcels", "key": key, "stage": "weigh"}) for key in keys]
-    messages = [{"MessageId": f"m{n}", "ReceiptHandle": "r", "Body": body, "Attributes": {}} for n, body in enumerate(bodies)]
+    messages = [
+        {"MessageId": f"m{n}", "ReceiptHandle": "r", "Body": body, "Attributes": {}}
+        for n, body in enumerate(bodies)
+    ]
     call("worker", sqs_event(messages), daemon.address)
     noted = daemon.segment()["metadata"]["milepost"]
     assert noted["done"]["claimed"] == MOST + 5
@@ -153,17 +164,23 @@ def test_a_batch_of_many_names_some(one: Deployment, daemon: Daemon) -> None:
 
 def test_the_relay_and_the_resender_are_told_of_too(one: Deployment, daemon: Daemon) -> None:
     one.submit("a")
-    mapping = StreamMapping(one.streams, one.stream.arn, lambda event, _: call("relay", event, daemon.address).answer)
+    mapping = StreamMapping(
+        one.streams, one.stream.arn, lambda event, _: call("relay", event, daemon.address).answer
+    )
     mapping.poll()
     assert not mapping.errors, mapping.errors
     told = daemon.segments()
-    assert [segment["annotations"] for segment in told] == [{"function": "test-relay", "route": "parcels"}] * len(told)
+    assert [segment["annotations"] for segment in told] == [
+        {"function": "test-relay", "route": "parcels"}
+    ] * len(told)
     assert sum(segment["metadata"]["milepost"]["done"]["records"] for segment in told) >= 1
     call("resender", {}, daemon.address)
     assert daemon.segment()["annotations"] == {"function": "test-resender", "repair": False}
 
 
-def test_the_list_intake_names_a_route_that_there_is(one: Deployment, daemon: Daemon, client: Callable[[str], Any]) -> None:
+def test_the_list_intake_names_a_route_that_there_is(
+    one: Deployment, daemon: Daemon, client: Callable[[str], Any]
+) -> None:
     s3 = client("s3")
     s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
     for route, annotated in (("parcels", {"route": "parcels"}), ("nobody", {})):
@@ -174,7 +191,9 @@ def test_the_list_intake_names_a_route_that_there_is(one: Deployment, daemon: Da
         assert daemon.segment()["annotations"] == {"function": "test-lists", **annotated}
 
 
-def test_a_call_that_fails_says_so(one: Deployment, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_fails_says_so(
+    one: Deployment, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MILEPOST_STAGE", "parcels")
     assert started("worker", sqs_event([]), daemon.address, SAMPLED).returncode == 1
     told = daemon.segment()
@@ -184,8 +203,12 @@ def test_a_call_that_fails_says_so(one: Deployment, daemon: Daemon, monkeypatch:
     assert told["annotations"] == {"function": "test-worker"}
 
 
-def test_a_call_that_is_not_chosen_tells_nothing_and_loads_nothing(one: Deployment, daemon: Daemon) -> None:
-    called = call("worker", sqs_event([]), daemon.address, SAMPLED.replace("Sampled=1", "Sampled=0"))
+def test_a_call_that_is_not_chosen_tells_nothing_and_loads_nothing(
+    one: Deployment, daemon: Daemon
+) -> None:
+    called = call(
+        "worker", sqs_event([]), daemon.address, SAMPLED.replace("Sampled=1", "Sampled=0")
+    )
     assert called.answer == {"batchItemFailures": []}
     assert not called.loaded
     assert daemon.segments() == []
@@ -203,7 +226,13 @@ def test_no_daemon_is_no_trouble(one: Deployment, daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(
     ("header", "is_chosen"),
-    [(SAMPLED, True), (f"Sampled=1;{SAMPLED}", True), ("", False), (f"Root={ROOT};Sampled=0", False), (f"Root={ROOT};Sampled=10", False)],
+    [
+        (SAMPLED, True),
+        (f"Sampled=1;{SAMPLED}", True),
+        ("", False),
+        (f"Root={ROOT};Sampled=0", False),
+        (f"Root={ROOT};Sampled=10", False),
+    ],
 )
 def test_which_calls_are_traced(header: str, is_chosen: bool) -> None:
     assert is_sampled(header) is is_chosen

@@ -22,8 +22,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = []
     for item in items:
         owner = getattr(item, "cls", None)
-        half = {"TestMinistack": 0, "TestDynoxide": 1}.get(owner.__name__) if owner is not None else None
-        if half is not None and item.path.name == "test_contract.py" and crc32(item.name.encode()) % 2 != half:
+        half = (
+            {"TestMinistack": 0, "TestDynoxide": 1}.get(owner.__name__)
+            if owner is not None
+            else None
+        )
+        if (
+            half is not None
+            and item.path.name == "test_contract.py"
+            and crc32(item.name.encode()) % 2 != half
+        ):
             left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -19,7 +19,9 @@ class MeteredRequests(Requests):
         self.measure = False
         self.units: Counter[tuple[str, str]] = Counter()
 
-    def attempt(self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+    def attempt(
+        self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]
+    ) -> dict[str, Any]:
         if operation in METERED and self.measure:
             params = {"ReturnConsumedCapacity": "INDEXES", **params}
         answer = super().attempt(budget, service, operation, params)
@@ -32,8 +34,13 @@ class MeteredRequests(Requests):
         with self._lock:
             for usage in consumed if isinstance(consumed, list) else [consumed]:
                 table = usage.get("TableName", "")
-                indexes = {**usage.get("GlobalSecondaryIndexes", {}), **usage.get("LocalSecondaryIndexes", {})}
+                indexes = {
+                    **usage.get("GlobalSecondaryIndexes", {}),
+                    **usage.get("LocalSecondaryIndexes", {}),
+                }
                 for index, part in indexes.items():
                     self.units[f"{table}/{index}", kind] += part["CapacityUnits"]
                 # The total includes the indexes.
-                self.units[table, kind] += usage.get("CapacityUnits", 0) - sum(part["CapacityUnits"] for part in indexes.values())
+                self.units[table, kind] += usage.get("CapacityUnits", 0) - sum(
+                    part["CapacityUnits"] for part in indexes.values()
+                )

@@ -30,7 +30,9 @@ PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_
 waits for nobody."""
 
 
-def carry_out(store: AwsStore, relay: StreamRelay, records: list[StreamRecord], now: int) -> HandledBatch:
+def carry_out(
+    store: AwsStore, relay: StreamRelay, records: list[StreamRecord], now: int
+) -> HandledBatch:
     """What a process that reads a stream does with a batch."""
     batch = relay.carry_out(records, now)
     finish(store, batch.ended, now)
@@ -66,7 +68,9 @@ class Follower:
     def resend(self, now: int) -> None:
         with self.lock:
             if any(self._due(route, now) for route in self.plans):
-                context = Context(self.ledger, self.plans, Moment(now), SeededChance(), MemoryBlobs())
+                context = Context(
+                    self.ledger, self.plans, Moment(now), SeededChance(), MemoryBlobs()
+                )
                 Resender(context).run_once()
             HeldLanes(self.ledger.store).resume(Moment(now))
             self.follow(now)
@@ -87,9 +91,13 @@ class Follower:
     def _poll(self, route: str, now: int) -> int:
         store = self.ledger.store
         if route not in self._streams:
-            self._streams[route] = Stream(store.requests, store.control, route, store.names.rows(route), "follower")
+            self._streams[route] = Stream(
+                store.requests, store.control, route, store.names.rows(route), "follower"
+            )
 
-        return self._streams[route].poll(lambda records: carry_out(store, self._relay, records, now), Moment(now))
+        return self._streams[route].poll(
+            lambda records: carry_out(store, self._relay, records, now), Moment(now)
+        )
 
 
 class Moment:
@@ -114,7 +122,10 @@ class SynchronousLedger:
         """A second handle on the same ledger, as another process would have it, but for one thing: the stream is read once."""
         first = self.store.requests
         requests = Requests(first.region, first.endpoint, endpoints=first.endpoints)
-        return SynchronousLedger(AwsLedger(requests, self.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True), self.follower)
+        return SynchronousLedger(
+            AwsLedger(requests, self.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True),
+            self.follower,
+        )
 
     def add(self, plan: Plan, new_items: Sequence[Any], now: int) -> Any:
         self.follower.load_route(plan)
@@ -161,7 +172,9 @@ class SynchronousLedger:
         return answer
 
 
-def open_synchronous_ledger(endpoint: str, prefix: str, region: str, endpoints: Mapping[str, str] | None = None) -> SynchronousLedger:
+def open_synchronous_ledger(
+    endpoint: str, prefix: str, region: str, endpoints: Mapping[str, str] | None = None
+) -> SynchronousLedger:
     requests = Requests(region, endpoint, endpoints=endpoints)
     return SynchronousLedger(AwsLedger(requests, prefix, MemoryBlobs(), settings=PROMPT, make=True))
 

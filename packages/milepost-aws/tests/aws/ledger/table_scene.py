@@ -64,7 +64,10 @@ class Scene:
                 "dynamodb",
                 "create_table",
                 TableName=table,
-                KeySchema=[{"AttributeName": hash_key, "KeyType": "HASH"}, {"AttributeName": range_key, "KeyType": "RANGE"}],
+                KeySchema=[
+                    {"AttributeName": hash_key, "KeyType": "HASH"},
+                    {"AttributeName": range_key, "KeyType": "RANGE"},
+                ],
                 AttributeDefinitions=[
                     {"AttributeName": hash_key, "AttributeType": "S"},
                     {"AttributeName": range_key, "AttributeType": range_type},

@@ -21,7 +21,9 @@ from milepost_testing.contract.world import World
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the tape is torn"}
 
 
-def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger: SynchronousLedger) -> None:
+def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(
+    ledger: SynchronousLedger,
+) -> None:
     world = World(ledger, assets("CC", "Scout"))  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     ctx = context(world)
@@ -30,7 +32,9 @@ def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger
         world.confirm(key, "CC", Done({"on": "disk"}))
         world.confirm(key, "Scout", Done({"tape": ["L1"]}))
     was, work_id = world.item("a"), world.item("a").work_id
-    act(ctx, "replace", "parcels", keys=["a"], content={"id": "a", "files": 4}, rerun=True, **SIGNED)
+    act(
+        ctx, "replace", "parcels", keys=["a"], content={"id": "a", "files": 4}, rerun=True, **SIGNED
+    )
     world.confirm("a", "CC", Done({"on": "another disk"}))
     world.confirm("a", "Scout", Done({"tape": ["L2"]}))
     for passed in (2, 3):
@@ -43,7 +47,11 @@ def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger
         report = act(ctx, "rerun", "parcels", keys=["a"], stage="Scout", **SIGNED)
         assert (report.done, report.refused) == (1, [])
         item = world.item("a")
-        assert (item.stage, item.input, item.results["CC"]) == ("Scout", {"id": "a", "files": 4}, {"on": "another disk"})
+        assert (item.stage, item.input, item.results["CC"]) == (
+            "Scout",
+            {"id": "a", "files": 4},
+            {"on": "another disk"},
+        )
         assert (item.row.input_digest, item.row.pass_no >= passed) == (was.row.input_digest, True)
         assert item.work_id != work_id, "no work_id is given out twice"
         view = show(ctx, "parcels", "a")
@@ -53,18 +61,39 @@ def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger
     world.audit()
 
 
-def test_an_act_id_is_for_one_act_and_its_repeat_gets_the_first_answer(ledger: SynchronousLedger) -> None:
+def test_an_act_id_is_for_one_act_and_its_repeat_gets_the_first_answer(
+    ledger: SynchronousLedger,
+) -> None:
     world = World(ledger)  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     ctx = context(world)
     world.add("a-1", "a-2", "b-1")
     world.clock.advance("1m")
-    first = act(ctx, "cancel", "parcels", query=Query(route="parcels", prefix="a-"), act_id="same", **SIGNED)
+    first = act(
+        ctx, "cancel", "parcels", query=Query(route="parcels", prefix="a-"), act_id="same", **SIGNED
+    )
     assert (first.matched, first.done) == (2, 2)
     world.clock.advance("1m")
-    assert act(ctx, "cancel", "parcels", query=Query(route="parcels", prefix="a-"), act_id="same", **SIGNED) == first
+    assert (
+        act(
+            ctx,
+            "cancel",
+            "parcels",
+            query=Query(route="parcels", prefix="a-"),
+            act_id="same",
+            **SIGNED,
+        )
+        == first
+    )
     with pytest.raises(ActConflict, match="other items or options"):
-        act(ctx, "cancel", "parcels", query=Query(route="parcels", prefix="b-"), act_id="same", **SIGNED)
+        act(
+            ctx,
+            "cancel",
+            "parcels",
+            query=Query(route="parcels", prefix="b-"),
+            act_id="same",
+            **SIGNED,
+        )
     assert [world.row(key).status.value for key in ("a-1", "b-1")] == ["CANCELLED", "QUEUED"]
 
 
@@ -96,7 +125,10 @@ def test_large_content_is_replaced_by_large_content(ledger: SynchronousLedger) -
     view = show(ctx, "parcels", "a")
     assert view is not None
     assert view["replaced"][0]["content"] == {"id": "a", "text": "x" * 9_000}
-    assert [receipt.answer for receipt in submit(ctx, "parcels", [new, {"id": "a", "text": "x" * 9_000}])] == ["known", "changed"]
+    assert [
+        receipt.answer
+        for receipt in submit(ctx, "parcels", [new, {"id": "a", "text": "x" * 9_000}])
+    ] == ["known", "changed"]
 
 
 def test_no_message_is_sent_before_its_time(ledger: SynchronousLedger) -> None:
@@ -117,7 +149,9 @@ def test_no_message_is_sent_before_its_time(ledger: SynchronousLedger) -> None:
     assert "far" in {item.key for item in world.claim().items}
 
 
-def test_a_row_that_somebody_put_waits_for_the_time_that_its_input_names(ledger: SynchronousLedger) -> None:
+def test_a_row_that_somebody_put_waits_for_the_time_that_its_input_names(
+    ledger: SynchronousLedger,
+) -> None:
     made = assets("CC")
     made.not_before = "embargo"
     world = World(ledger, made)  # type: ignore[arg-type]
@@ -128,7 +162,15 @@ def test_a_row_that_somebody_put_waits_for_the_time_that_its_input_names(ledger:
     assert layout is not None
     for key, embargo in (("a", "2999-01-01"), ("b", "")):
         content = {"S": f'{{"id": "{key}", "embargo": "{embargo}"}}'}
-        store.requests.call("dynamodb", "put_item", TableName=layout.table, Item={**layout.naming(key), "input": content})
+        store.requests.call(
+            "dynamodb",
+            "put_item",
+            TableName=layout.table,
+            Item={**layout.naming(key), "input": content},
+        )
     ledger.follower.follow(world.now)
-    assert (world.row("a").status.value, world.row("a").due_at == world.row("a").not_before) == ("PENDING", True)
+    assert (world.row("a").status.value, world.row("a").due_at == world.row("a").not_before) == (
+        "PENDING",
+        True,
+    )
     assert world.row("b").status.value == "QUEUED"

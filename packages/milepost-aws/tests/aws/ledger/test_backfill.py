@@ -53,7 +53,9 @@ def let_go(ledger: SynchronousLedger, *keys: str) -> None:
     layout = store.layout("parcels")
     assert layout is not None
     for key in keys:
-        store.requests.call("dynamodb", "delete_item", TableName=layout.table, Key=layout.key_image(key))
+        store.requests.call(
+            "dynamodb", "delete_item", TableName=layout.table, Key=layout.key_image(key)
+        )
     ledger.follower.follow()
 
 
@@ -65,16 +67,22 @@ def run(ctx: Context, clock: Any, turns: int) -> list[int]:
     return counts
 
 
-def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(ledger: SynchronousLedger) -> None:
+def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(
+    ledger: SynchronousLedger,
+) -> None:
     world = World(ledger, route())  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     world.bring(*KEYS, to="COMPLETED")
     world.clock.advance("1m")
     newer = World(ledger, route(longer=True), clock=world.clock)  # type: ignore[arg-type]
     ctx = context(newer)
-    preview = apply_route(ctx, newer.plan, mapping={}, back_fill="filed", pace=3.0, dry_run=True, **SIGNED).back_fill
+    preview = apply_route(
+        ctx, newer.plan, mapping={}, back_fill="filed", pace=3.0, dry_run=True, **SIGNED
+    ).back_fill
     assert preview is not None
-    assert (preview.items, preview.sealed) == (7, 0), "they are sealed, and their rows are still there"
+    assert (preview.items, preview.sealed) == (7, 0), (
+        "they are sealed, and their rows are still there"
+    )
     apply_route(ctx, newer.plan, mapping={}, back_fill="filed", pace=3.0, **SIGNED)
     newer.plan = ctx.plan("parcels")
     assert run(ctx, newer.clock, 5) == [1, 3, 3, 0, 0]
@@ -84,7 +92,9 @@ def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(led
     assert [newer.reasons(key).count("back-fill") for key in KEYS] == [1] * 7
     assert {newer.row(key).stage for key in KEYS} == {"filed"}
     store = ledger.ledger.store
-    assert [key for key, image in store.images("parcels", KEYS).items() if "ttl" in image] == [], "no row may leave on its way"
+    assert [key for key, image in store.images("parcels", KEYS).items() if "ttl" in image] == [], (
+        "no row may leave on its way"
+    )
     while items := newer.claim("filed").items:
         for item in items:
             newer.settle(item, Done())
@@ -94,7 +104,9 @@ def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(led
     newer.audit()
 
 
-def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: SynchronousLedger) -> None:
+def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(
+    ledger: SynchronousLedger,
+) -> None:
     world = World(ledger, assets("CC", "Scout"))  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     world.add("a", "b", "c", files=3)
@@ -108,9 +120,16 @@ def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: 
     world.clock.advance("1d")
     newer = World(ledger, assets("CC", "Scout", "Offsite"), clock=world.clock)  # type: ignore[arg-type]
     ctx = context(newer)
-    preview = apply_route(ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, dry_run=True, **SIGNED).back_fill
+    preview = apply_route(
+        ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, dry_run=True, **SIGNED
+    ).back_fill
     assert preview is not None
-    assert (preview.items, preview.sealed, preview.brings_back, preview.takes_ms) == (1, 2, True, 3000)
+    assert (preview.items, preview.sealed, preview.brings_back, preview.takes_ms) == (
+        1,
+        2,
+        True,
+        3000,
+    )
     apply_route(ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, **SIGNED)
     newer.plan = ctx.plan("parcels")
     ledger.follower.load_route(newer.plan)
@@ -120,7 +139,12 @@ def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: 
     assert (told["state"], told["done"], told["passed_over"], told["left"]) == ("finished", 3, 0, 0)
     for key, (was, lines) in before.items():
         item = newer.item(key)
-        assert (item.stage, item.input, item.results, item.correlation_id) == ("Offsite", was.input, was.results, was.correlation_id)
+        assert (item.stage, item.input, item.results, item.correlation_id) == (
+            "Offsite",
+            was.input,
+            was.results,
+            was.correlation_id,
+        )
         assert newer.lines(key)[: len(lines)] == lines
         assert newer.reasons(key)[len(lines)] == "back-fill"
         shown = show(ctx, "parcels", key)
@@ -132,7 +156,10 @@ def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: 
     let_go(ledger, "a", "b", "c")
     found = evidence_of(ctx, "parcels", "a")
     assert found is not None
-    assert (found.faults, [entry["stage"] for entry in found.record["stages"]]) == ([], ["CC", "Scout", "Offsite"])
+    assert (found.faults, [entry["stage"] for entry in found.record["stages"]]) == (
+        [],
+        ["CC", "Scout", "Offsite"],
+    )
     assert run(ctx, newer.clock, 2) == [0, 0]
 
 
@@ -165,7 +192,9 @@ def test_a_row_that_was_brought_back_and_not_sent_on_is_sent_on_by_the_next(
     assert newer.reasons("a").count("back-fill") == 1
 
 
-def test_one_whose_input_is_not_on_record_stays_away(ledger: SynchronousLedger, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_whose_input_is_not_on_record_stays_away(
+    ledger: SynchronousLedger, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World(ledger, route())  # type: ignore[arg-type]
     register(world.ledger, world.plan, world.now, "ops")
     world.bring("a", to="COMPLETED")
@@ -206,6 +235,9 @@ def test_a_resender_that_may_not_bring_rows_back_does_all_else(
     with monkeypatch.context() as patched:
         patched.setattr(ledger.ledger, "sealed", denied)
         assert run(ctx, newer.clock, 3) == [1, 0, 0]
-    assert "this process cannot continue the back-fill of parcels: dynamodb scan of seen" in caplog.text
+    assert (
+        "this process cannot continue the back-fill of parcels: dynamodb scan of seen"
+        in caplog.text
+    )
     assert sum(run(ctx, newer.clock, 2)) == 1, "one that may goes on at once"
     assert newer.row("b").stage == "Offsite"

@@ -49,12 +49,16 @@ class World:
 class Machine:
     """A process on a machine whose wall clock is `ahead` of the true time, and whose monotonic clock began at its start."""
 
-    def __init__(self, world: World, name: str, ahead: Span = 0, behind: Span = 0, seed: int = 1) -> None:
+    def __init__(
+        self, world: World, name: str, ahead: Span = 0, behind: Span = 0, seed: int = 1
+    ) -> None:
         self.world, self.name = world, name
         self.ahead_ms = span_ms(ahead, "ahead") - span_ms(behind, "behind")
         self.asleep_ms = 0
         self.answers = True
-        self.requests = Requests(REGION, session=world.model, clock=self.monotonic_s, sleep=lambda _: None, deadline_s=0)
+        self.requests = Requests(
+            REGION, session=world.model, clock=self.monotonic_s, sleep=lambda _: None, deadline_s=0
+        )
         self.ledger = AwsLedger(self.requests, "p", MemoryBlobs(), make=True)
         self.clock = AnswerClock(self.requests.dates, self.monotonic_s, self.ask, self.wall)
         timing = self.ledger.timing
@@ -72,7 +76,12 @@ class Machine:
 
     def ask(self) -> None:
         if self.answers:
-            self.requests.ask("dynamodb", "get_item", TableName="p-control", Key={"kind": {"S": "clock"}, "name": {"S": "date"}})
+            self.requests.ask(
+                "dynamodb",
+                "get_item",
+                TableName="p-control",
+                Key={"kind": {"S": "clock"}, "name": {"S": "date"}},
+            )
 
     def work(self) -> Worker:
         worker = Worker(self.ctx, self.runner, self.name)
@@ -80,7 +89,12 @@ class Machine:
         return worker
 
     def up(self) -> None:
-        beside: list[Service] = [service for _, service in self.ledger.services(self.ctx.plans, self.clock, self.ctx.chance, self.name)]
+        beside: list[Service] = [
+            service
+            for _, service in self.ledger.services(
+                self.ctx.plans, self.clock, self.ctx.chance, self.name
+            )
+        ]
         self.runner.enlist([Resender(self.ctx), *beside])
 
     def state(self) -> ClockState:
@@ -97,13 +111,24 @@ def run(world: World, machines: list[Machine], until: Callable[[], bool], limit:
 
 
 def lines(machine: Machine) -> list[str]:
-    return [str(entry.line.reason) for number in range(ITEMS) for entry in machine.ledger.history("jobs", f"j{number}")]
+    return [
+        str(entry.line.reason)
+        for number in range(ITEMS)
+        for entry in machine.ledger.history("jobs", f"j{number}")
+    ]
 
 
 @pytest.mark.parametrize(
-    ("worker", "up"), [({"behind": "300s"}, {"ahead": "300s"}), ({"ahead": "300s"}, {"behind": "300s"}), ({}, {"ahead": "300s"})]
+    ("worker", "up"),
+    [
+        ({"behind": "300s"}, {"ahead": "300s"}),
+        ({"ahead": "300s"}, {"behind": "300s"}),
+        ({}, {"ahead": "300s"}),
+    ],
 )
-def test_no_finished_work_is_lost_where_clocks_are_five_minutes_off(account: str, worker: dict[str, Any], up: dict[str, Any]) -> None:
+def test_no_finished_work_is_lost_where_clocks_are_five_minutes_off(
+    account: str, worker: dict[str, Any], up: dict[str, Any]
+) -> None:
     world = World()
     relay, hands = Machine(world, "relay", seed=1, **up), Machine(world, "hands", seed=2, **worker)
     relay.up()
@@ -116,7 +141,9 @@ def test_no_finished_work_is_lost_where_clocks_are_five_minutes_off(account: str
     assert not {"lost", "late"} & set(lines(hands))
 
 
-def test_a_corrected_clock_agrees_with_aws_and_names_its_offset(account: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_corrected_clock_agrees_with_aws_and_names_its_offset(
+    account: str, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World()
     with caplog.at_level(logging.WARNING, "milepost"):
         machine = Machine(world, "m", behind="300s")
@@ -125,7 +152,10 @@ def test_a_corrected_clock_agrees_with_aws_and_names_its_offset(account: str, ca
     assert state.source == "the clock of AWS's answers"
     assert abs(state.offset_ms - 300_000) <= 1_000
     assert state.doubt == ""
-    assert "this machine's clock is 5 min behind that of AWS; it is corrected by AWS's answers" in caplog.text
+    assert (
+        "this machine's clock is 5 min behind that of AWS; it is corrected by AWS's answers"
+        in caplog.text
+    )
 
 
 def test_a_clock_that_is_four_seconds_off_is_left_alone(account: str) -> None:
@@ -135,7 +165,9 @@ def test_a_clock_that_is_four_seconds_off_is_left_alone(account: str) -> None:
     assert machine.clock.now() == machine.wall()
 
 
-def test_a_process_without_answers_for_a_minute_claims_nothing_until_it_has_one(account: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_without_answers_for_a_minute_claims_nothing_until_it_has_one(
+    account: str, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World()
     relay, hands = Machine(world, "relay"), Machine(world, "hands", behind="300s")
     relay.up()
@@ -150,7 +182,10 @@ def test_a_process_without_answers_for_a_minute_claims_nothing_until_it_has_one(
         worked.turn()
     assert worked.in_hand == 0
     assert hands.requests.counts["sqs", "receive_message"] == received
-    assert "this process claims and resends nothing, because it is not sure of AWS's time: it has had no answer for" in caplog.text
+    assert (
+        "this process claims and resends nothing, because it is not sure of AWS's time: it has had no answer for"
+        in caplog.text
+    )
     assert Resender(hands.ctx).run_once().looked == 0
     hands.answers = True
     world.clock.advance("1s")

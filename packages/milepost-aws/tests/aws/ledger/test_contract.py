@@ -49,8 +49,18 @@ class AwsContract(LedgerContract):
         """The tables with a row that holds it, and the blobs."""
         assert isinstance(ledger, SynchronousLedger)
         store = ledger.store
-        tables = (store.names.rows("parcels"), store.names.history, store.names.seen, store.names.control)
-        rows = [table for table in tables for image in store.requests.scan(table, ConsistentRead=True) if text in repr(image)]
+        tables = (
+            store.names.rows("parcels"),
+            store.names.history,
+            store.names.seen,
+            store.names.control,
+        )
+        rows = [
+            table
+            for table in tables
+            for image in store.requests.scan(table, ConsistentRead=True)
+            if text in repr(image)
+        ]
         blobs = store.blobs
         assert isinstance(blobs, MemoryBlobs)
         return rows + [name for name, body in blobs.held.items() if text.encode() in body]

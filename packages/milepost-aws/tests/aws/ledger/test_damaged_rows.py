@@ -37,7 +37,11 @@ def spoil(scene: Scene, key: str, how: str) -> None:
     else:
         if how == "damaged":
             scene.blobs.write("elsewhere/blob", [b"not what it was"])
-        reference = {"blob": {"S": "elsewhere/blob"}, "sha256": {"S": "0" * 64}, "size": {"N": "9000"}}
+        reference = {
+            "blob": {"S": "elsewhere/blob"},
+            "sha256": {"S": "0" * 64},
+            "size": {"N": "9000"},
+        }
         scene.damage(key, ingested_stamp={"M": reference})
     scene.lose()
 
@@ -52,20 +56,38 @@ def damage_blobs(scene: Scene, *beginnings: str) -> int:
 
 # The row -----------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", HOWS)
-def test_the_others_are_found_sent_again_and_due(scene: Scene, how: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_others_are_found_sent_again_and_due(
+    scene: Scene, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     scene.add("a", "bad", "c")
     spoil(scene, "bad", how)
     assert {item.key for item in scene.aws.find(Query(route="parcels")).items} == {"a", "c"}
-    assert {item.key for item in scene.aws.find(Query(route="parcels", statuses=LIVE, due_before=2**45)).items} == {"a", "c"}
+    assert {
+        item.key
+        for item in scene.aws.find(Query(route="parcels", statuses=LIVE, due_before=2**45)).items
+    } == {"a", "c"}
     refs = [("parcels", key) for key in ("a", "bad", "c", "d")]
-    assert [type(found).__name__ for found in scene.aws.get(refs)] == ["Item", "Refused", "Item", "NoneType"]
-    assert [known is None for known in scene.aws.peek("parcels", ["a", "bad", "c", "d"])] == [False, False, False, True]
+    assert [type(found).__name__ for found in scene.aws.get(refs)] == [
+        "Item",
+        "Refused",
+        "Item",
+        "NoneType",
+    ]
+    assert [known is None for known in scene.aws.peek("parcels", ["a", "bad", "c", "d"])] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     assert scene.aws.next_due([scene.plan]) is not None
     queue = scene.store.queues.url("parcels", "weigh")
     scene.store.queues.delete(scene.store.queues.receive(queue, 100, 60))
     scene.clock.advance("15d")
     scene.resend()
-    assert {message.body["key"] for message in scene.store.queues.receive(queue, 100, 60)} == {"a", "c"}
+    assert {message.body["key"] for message in scene.store.queues.receive(queue, 100, 60)} == {
+        "a",
+        "c",
+    }
     assert "bad" in caplog.text
 
 
@@ -77,7 +99,12 @@ def test_the_others_leave_when_their_time_has_come(scene: Scene, how: str) -> No
         scene.settle(item, Reject("no"))
     spoil(scene, "bad", how)
     scene.clock.advance_to(scene.now + 3 * SEALED_FOR_MS)
-    assert scene.aws.prune(PruneCriteria("parcels", TERMINAL, scene.now, None, DeliveredLines(2**62), 100)).items == 2
+    assert (
+        scene.aws.prune(
+            PruneCriteria("parcels", TERMINAL, scene.now, None, DeliveredLines(2**62), 100)
+        ).items
+        == 2
+    )
     assert set(scene.store.images("parcels", ["a", "bad", "c"])) == {"bad"}
 
 
@@ -112,7 +139,11 @@ def test_the_others_go_with_a_stage_that_is_renamed(scene: Scene, how: str) -> N
     spoil(scene, "bad", how)
     scene.aws.rename_stage("parcels", "weigh", "scale")
     images = scene.store.images("parcels", ["a", "bad", "c"])
-    assert {key: image["queue"]["S"] for key, image in images.items()} == {"a": "scale", "bad": "weigh", "c": "scale"}
+    assert {key: image["queue"]["S"] for key, image in images.items()} == {
+        "a": "scale",
+        "bad": "weigh",
+        "c": "scale",
+    }
 
 
 def test_whoever_loses_a_race_for_a_spoilt_row_finds_nobody_there(scene: Scene) -> None:
@@ -126,7 +157,9 @@ def test_whoever_loses_a_race_for_a_spoilt_row_finds_nobody_there(scene: Scene) 
 
 # What it carries ---------------------------------------------------------------------------------------------------------------
 def context(scene: Scene, plan: Plan | None = None) -> Context:
-    return Context(scene.aws, {"parcels": plan or scene.plan}, scene.clock, scene.chance, scene.blobs)
+    return Context(
+        scene.aws, {"parcels": plan or scene.plan}, scene.clock, scene.chance, scene.blobs
+    )
 
 
 def at_delivered(scene: Scene) -> None:
@@ -141,20 +174,30 @@ def at_delivered(scene: Scene) -> None:
     assert damage_blobs(scene, "parcels/") == 1
 
 
-def test_the_resender_offers_the_others_again(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_resender_offers_the_others_again(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     at_delivered(scene)
     scene.clock.advance("15d")
     with caplog.at_level(logging.ERROR):
         scene.resend()
-    assert {key: scene.reasons(key)[-1] for key in ("a", "bad", "c")} == {"a": "resent", "bad": "retry", "c": "resent"}
+    assert {key: scene.reasons(key)[-1] for key in ("a", "bad", "c")} == {
+        "a": "resent",
+        "bad": "retry",
+        "c": "resent",
+    }
     [bad] = scene.aws.find(Query(route="parcels", prefix="bad")).items
     assert bad.row.error is not None
-    assert bad.row.error.category == "CANNOT_BE_STORED", "it is a counted try, and ends by the stage's threshold"
+    assert bad.row.error.category == "CANNOT_BE_STORED", (
+        "it is a counted try, and ends by the stage's threshold"
+    )
 
 
 def test_what_cannot_be_found_with_its_content_is_left_out(scene: Scene) -> None:
     at_delivered(scene)
-    assert {item.key for item in scene.aws.find(Query(route="parcels", with_content=True)).items} == {"a", "c"}
+    assert {
+        item.key for item in scene.aws.find(Query(route="parcels", with_content=True)).items
+    } == {"a", "c"}
     assert {item.key for item in scene.aws.find(Query(route="parcels")).items} == {"a", "bad", "c"}
 
 
@@ -171,7 +214,9 @@ def offering(plan: Plan) -> Plan:
     return Plan(plan.route, version=plan.version, offer_life_ms=60_000)
 
 
-def test_an_outcome_that_would_offer_what_cannot_be_read_is_a_counted_try_of_that_item_alone(scene: Scene) -> None:
+def test_an_outcome_that_would_offer_what_cannot_be_read_is_a_counted_try_of_that_item_alone(
+    scene: Scene,
+) -> None:
     scene.add("a", "c")
     scene.add("bad", text=LONG)
     scene.follow()
@@ -181,7 +226,10 @@ def test_an_outcome_that_would_offer_what_cannot_be_read_is_a_counted_try_of_tha
     items = scene.claim("stamp").items
     damage_blobs(scene, "parcels/")
     settle(context(scene, offering(scene.plan)), [JobResult(item, Done(), 5) for item in items])
-    found = {item.key: (item.stage, item.row.attempts) for item in scene.aws.find(Query(route="parcels")).items}
+    found = {
+        item.key: (item.stage, item.row.attempts)
+        for item in scene.aws.find(Query(route="parcels")).items
+    }
     assert found == {"a": ("delivered", 0), "bad": ("stamp", 1), "c": ("delivered", 0)}
 
 
@@ -198,14 +246,19 @@ def test_a_line_that_cannot_be_read_is_told_to_nobody_and_stops_nobody(scene: Sc
     rejected(scene)
     scene.follow()
     assert damage_blobs(scene, "history/") == 1
-    told = {(written.key, written.line.version, written.line.reason.value) for written in scene.aws.feed(0, 100)}
+    told = {
+        (written.key, written.line.version, written.line.reason.value)
+        for written in scene.aws.feed(0, 100)
+    }
     assert {key for key, version, reason in told if reason == "rejected"} == {"a", "c"}
     assert ("bad", 0, "noted") in told
     assert [line.reason.value for line in scene.lines("bad")] == ["accepted", "noted"]
     assert "digest differs" in str(scene.lines("bad")[-1].note)
 
 
-def test_a_line_that_cannot_be_read_is_written_again_from_its_row_and_the_repair_ends(scene: Scene) -> None:
+def test_a_line_that_cannot_be_read_is_written_again_from_its_row_and_the_repair_ends(
+    scene: Scene,
+) -> None:
     rejected(scene)
     lose_but_the_lines(scene)
     assert damage_blobs(scene, "history/") == 1
@@ -214,12 +267,18 @@ def test_a_line_that_cannot_be_read_is_written_again_from_its_row_and_the_repair
     assert (progress.done, progress.found.rows) == (True, 3)
     assert [line.reason.value for line in scene.lines("bad")] == ["accepted", "rejected"]
     scene.follow()
-    assert {item.key for item in scene.aws.find(Query(route="parcels", statuses=FAILED)).items} == {"a", "bad", "c"}
+    assert {item.key for item in scene.aws.find(Query(route="parcels", statuses=FAILED)).items} == {
+        "a",
+        "bad",
+        "c",
+    }
 
 
 def lose_but_the_lines(scene: Scene) -> None:
     """The relay writes the lines down and dies before the rows are finished."""
-    while scene.stream.poll(lambda records: scene.relay.handle(records, scene.now) and None, scene.clock):
+    while scene.stream.poll(
+        lambda records: scene.relay.handle(records, scene.now) and None, scene.clock
+    ):
         pass
 
 

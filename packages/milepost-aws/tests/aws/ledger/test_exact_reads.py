@@ -24,7 +24,9 @@ from milepost_testing.contract.world import World
 @pytest.fixture
 def ledger(endpoint: str, prefix: str) -> Iterator[AwsLedger]:
     """Nobody reads its stream, so its counters stay empty."""
-    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
+    ledger = AwsLedger(
+        Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True
+    )
     yield ledger
     ledger.close()
 
@@ -36,15 +38,21 @@ def route(*stages: str) -> Route:
     return made
 
 
-def test_a_stage_is_not_removed_while_items_are_there_that_no_counter_has_seen(ledger: AwsLedger) -> None:
+def test_a_stage_is_not_removed_while_items_are_there_that_no_counter_has_seen(
+    ledger: AwsLedger,
+) -> None:
     world = World(ledger, route("weigh", "stamp"))
     register(ledger, world.plan, world.now, "test")
     world.add("k1", "k2", "k3")
     assert ledger.counts("parcels") == []
-    plan = Plan(route("stamp"), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+    plan = Plan(
+        route("stamp"), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms
+    )
     ctx = Context(ledger, {"parcels": plan}, world.clock, SeededChance(), MemoryBlobs())
     with pytest.raises(UsageError, match=r"3 at 'weigh' \(k\d, k\d, k\d\)"):
         apply_route(ctx, plan, mapping={}, by="ops", reason="no scales any more")
-    applied = apply_route(ctx, plan, mapping={"weigh": "stamp"}, by="ops", reason="no scales any more")
+    applied = apply_route(
+        ctx, plan, mapping={"weigh": "stamp"}, by="ops", reason="no scales any more"
+    )
     assert (applied.version, applied.moved, applied.left) == (2, 3, {})
     assert [world.row(key).stage for key in ("k1", "k2", "k3")] == ["stamp"] * 3

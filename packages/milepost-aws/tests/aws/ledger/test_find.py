@@ -18,14 +18,20 @@ def test_all_batches_of_an_asset_stand_together(endpoint: str, prefix: str) -> N
         scene = open_at()
         now = scene.clock.now()
         for key in (f"{ASSET}#one", f"{ASSET}#on%23e", f"{ASSET}#two", f"{OTHER}#one"):
-            change = accept(scene.plan, key, {"n": 1}, now, correlation_id=key, digest=digest_of({"n": 1}))
+            change = accept(
+                scene.plan, key, {"n": 1}, now, correlation_id=key, digest=digest_of({"n": 1})
+            )
             scene.ledger.add(scene.plan, [NewItem(change, {"n": 1})], now)
         asked: list[str] = []
         with scene.before_each_call(lambda operation, params: asked.append(operation)):
             together = scene.ledger.find(Query(route=scene.route, prefix=f"{ASSET}#"))
             some = scene.ledger.find(Query(route=scene.route, prefix=f"{ASSET}#on"))
             odd = scene.ledger.find(Query(route=scene.route, prefix=f"{ASSET}#on%23"))
-        assert {item.key for item in together.items} == {f"{ASSET}#one", f"{ASSET}#on%23e", f"{ASSET}#two"}
+        assert {item.key for item in together.items} == {
+            f"{ASSET}#one",
+            f"{ASSET}#on%23e",
+            f"{ASSET}#two",
+        }
         assert {item.key for item in some.items} == {f"{ASSET}#one", f"{ASSET}#on%23e"}
         assert {item.key for item in odd.items} == {f"{ASSET}#on%23e"}
         assert asked == ["query"] * 3
@@ -34,7 +40,9 @@ def test_all_batches_of_an_asset_stand_together(endpoint: str, prefix: str) -> N
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
-def test_rows_that_come_between_two_pages_end_no_list(endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch, order: Any) -> None:
+def test_rows_that_come_between_two_pages_end_no_list(
+    endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch, order: Any
+) -> None:
     monkeypatch.setattr("milepost_aws.ledger.find.MOST_ORDERED", 4)
     with opener(endpoint, prefix) as open_at:
         scene = open_at()
@@ -42,7 +50,9 @@ def test_rows_that_come_between_two_pages_end_no_list(endpoint: str, prefix: str
         def add(*numbers: int) -> None:
             for number in numbers:
                 key, now = f"{ASSET}#{number:03}", scene.clock.now()
-                change = accept(scene.plan, key, {"n": 1}, now, correlation_id=key, digest=digest_of({"n": 1}))
+                change = accept(
+                    scene.plan, key, {"n": 1}, now, correlation_id=key, digest=digest_of({"n": 1})
+                )
                 scene.ledger.add(scene.plan, [NewItem(change, {"n": 1})], now)
                 scene.clock.advance("1s")
 
@@ -57,6 +67,8 @@ def test_rows_that_come_between_two_pages_end_no_list(endpoint: str, prefix: str
                 scene.ledger.find(Query(route=scene.route, order=order, limit=2, after=page.next))
             return
         while page.next is not None:
-            page = scene.ledger.find(Query(route=scene.route, order=order, limit=2, after=page.next))
+            page = scene.ledger.find(
+                Query(route=scene.route, order=order, limit=2, after=page.next)
+            )
             found += [item.key for item in page.items]
         assert found == [f"{ASSET}#{number:03}" for number in (4, 3, 2, 1)]

@@ -42,7 +42,15 @@ def watch() -> Watch:
 
 @pytest.fixture
 def ledger(endpoint: str, prefix: str, watch: Watch) -> Iterator[SynchronousLedger]:
-    made = SynchronousLedger(AwsLedger(Requests(REGION, endpoint, clock=watch), prefix, MemoryBlobs(), settings=PROMPT, make=True))
+    made = SynchronousLedger(
+        AwsLedger(
+            Requests(REGION, endpoint, clock=watch),
+            prefix,
+            MemoryBlobs(),
+            settings=PROMPT,
+            make=True,
+        )
+    )
     yield made
     made.close()
 
@@ -56,7 +64,10 @@ def plan() -> Plan:
 
 
 def new_item(plan: Plan, now: int = NOW, correlation_id: str = "c-1") -> NewItem:
-    return NewItem(accept(plan, "a", CONTENT, now, correlation_id=correlation_id, digest=digest_of(CONTENT)), CONTENT)
+    return NewItem(
+        accept(plan, "a", CONTENT, now, correlation_id=correlation_id, digest=digest_of(CONTENT)),
+        CONTENT,
+    )
 
 
 def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(
@@ -74,20 +85,26 @@ def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(
     ledger.follower.follow(NOW + 50)
     (image,) = ledger.store.images("assets", ["a"]).values()
     assert (image["queue"]["S"], "createToken" in image) == ("TC", False)
-    assert ledger.ledger.add(plan, [first], NOW) == [None], "the same put, repeated after its answer was lost"
+    assert ledger.ledger.add(plan, [first], NOW) == [None], (
+        "the same put, repeated after its answer was lost"
+    )
     for other in (new_item(plan, NOW + 1), new_item(plan, correlation_id="c-2")):
         (known,) = ledger.ledger.add(plan, [other], NOW)
         assert known is not None
         assert (known.stage, known.sealed) == ("TC", False)
 
 
-def test_somebody_elses_put_of_the_same_key_is_theirs(ledger: SynchronousLedger, plan: Plan) -> None:
+def test_somebody_elses_put_of_the_same_key_is_theirs(
+    ledger: SynchronousLedger, plan: Plan
+) -> None:
     assert ledger.add(plan, [new_item(plan)], NOW) == [None]
     (known,) = ledger.ledger.add(plan, [new_item(plan)], NOW)
     assert known is not None, "as alike as can be, but put by another call"
 
 
-def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: SynchronousLedger, plan: Plan, watch: Watch) -> None:
+def test_seals_are_looked_for_once_unless_that_was_long_ago(
+    ledger: SynchronousLedger, plan: Plan, watch: Watch
+) -> None:
     ledger.prepare(plan)
     seal = KnownKey("a", Status.COMPLETED, digest_of(CONTENT), "TC", None, True, NOW, b"x" * 32)
     counts = ledger.store.requests.counts
@@ -99,7 +116,9 @@ def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: SynchronousL
     assert known.sealed
     assert ledger.peek("assets", ["b"]) == [None]
     asked = counts["dynamodb", "batch_get_item"]
-    fresh = NewItem(accept(plan, "b", CONTENT, NOW, correlation_id="c-3", digest=digest_of(CONTENT)), CONTENT)
+    fresh = NewItem(
+        accept(plan, "b", CONTENT, NOW, correlation_id="c-3", digest=digest_of(CONTENT)), CONTENT
+    )
     assert ledger.ledger.add(plan, [fresh], NOW) == [None]
     assert counts["dynamodb", "batch_get_item"] == asked
     assert ledger.ledger.add(plan, [fresh], NOW) != [None]

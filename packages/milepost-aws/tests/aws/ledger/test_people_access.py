@@ -19,20 +19,29 @@ pytestmark = pytest.mark.wire
 def people(template: Template) -> dict[str, list[dict[str, Any]]]:
     policies = template.named("IAM::ManagedPolicy", "ManagedPolicyName")
     return {
-        who: [one for part in ("", "-messages") for one in policies[f"test-milepost-{who}{part}"]["PolicyDocument"]["Statement"]]
+        who: [
+            one
+            for part in ("", "-messages")
+            for one in policies[f"test-milepost-{who}{part}"]["PolicyDocument"]["Statement"]
+        ]
         for who in ("process", "operator", "viewer")
     }
 
 
 @pytest.mark.slow
 def test_processes_and_people_do_only_what_their_policies_allow(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    endpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     may = people(template := synthesise(tmp_path / "stack", "parcels.py", ROUTES))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
     s3 = boto3.client("s3", endpoint_url=endpoint)
-    s3.create_bucket(Bucket="people-bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.create_bucket(
+        Bucket="people-bucket", CreateBucketConfiguration={"LocationConstraint": REGION}
+    )
     s3.close()
     monkeypatch.setenv("MILEPOST_BLOBS", "s3://people-bucket/blobs")
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -41,7 +50,12 @@ def test_processes_and_people_do_only_what_their_policies_allow(
     # From now on as deployed: everything is there, and nothing is made.
     command_line.settle(f"dynamodb://{REGION}/test")
     watch = Watch(monkeypatch, None)
-    command_line.write("list.jsonl", '{"id":"A"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","note":"' + "x" * 9000 + '"}\n')
+    command_line.write(
+        "list.jsonl",
+        '{"id":"A"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","note":"'
+        + "x" * 9000
+        + '"}\n',
+    )
     with watch.at("operator"):
         command_line.ok("submit", "parcels", "list.jsonl")
         command_line.signed("limit", "parcels", "weigh", "--rate", "100/s")
@@ -66,7 +80,9 @@ def test_processes_and_people_do_only_what_their_policies_allow(
         command_line.ok("resend")
         command_line.ok("routes")
         command_line.ok("subscribers")
-        ghosts = [one["id"] for one in command_line.ok("quarantine", "list", "--json").json["set_aside"]]
+        ghosts = [
+            one["id"] for one in command_line.ok("quarantine", "list", "--json").json["set_aside"]
+        ]
         assert len(ghosts) == 2
         dynamodb.update_item(
             TableName="test-parcels",

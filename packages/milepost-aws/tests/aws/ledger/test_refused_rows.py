@@ -38,7 +38,10 @@ def say(world: World, key: str, number: int, length: int) -> None:
     """One more line, such as a stage makes that says something new at every look."""
     row = world.row(key)
     note = f"{number} blocks are written; " + "v" * length
-    assert world.ledger.apply([change(row, Reason.NOTED, world.now, row.status, {"note": note[:2000]}, note=note)], world.now) == [None]
+    assert world.ledger.apply(
+        [change(row, Reason.NOTED, world.now, row.status, {"note": note[:2000]}, note=note)],
+        world.now,
+    ) == [None]
 
 
 # The trail ----------------------------------------------------------------------------------------------------------------------
@@ -62,7 +65,9 @@ def test_a_row_stays_small_while_nobody_reads_the_stream(ledger: SynchronousLedg
         row = world.row("a")
         note = f"{number} blocks are written; " + "v" * 1500
         noted = change(row, Reason.NOTED, world.now, row.status, {"note": note}, note=note)
-        assert ledger.ledger.apply([noted], world.now) == [None], "the relay is down: nothing follows"
+        assert ledger.ledger.apply([noted], world.now) == [None], (
+            "the relay is down: nothing follows"
+        )
         if number % 10 == 0:
             assert trail_bytes(image(ledger, "a")) < LONG_TRAIL_BYTES + 3 * 2200
     assert len(world.lines("a")) == lines + 1, "the history is whole before it is copied out"
@@ -70,12 +75,16 @@ def test_a_row_stays_small_while_nobody_reads_the_stream(ledger: SynchronousLedg
     versions = [written.line.version for written in ledger.feed(0, 1000)]
     assert versions == list(range(1, lines + 2)), "each line is told once, in order"
     say(world, "a", lines, 60)
-    assert len(image(ledger, "a")["trail"]["L"]) <= LONG_TRAIL + 1, "what has been copied out leaves the row"
+    assert len(image(ledger, "a")["trail"]["L"]) <= LONG_TRAIL + 1, (
+        "what has been copied out leaves the row"
+    )
     world.audit()
 
 
 # A row that is full ----------------------------------------------------------------------------------------------------------
-def test_a_full_row_is_a_counted_failure_at_its_claim_and_the_others_are_claimed(ledger: SynchronousLedger) -> None:
+def test_a_full_row_is_a_counted_failure_at_its_claim_and_the_others_are_claimed(
+    ledger: SynchronousLedger,
+) -> None:
     world = World(ledger)
     world.add("a", "bad", "c")
     fill(ledger, "bad", "note")
@@ -93,7 +102,9 @@ def test_a_full_row_is_a_counted_failure_at_its_claim_and_the_others_are_claimed
     world.audit()
 
 
-def test_a_row_that_others_have_filled_is_set_aside_and_stays_visible(ledger: SynchronousLedger) -> None:
+def test_a_row_that_others_have_filled_is_set_aside_and_stays_visible(
+    ledger: SynchronousLedger,
+) -> None:
     world = World(ledger)
     world.add("a", "bad", "c")
     fill(ledger, "bad", "scans")
@@ -102,23 +113,31 @@ def test_a_row_that_others_have_filled_is_set_aside_and_stays_visible(ledger: Sy
     [aside] = [aside for aside in asides if aside.kind == "row"]
     assert "cannot be claimed" in aside.reason
     assert aside.content["row"]["id"] == "bad"
-    assert "dueShard" not in image(ledger, "bad"), "it is not due, or it would be met again and again"
+    assert "dueShard" not in image(ledger, "bad"), (
+        "it is not due, or it would be met again and again"
+    )
     world.clock.advance("15d")
     assert "bad" not in {item.key for _ in range(3) for item in world.claim().items}
-    assert len([aside for aside in ledger.quarantine.entries(10)[0] if aside.kind == "row"]) == 1, "it is set aside once"
+    assert len([aside for aside in ledger.quarantine.entries(10)[0] if aside.kind == "row"]) == 1, (
+        "it is set aside once"
+    )
     layout = ledger.store.layout("parcels")
     assert layout is not None
     mend = Update(layout, "bad")
     mend.remove("scans")
     ledger.store.requests.call("dynamodb", "update_item", **mend.params())
-    [answer] = ledger.quarantine.replay({"parcels": world.plan}, [aside.id], world.now, by="ops", why="the scans are elsewhere now")
+    [answer] = ledger.quarantine.replay(
+        {"parcels": world.plan}, [aside.id], world.now, by="ops", why="the scans are elsewhere now"
+    )
     assert answer.done, answer.why
     ledger.follower.follow(world.now)
     world.clock.advance("1h")
     assert "bad" in {item.key for _ in range(3) for item in world.claim().items}
 
 
-def test_an_outcome_that_does_not_fit_is_a_counted_try_of_its_item_alone(ledger: SynchronousLedger) -> None:
+def test_an_outcome_that_does_not_fit_is_a_counted_try_of_its_item_alone(
+    ledger: SynchronousLedger,
+) -> None:
     world = World(ledger)
     world.add("a", "bad")
     items = {item.key: item for item in world.claim().items}
@@ -128,7 +147,11 @@ def test_an_outcome_that_does_not_fit_is_a_counted_try_of_its_item_alone(ledger:
     settle(ctx, [JobResult(items["a"], long, 5), JobResult(items["bad"], long, 5)])
     assert world.row("a").status is Status.WAITING
     bad = world.row("bad")
-    counted = bad.status is Status.RETRY_SCHEDULED and bad.error is not None and bad.error.category == "CANNOT_BE_STORED"
+    counted = (
+        bad.status is Status.RETRY_SCHEDULED
+        and bad.error is not None
+        and bad.error.category == "CANNOT_BE_STORED"
+    )
     assert counted or "dueShard" not in image(ledger, "bad"), "it is counted, or it is set aside"
 
 
@@ -137,7 +160,13 @@ def test_a_long_undecided_outcome_is_kept_apart(ledger: SynchronousLedger) -> No
     world.add("a")
     item = world.take("a")
     told = {"type": "done", "output": "x" * 500_000}
-    kept = change(item.row, Reason.UNDECIDED, world.now, item.row.status, {"undecided": told, "look_at": world.now, "lease": None})
+    kept = change(
+        item.row,
+        Reason.UNDECIDED,
+        world.now,
+        item.row.status,
+        {"undecided": told, "look_at": world.now, "lease": None},
+    )
     assert ledger.apply([kept], world.now) == [None]
     assert "blob" in image(ledger, "a")["undecided"]["M"]
     assert world.row("a").undecided == told

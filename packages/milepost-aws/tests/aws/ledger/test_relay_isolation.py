@@ -23,7 +23,9 @@ def set_aside(ledger: SynchronousLedger) -> list[dict[str, Any]]:
     return [message.body for message in queues.receive(queues.quarantine(), 100, 60)]
 
 
-def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_aws_refuses_sets_aside_that_row_alone(
+    ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = apply.update_of
 
     def refusing(change: Any, *args: Any) -> Any:
@@ -34,7 +36,11 @@ def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: SynchronousL
     monkeypatch.setattr(apply, "update_of", refusing)
     world = World(ledger)
     world.add("a", "bad", "c")
-    assert {key: world.row(key).status.value for key in ("a", "bad", "c")} == {"a": "QUEUED", "bad": "PENDING", "c": "QUEUED"}
+    assert {key: world.row(key).status.value for key in ("a", "bad", "c")} == {
+        "a": "QUEUED",
+        "bad": "PENDING",
+        "c": "QUEUED",
+    }
     (found,) = set_aside(ledger)
     assert "cannot be written" in found["reason"]
     assert found["content"]["new"]["id"] == "bad"
@@ -49,7 +55,9 @@ def test_a_damaged_blob_sets_aside_its_row_alone(ledger: SynchronousLedger) -> N
     ledger.store.values._blobs.write(image["input"]["M"]["blob"]["S"], [b'"something else"'])
     ledger.follower.load_route(world.plan)
     ledger.follower.follow(world.now)
-    assert {key: world.ledger.peek("parcels", [key])[0].status.value for key in ("a", "bad", "c")} == {
+    assert {
+        key: world.ledger.peek("parcels", [key])[0].status.value for key in ("a", "bad", "c")
+    } == {
         "a": "QUEUED",
         "bad": "PENDING",
         "c": "QUEUED",
@@ -58,15 +66,24 @@ def test_a_damaged_blob_sets_aside_its_row_alone(ledger: SynchronousLedger) -> N
     assert "digest differs" in found["reason"]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["and stays away", "and its key has come again"])
+@pytest.mark.parametrize(
+    "again", [False, True], ids=["and stays away", "and its key has come again"]
+)
 def test_blobs_go_with_an_ended_row(ledger: SynchronousLedger, again: bool) -> None:
     world = World(ledger)
     world.add("big", text="x" * 9000)
     world.settle(world.take("big"), Reject("no"))
     image = ledger.store.images("parcels", ["big"])["big"]
-    ledger.store.requests.call("dynamodb", "delete_item", TableName=ledger.store.names.rows("parcels"), Key={"id": {"S": "big"}})
+    ledger.store.requests.call(
+        "dynamodb",
+        "delete_item",
+        TableName=ledger.store.names.rows("parcels"),
+        Key={"id": {"S": "big"}},
+    )
     if again:
-        ledger.store.requests.call("dynamodb", "put_item", TableName=ledger.store.names.rows("parcels"), Item=image)
+        ledger.store.requests.call(
+            "dynamodb", "put_item", TableName=ledger.store.names.rows("parcels"), Item=image
+        )
     ledger.follower.follow(world.now)
     if again:
         assert world.item("big").input["text"] == "x" * 9000
@@ -75,7 +92,9 @@ def test_blobs_go_with_an_ended_row(ledger: SynchronousLedger, again: bool) -> N
             ledger.store.values.decode(image["input"])
 
 
-def test_a_partners_answer_that_names_a_blob_of_another_row_removes_nothing(ledger: SynchronousLedger) -> None:
+def test_a_partners_answer_that_names_a_blob_of_another_row_removes_nothing(
+    ledger: SynchronousLedger,
+) -> None:
     world, store = World(ledger), ledger.store
     world.add("theirs", text="x" * 9000)
     world.add("ours")
@@ -86,7 +105,9 @@ def test_a_partners_answer_that_names_a_blob_of_another_row_removes_nothing(ledg
     ledger.follower.follow(world.now)
     claimed = {item.key: item for item in world.claim("weigh").items}
     world.settle(claimed["ours"], Reject("no"))
-    store.requests.call("dynamodb", "delete_item", TableName=store.names.rows("parcels"), Key={"id": {"S": "ours"}})
+    store.requests.call(
+        "dynamodb", "delete_item", TableName=store.names.rows("parcels"), Key={"id": {"S": "ours"}}
+    )
     ledger.follower.follow(world.now)
     assert world.item("theirs").input["text"] == "x" * 9000
 
@@ -98,7 +119,12 @@ def test_a_map_of_another_program_is_no_reference(ledger: SynchronousLedger, wor
     ledger.prepare(world.plan)
     ledger.follower.load_route(world.plan)
     given = {"M": {word: {"S": "x"}, "id": {"S": "a"}}}
-    store.requests.call("dynamodb", "put_item", TableName=store.names.rows("parcels"), Item={"id": {"S": "a"}, "input": given})
+    store.requests.call(
+        "dynamodb",
+        "put_item",
+        TableName=store.names.rows("parcels"),
+        Item={"id": {"S": "a"}, "input": given},
+    )
     ledger.follower.follow(world.now)
     assert world.item("a").payload == {word: "x", "id": "a"}
     change = Update(store.load_route(world.plan), "a")
@@ -120,7 +146,9 @@ def external_route() -> Route:
     return route
 
 
-def test_an_answer_that_is_nested_too_deeply_sets_aside_its_row_alone(ledger: SynchronousLedger) -> None:
+def test_an_answer_that_is_nested_too_deeply_sets_aside_its_row_alone(
+    ledger: SynchronousLedger,
+) -> None:
     world, store = World(ledger, external_route()), ledger.store
     world.add("a", "deep", "c")
     for key, answer in (("deep", "[" * 5000 + "]" * 5000), ("c", "yes")):
@@ -130,13 +158,21 @@ def test_an_answer_that_is_nested_too_deeply_sets_aside_its_row_alone(ledger: Sy
     ledger.follower.follow(world.now)
     assert [world.row(key).stage for key in ("a", "c")] == ["first", "second"]
     (found,) = set_aside(ledger)
-    assert "nested more than 200 levels deep" in found["reason"] or "nested too deeply" in found["reason"]
+    assert (
+        "nested more than 200 levels deep" in found["reason"]
+        or "nested too deeply" in found["reason"]
+    )
     page = ledger.find(Query(route="parcels"))
-    assert (sorted(item.key for item in page.items), [one.key for one in page.refused]) == (["a", "c"], ["deep"])
+    assert (sorted(item.key for item in page.items), [one.key for one in page.refused]) == (
+        ["a", "c"],
+        ["deep"],
+    )
     assert isinstance(ledger.get([("parcels", "deep")])[0], Refused)
 
 
-def test_a_blob_store_that_cannot_be_reached_sets_no_row_aside(ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blob_store_that_cannot_be_reached_sets_no_row_aside(
+    ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is a problem of AWS, not of a row: the relay reads the same records again, and a claim is tried again."""
     world, blobs = World(ledger), ledger.store.blobs
 
@@ -150,7 +186,9 @@ def test_a_blob_store_that_cannot_be_reached_sets_no_row_aside(ledger: Synchrono
         patch.setattr(blobs, "write", fail)
         with pytest.raises(LedgerBusy, match="cannot be reached"):
             ledger.ledger.add(world.plan, [world.new_item("a", text="x" * 9000)], world.now)
-    ledger.ledger.add(world.plan, [world.new_item("a", text="x" * 9000), world.new_item("b")], world.now)
+    ledger.ledger.add(
+        world.plan, [world.new_item("a", text="x" * 9000), world.new_item("b")], world.now
+    )
     ledger.follower.load_route(world.plan)
     with monkeypatch.context() as patch:
         patch.setattr(blobs, "read", fail)
@@ -176,7 +214,9 @@ def test_blobs_that_cannot_be_looked_after_do_not_have_the_batch_counted_again(
     world, store = World(ledger), ledger.store
     world.add("big", text="x" * 9000)
     world.settle(world.take("big"), Reject("no"))
-    store.requests.call("dynamodb", "delete_item", TableName=store.names.rows("parcels"), Key={"id": {"S": "big"}})
+    store.requests.call(
+        "dynamodb", "delete_item", TableName=store.names.rows("parcels"), Key={"id": {"S": "big"}}
+    )
 
     def fail(*_: Any) -> Any:
         raise LedgerBusy("not now")
@@ -185,12 +225,21 @@ def test_blobs_that_cannot_be_looked_after_do_not_have_the_batch_counted_again(
         patch.setattr(store, "images", fail)
         ledger.follower.follow(world.now)
     ledger.follower.follow(world.now)
-    assert [cell["n"] for cell in store.requests.query(store.names.control, **kind_query("count#parcels")) if cell["n"] != {"N": "0"}] == []
+    assert [
+        cell["n"]
+        for cell in store.requests.query(store.names.control, **kind_query("count#parcels"))
+        if cell["n"] != {"N": "0"}
+    ] == []
 
 
-def test_a_foreign_row_whose_message_sqs_never_accepts_is_set_aside_alone(ledger: SynchronousLedger) -> None:
+def test_a_foreign_row_whose_message_sqs_never_accepts_is_set_aside_alone(
+    ledger: SynchronousLedger,
+) -> None:
     made = Route("parcels", key="id")
-    made.external("tape", message=lambda offer: {"key": offer["key"], "text": "x" * offer["payload"]["length"]})
+    made.external(
+        "tape",
+        message=lambda offer: {"key": offer["key"], "text": "x" * offer["payload"]["length"]},
+    )
     world = World(ledger, made)
     ledger.follower.load_route(world.plan)
     world.add("known", length=1)
@@ -198,9 +247,17 @@ def test_a_foreign_row_whose_message_sqs_never_accepts_is_set_aside_alone(ledger
     assert layout is not None
     for key, length in (("a", 1), ("big", 2_000_000), ("c", 1)):
         content = {"S": f'{{"id": "{key}", "length": {length}}}'}
-        ledger.store.requests.call("dynamodb", "put_item", TableName=layout.table, Item={**layout.naming(key), "input": content})
+        ledger.store.requests.call(
+            "dynamodb",
+            "put_item",
+            TableName=layout.table,
+            Item={**layout.naming(key), "input": content},
+        )
     ledger.follower.follow(world.now)
-    assert {key: world.row(key).status.value for key in ("a", "c")} == {"a": "QUEUED", "c": "QUEUED"}
+    assert {key: world.row(key).status.value for key in ("a", "c")} == {
+        "a": "QUEUED",
+        "c": "QUEUED",
+    }
     (found,) = set_aside(ledger)
     assert "its message cannot be sent" in found["reason"]
     assert found["content"]["row"]["id"] == "big"

@@ -44,12 +44,16 @@ class Announced(World):
             route.stage("CC")(lambda item: Done())
         super().__init__(ledger, route)
         timing = ledger.timing
-        self.plan = ledger.prepare(Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms, version=2))
+        self.plan = ledger.prepare(
+            Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms, version=2)
+        )
         self.aws, self.store = ledger, ledger.store
         self.ctx = Context(ledger, {"loans": self.plan}, self.clock, self.chance, MemoryBlobs())
         self.table = self.store.names.rows("loans")
         self._relay = StreamRelay(self.store, {"loans": self.plan}, lambda: 0.0)
-        self._stream = Stream(self.store.requests, self.store.control, "loans", self.table, "reader")
+        self._stream = Stream(
+            self.store.requests, self.store.control, "loans", self.table, "reader"
+        )
         self.add("a", "b")
         self.follow()
         self.before = {key: self.row(key).version for key in ("a", "b")}
@@ -93,7 +97,15 @@ def announced(endpoint: str, prefix: str) -> Iterator[Callable[[bool], Announced
 
     def open_it(external: bool) -> Announced:
         settings = replace(PROMPT, notice_ms=NOTICE)
-        made.append(AwsLedger(Requests(REGION, endpoint, width=4), prefix, MemoryBlobs(), settings=settings, make=True))
+        made.append(
+            AwsLedger(
+                Requests(REGION, endpoint, width=4),
+                prefix,
+                MemoryBlobs(),
+                settings=settings,
+                make=True,
+            )
+        )
         return Announced(made[-1], external)
 
     yield open_it
@@ -101,7 +113,9 @@ def announced(endpoint: str, prefix: str) -> Iterator[Callable[[bool], Announced
         ledger.close()
 
 
-def test_nobody_claims_and_a_workers_outcome_is_put_down_undecided_until_the_version_holds(announced: Callable[[bool], Any]) -> None:
+def test_nobody_claims_and_a_workers_outcome_is_put_down_undecided_until_the_version_holds(
+    announced: Callable[[bool], Any],
+) -> None:
     world = announced(False)
     (item,) = world.claim("CC", 1).items
     holds_from = world.announce()
@@ -124,7 +138,9 @@ def test_nobody_claims_and_a_workers_outcome_is_put_down_undecided_until_the_ver
     world.audit()
 
 
-def test_no_confirmation_completes_an_item_until_the_version_holds(announced: Callable[[bool], Any]) -> None:
+def test_no_confirmation_completes_an_item_until_the_version_holds(
+    announced: Callable[[bool], Any],
+) -> None:
     world = announced(True)
     holds_from = world.announce()
     world.confirm_by_attribute("a")
@@ -143,8 +159,15 @@ def test_no_confirmation_completes_an_item_until_the_version_holds(announced: Ca
     world.audit()
 
 
-def test_the_first_version_of_a_route_replaces_none_and_holds_at_once(announced: Callable[[bool], Any]) -> None:
+def test_the_first_version_of_a_route_replaces_none_and_holds_at_once(
+    announced: Callable[[bool], Any],
+) -> None:
     world = announced(False)
-    world.plan = Plan(world.plan.route, grace_ms=world.aws.timing.grace_ms, offer_life_ms=world.aws.timing.offer_life_ms, version=1)
+    world.plan = Plan(
+        world.plan.route,
+        grace_ms=world.aws.timing.grace_ms,
+        offer_life_ms=world.aws.timing.offer_life_ms,
+        version=1,
+    )
     world.set_version(1)
     assert len(world.claim("CC").items) == 2

@@ -25,7 +25,9 @@ def stored() -> tuple[Image, Layout]:
     route.external("tape")
     plan = Plan(route, grace_ms=600_000, offer_life_ms=1_000_000)
     layout = Layout.of(plan, "t-parcels")
-    change = accept(plan, "p1", {"id": "p1"}, 1_000_000, correlation_id="c", digest=digest_of({"id": "p1"}))
+    change = accept(
+        plan, "p1", {"id": "p1"}, 1_000_000, correlation_id="c", digest=digest_of({"id": "p1"})
+    )
     return put_of(change, {"id": "p1"}, layout, VALUES, "token"), layout
 
 
@@ -40,19 +42,37 @@ def test_a_good_row_has_no_fault() -> None:
     ("name", "value", "said"),
     [
         ("status", {"N": "7"}, "the attribute 'status' is a number (N) and must be text (S)"),
-        ("status", {"S": "ASLEEP"}, "the attribute 'status' is 'ASLEEP' and must be one of PENDING, "),
+        (
+            "status",
+            {"S": "ASLEEP"},
+            "the attribute 'status' is 'ASLEEP' and must be one of PENDING, ",
+        ),
         ("version", {"N": "1.5"}, "the attribute 'version' is '1.5' and must be a whole number"),
         ("version", {"S": "1"}, "the attribute 'version' is text (S) and must be a number (N)"),
-        ("dueAt", {"S": "soon"}, "the attribute 'dueAt' is 'soon' and must be a time such as 2026-01-31T12:00:00.000Z"),
+        (
+            "dueAt",
+            {"S": "soon"},
+            "the attribute 'dueAt' is 'soon' and must be a time such as 2026-01-31T12:00:00.000Z",
+        ),
         ("head", {"S": "abc"}, "the attribute 'head' is text (S) and must be binary (B)"),
-        ("head", {"B": b"abc"}, "the attribute 'head' has 3 bytes and must have 32 (a SHA-256 digest)"),
+        (
+            "head",
+            {"B": b"abc"},
+            "the attribute 'head' has 3 bytes and must have 32 (a SHA-256 digest)",
+        ),
         ("kept", {"S": "{"}, "the attribute 'kept' is '{' and must be JSON"),
-        ("queue", None, "the attribute 'queue' is missing; it is text (S) on every row that Milepost has taken in"),
+        (
+            "queue",
+            None,
+            "the attribute 'queue' is missing; it is text (S) on every row that Milepost has taken in",
+        ),
         ("id", {"N": "7"}, "the key attribute 'id' is a number (N) and must be text (S)"),
         ("id", None, "the key attribute 'id' is missing"),
     ],
 )
-def test_a_fault_names_its_attribute_and_what_is_right(name: str, value: dict[str, Any] | None, said: str) -> None:
+def test_a_fault_names_its_attribute_and_what_is_right(
+    name: str, value: dict[str, Any] | None, said: str
+) -> None:
     image, layout = stored()
     if value is None:
         del image[name]

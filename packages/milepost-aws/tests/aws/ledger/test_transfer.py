@@ -33,7 +33,9 @@ SOURCE = "sqlite:///milepost.db"
 
 
 @pytest.fixture
-def command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> AwsCommandLine:
+def command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> AwsCommandLine:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
     command_line = AwsCommandLine(tmp_path, capsys, SOURCE)
@@ -81,11 +83,17 @@ def fill(command_line: AwsCommandLine) -> None:
     command_line.up()
     command_line.signed("prune", "parcels", "--older-than", "0s", "--status", "failed")
     command_line.signed("retry", "parcels", "--status", "failed", "--dry-run")
-    command_line.submit(*({"id": name, "torn": True} for name in ("torn", "again")), {"id": "busy", "busy": True})
+    command_line.submit(
+        *({"id": name, "torn": True} for name in ("torn", "again")), {"id": "busy", "busy": True}
+    )
     command_line.up()
-    command_line.signed("confirm", "parcels", "early", "--stage", "signed", "--output", '{"by": "the heir"}')
+    command_line.signed(
+        "confirm", "parcels", "early", "--stage", "signed", "--output", '{"by": "the heir"}'
+    )
     for stage in ("delivered", "signed"):
-        command_line.signed("confirm", "parcels", "through", "--stage", stage, "--output", '{"at": "the door"}')
+        command_line.signed(
+            "confirm", "parcels", "through", "--stage", stage, "--output", '{"at": "the door"}'
+        )
     command_line.signed("retry", "parcels", "again", "offered", "--to", "weigh")
     command_line.up()
     command_line.signed("cancel", "parcels", "off")
@@ -101,11 +109,21 @@ def views(command_line: AwsCommandLine) -> dict[str, dict[str, Any]]:
 
 def test_everything_is_there_as_it_was(full: AwsCommandLine, to: str) -> None:
     here, seal = views(full), full.show("gone")
-    assert {view["status"] for view in here.values()} >= {"QUEUED", "WAITING", "COMPLETED", "REJECTED", "CANCELLED"}
+    assert {view["status"] for view in here.values()} >= {
+        "QUEUED",
+        "WAITING",
+        "COMPLETED",
+        "REJECTED",
+        "CANCELLED",
+    }
     planned = full.ok("move", "--to", to, "--dry-run", "--json").json
     report = full.signed("move", "--to", to, "--json").json
     assert report["finished"], report["differences"]
-    assert (planned["items"], planned["lines"], planned["seals"]) == (report["items"], report["lines"], report["seals"])
+    assert (planned["items"], planned["lines"], planned["seals"]) == (
+        report["items"],
+        report["lines"],
+        report["seals"],
+    )
     assert (report["items"], report["statuses"]) == (len(here), planned["statuses"])
     assert report["subscribers"] == {"log": 2}
     lists, acts = full.ok("lists", "--json").json, full.ok("acts", "--json").json["acts"]
@@ -119,43 +137,69 @@ def test_everything_is_there_as_it_was(full: AwsCommandLine, to: str) -> None:
         assert {name: value for name, value in there[key].items() if name not in late} == {
             name: value for name, value in view.items() if name not in late
         }
-        assert {stage: value for stage, value in view["results"].items() if value is not None} == there[key]["results"]
+        assert {
+            stage: value for stage, value in view["results"].items() if value is not None
+        } == there[key]["results"]
     assert all(view["verified"] for view in there.values())
     assert {**full.show("gone"), "history": []} == {**seal, "history": []}
     assert full.ok("lists", "--json").json == lists
-    assert full.ok("acts", "--id", several, "--json").json["outcome"] == became, "its lines have other places there"
-    assert {act["id"] for act in acts if act["verb"] != "move"} < {act["id"] for act in full.ok("acts", "--json").json["acts"]}
-    assert {item["key"] for item in full.ok("list", "parcels", "--status", "failed", "--json").json["items"]} == {
+    assert full.ok("acts", "--id", several, "--json").json["outcome"] == became, (
+        "its lines have other places there"
+    )
+    assert {act["id"] for act in acts if act["verb"] != "move"} < {
+        act["id"] for act in full.ok("acts", "--json").json["acts"]
+    }
+    assert {
+        item["key"]
+        for item in full.ok("list", "parcels", "--status", "failed", "--json").json["items"]
+    } == {
         key for key, view in here.items() if view["status"] in ("REJECTED", "MAX_RETRIES_EXCEEDED")
     }
 
 
-def test_it_goes_on_there(full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str) -> None:
+def test_it_goes_on_there(
+    full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str
+) -> None:
     full.signed("move", "--to", to)
     full.settle(to)
-    told = [json.loads(line)["subject"] for line in full.up().out.splitlines() if line.startswith("{")]
+    told = [
+        json.loads(line)["subject"] for line in full.up().out.splitlines() if line.startswith("{")
+    ]
     assert told.count("off") == 1, "what the subscriber had not been told yet is told once"
     assert not {"through", "torn", "busy"} & set(told), "what it had been told is not told again"
     assert full.show("fresh")["stage"] == "weigh", "the pause came along"
     full.signed("resume", "parcels", "weigh")
     full.up()
     assert full.show("fresh")["stage"] == "delivered", "a worker was called"
-    queue = client("sqs").get_queue_url(QueueName=ResourceNames(prefix).queue("parcels", "delivered"))["QueueUrl"]
+    queue = client("sqs").get_queue_url(
+        QueueName=ResourceNames(prefix).queue("parcels", "delivered")
+    )["QueueUrl"]
     offered = client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
-    assert {"early", "large"} <= {json.loads(message["Body"])["key"] for message in offered}, "who does the external stage was called"
+    assert {"early", "large"} <= {json.loads(message["Body"])["key"] for message in offered}, (
+        "who does the external stage was called"
+    )
     full.signed("confirm", "parcels", "early", "--stage", "delivered")
     full.up()
     early = full.show("early")
-    assert (early["status"], early["results"]["signed"]) == ("COMPLETED", {"by": "the heir"}), "what came early was kept"
+    assert (early["status"], early["results"]["signed"]) == ("COMPLETED", {"by": "the heir"}), (
+        "what came early was kept"
+    )
     counts = full.ok("status", "--json").json["routes"]["parcels"]
     assert counts["total"] == len(views(full)), "counters follow once the stream is read"
     full.write("again.jsonl", '{"id": "gone", "torn": true}\n')
-    assert full.ok("submit", "parcels", "again.jsonl", "--full", "--json").json["counts"]["failed"] == 1, "a seal remembers"
+    assert (
+        full.ok("submit", "parcels", "again.jsonl", "--full", "--json").json["counts"]["failed"]
+        == 1
+    ), "a seal remembers"
     last = full.ok("lists", "--json").json["lists"][0]["id"]
-    assert "offered" in full.ok("lists", "parcels", "--vanished", last).out.split(), "a list's keys came along"
+    assert "offered" in full.ok("lists", "parcels", "--vanished", last).out.split(), (
+        "a list's keys came along"
+    )
 
 
-def test_the_evidence_of_a_key_that_was_taken_in_again_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
+def test_the_evidence_of_a_key_that_was_taken_in_again_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     route = Route("parcels", evidence=True)
     route.stage("weigh")(lambda item: Reject("torn"))
@@ -163,12 +207,19 @@ def test_the_evidence_of_a_key_that_was_taken_in_again_moves(tmp_path: Path, mon
         for again in (None, "a second parcel"):
             here.submit("parcels", {"id": "p1"}, by="ops", failed_again=again)
             here.run(until_idle=0)
-            publish(here.context, None, "2027-01-01" if again is None else "2027-01-02", here.context.clock.now() + 1)
+            publish(
+                here.context,
+                None,
+                "2027-01-01" if again is None else "2027-01-02",
+                here.context.clock.now() + 1,
+            )
             here.prune("parcels", 0, by="ops", reason="a test", statuses=["failed"])
         records = records_of(here.context, "parcels", "p1")
         target = open_context(to, [route], check=False)
         try:
-            assert move(here.context, target, list(here.context.plans), by="ops", reason="a test").finished
+            assert move(
+                here.context, target, list(here.context.plans), by="ops", reason="a test"
+            ).finished
             assert records_of(target, "parcels", "p1") == records
         finally:
             target.ledger.close()
@@ -176,7 +227,9 @@ def test_the_evidence_of_a_key_that_was_taken_in_again_moves(tmp_path: Path, mon
     assert "a second parcel" in str(records[0].record["chain"]["lines"])
 
 
-def test_a_forgotten_key_stays_known_in_the_new_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
+def test_a_forgotten_key_stays_known_in_the_new_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     route = Route("parcels", evidence=True)
     route.stage("weigh")(lambda item: Reject("torn"))
@@ -233,7 +286,9 @@ def contexts(command_line: AwsCommandLine, to: str) -> Iterator[tuple[Context, C
         target.ledger.close()
 
 
-def test_cut_off_anywhere_it_goes_on_and_nothing_is_doubled(full: AwsCommandLine, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_off_anywhere_it_goes_on_and_nothing_is_doubled(
+    full: AwsCommandLine, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = Requests.attempt
     left = 0
 
@@ -257,8 +312,14 @@ def test_cut_off_anywhere_it_goes_on_and_nothing_is_doubled(full: AwsCommandLine
                 monkeypatch.setattr(Requests, "attempt", whole)
                 mark = marks(source).get("parcels")
                 if mark is not None:
-                    assert f"moved to {to}" in full("work", "--until-idle").flat, "nobody works here"
-                there = [hold for hold in target.ledger.read(HOLD).values() if hold.value["by"] == "the move"]
+                    assert f"moved to {to}" in full("work", "--until-idle").flat, (
+                        "nobody works here"
+                    )
+                there = [
+                    hold
+                    for hold in target.ledger.read(HOLD).values()
+                    if hold.value["by"] == "the move"
+                ]
                 if deaths > 3 and mark is not None and mark.finished_at is None:
                     assert there, "nor there"
             monkeypatch.setattr(Requests, "attempt", whole)
@@ -266,17 +327,24 @@ def test_cut_off_anywhere_it_goes_on_and_nothing_is_doubled(full: AwsCommandLine
     assert report.finished, report.differences
     with contexts(full, to) as (source, target):
         lines = source.ledger.feed(0, 10_000)
-        assert [(line.key, line.body) for line in target.ledger.feed(0, 10_000)] == [(line.key, line.body) for line in lines]
+        assert [(line.key, line.body) for line in target.ledger.feed(0, 10_000)] == [
+            (line.key, line.body) for line in lines
+        ]
         assert target.ledger.last_seq() == len(lines)
         assert compare(source, target, ["parcels"], 0, lambda *_: None) == []
         assert "parcels" not in target.ledger.read(HOLD)
 
 
-def test_a_difference_is_found_and_nothing_is_opened(full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str) -> None:
+def test_a_difference_is_found_and_nothing_is_opened(
+    full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str
+) -> None:
     """Somebody else's row stands where one of ours belongs."""
     with contexts(full, to):
         pass
-    client("dynamodb").put_item(TableName=ResourceNames(prefix).rows("parcels"), Item={"id": {"S": "again"}, "input": {"S": "{}"}})
+    client("dynamodb").put_item(
+        TableName=ResourceNames(prefix).rows("parcels"),
+        Item={"id": {"S": "again"}, "input": {"S": "{}"}},
+    )
     answer = full("move", "--to", to, *SIGNED)
     assert answer.code == 1
     assert "another program has put a row there" in answer.flat
@@ -286,7 +354,9 @@ def test_a_difference_is_found_and_nothing_is_opened(full: AwsCommandLine, to: s
     full.ok("up", "--until-idle", "0.1")
 
 
-def test_what_was_changed_there_is_found(full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str) -> None:
+def test_what_was_changed_there_is_found(
+    full: AwsCommandLine, to: str, client: Callable[[str], Any], prefix: str
+) -> None:
     full.signed("move", "--to", to)
     names = ResourceNames(prefix)
     client("dynamodb").update_item(
@@ -299,12 +369,16 @@ def test_what_was_changed_there_is_found(full: AwsCommandLine, to: str, client: 
     client("dynamodb").delete_item(TableName=names.seen, Key={"key": {"S": "parcels/gone"}})
     client("dynamodb").delete_item(TableName=names.rows("parcels"), Key={"id": {"S": "later"}})
     with contexts(full, to) as (source, target):
-        found = {difference.key: difference.what for difference in compare(source, target, ["parcels"], 0, lambda *_: None)}
+        found = {
+            difference.key: difference.what
+            for difference in compare(source, target, ["parcels"], 0, lambda *_: None)
+        }
         assert found.keys() == {"large", "gone", "later"}
         assert "digest" in found["large"]
         line = target.ledger.history("parcels", "again")[0]
         client("dynamodb").delete_item(
-            TableName=names.history, Key={"item": {"S": "parcels/again"}, "version": {"N": str(line.line.version)}}
+            TableName=names.history,
+            Key={"item": {"S": "parcels/again"}, "version": {"N": str(line.line.version)}},
         )
         [first, *_] = compare(source, target, ["parcels"], 0, lambda *_: None)
         assert (first.key, first.what) == ("again", "its line 1 is missing or out of order")
@@ -336,7 +410,11 @@ def test_what_a_dead_worker_held_is_a_loss_and_is_moved(full: AwsCommandLine, to
     with contexts(full, to) as (source, _):
         now = source.clock.now()
         source.take(source.plan("parcels").at_version(1))
-        source.ledger.claim([ClaimRequest(source.plans["parcels"], "weigh", 1, Lease("token", "w3", now - 1))], now, 0.0)
+        source.ledger.claim(
+            [ClaimRequest(source.plans["parcels"], "weigh", 1, Lease("token", "w3", now - 1))],
+            now,
+            0.0,
+        )
     report = full.signed("move", "--to", to, "--json").json
     assert (report["lost"], report["finished"]) == (1, True)
     full.settle(to)

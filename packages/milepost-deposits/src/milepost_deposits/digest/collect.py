@@ -64,7 +64,9 @@ def _mail_files(app: DepositsApp) -> list[str]:
         return []
     assert app.settings.mail is not None
     id = f"files-{app.time():.0f}"
-    [digest] = digests_of([], f"{app.settings.route}-{id}", app.settings.mail.to, {}, word_counts(app), files=files)
+    [digest] = digests_of(
+        [], f"{app.settings.route}-{id}", app.settings.mail.to, {}, word_counts(app), files=files
+    )
     _submit(app, {"id": id, "upto": 0, "digest": msgspec.to_builtins(digest)})
     mark_mailed(app, files)
     return [id]
@@ -88,11 +90,15 @@ def place_cursor(app: DepositsApp) -> DigestCursor:
     assert app.settings.mail is not None
     document = app.documents.get(CURSOR)
     if document is None:
-        since = app.now() - timedelta(milliseconds=mp.span_ms(app.settings.mail.first, "[deposits.mail] first"))
+        since = app.now() - timedelta(
+            milliseconds=mp.span_ms(app.settings.mail.first, "[deposits.mail] first")
+        )
         after = place_at(app, since)
         # False: another process has set it.
         begins = since.isoformat()
-        app.documents.put(CURSOR, {"after": after, "at": begins, "since": begins if after else None}, expect=0)
+        app.documents.put(
+            CURSOR, {"after": after, "at": begins, "since": begins if after else None}, expect=0
+        )
         document = app.documents.get(CURSOR)
         assert document is not None
     return msgspec.convert({**document.value, "version": document.version}, DigestCursor)
@@ -112,16 +118,33 @@ def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
         if found:
             # The first mail holds the digests of the others: one write, whole or not at all, decides what is mailed.
             first, *rest = map(msgspec.to_builtins, found)
-            _submit(app, {"id": f"{after}", "upto": upto, "digest": first, "others": rest, "runs": interrupted})
+            _submit(
+                app,
+                {
+                    "id": f"{after}",
+                    "upto": upto,
+                    "digest": first,
+                    "others": rest,
+                    "runs": interrupted,
+                },
+            )
             begun = app.show(route, f"{after}")
     if begun is not None:
         upto = int(begun["input"]["upto"])
-        others = [{"id": f"{after}-{place}", "digest": one} for place, one in enumerate(begun["input"].get("others", ()), 1)]
+        others = [
+            {"id": f"{after}-{place}", "digest": one}
+            for place, one in enumerate(begun["input"].get("others", ()), 1)
+        ]
         if others:
             _submit(app, *others)
         keys = [f"{after}", *(other["id"] for other in others)]
         mark_mailed(
-            app, (one for digest in (begun["input"]["digest"], *begun["input"].get("others", ())) for one in digest.get("files", ()))
+            app,
+            (
+                one
+                for digest in (begun["input"]["digest"], *begun["input"].get("others", ()))
+                for one in digest.get("files", ())
+            ),
         )
         mark_reported(app, begun["input"].get("runs", ()))
     if upto > after:
@@ -142,7 +165,9 @@ def collect_when_due(app: DepositsApp) -> list[str]:
     return collect_digests(app)
 
 
-def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait]) -> tuple[int, list[str], list[Digest]]:
+def _collected(
+    app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait]
+) -> tuple[int, list[str], list[Digest]]:
     """The line up to which the digests since the cursor go, the interrupted runs that they name, and the digests."""
     settings = app.settings
     assert settings.mail is not None
@@ -153,7 +178,11 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
         nonlocal upto
         while portion := app.feed(upto, PORTION):
             upto = portion[-1].seq
-            yield from (entry.public() for entry in portion if since is None or entry.line.at >= since.timestamp() * 1000)
+            yield from (
+                entry.public()
+                for entry in portion
+                if since is None or entry.line.at >= since.timestamp() * 1000
+            )
 
     last = latest_lines(lines(), settings.route)
     entries = [entry for line in last.values() if (entry := _entry(app, line)) is not None]
@@ -168,8 +197,20 @@ def _collected(app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait])
     news = upto > after and any(one.name not in cursor.waits for one in waits)
     if since is not None:
         notes.append(first_note(since))
-    notes += [f"{interruption_text(run)} This digest names what it left unreported." for run in interrupted]
-    found = digests_of(entries, f"{settings.route}-{after}", settings.mail.to, settings.mail.owners, counts, notes, news=news, files=files)
+    notes += [
+        f"{interruption_text(run)} This digest names what it left unreported."
+        for run in interrupted
+    ]
+    found = digests_of(
+        entries,
+        f"{settings.route}-{after}",
+        settings.mail.to,
+        settings.mail.owners,
+        counts,
+        notes,
+        news=news,
+        files=files,
+    )
     return upto, [run.id for run in interrupted], found
 
 
@@ -184,14 +225,19 @@ def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:
     """Record mails. Raises if one is not recorded: the cursor must stay, so that the next collection tries again."""
     for receipt in app.submit(app.settings.digests_route, *mails, by=BY):
         if receipt.answer == "malformed":
-            raise mp.MilepostError(f"the digest {receipt.key!r} cannot be recorded: {receipt.error}")
+            raise mp.MilepostError(
+                f"the digest {receipt.key!r} cannot be recorded: {receipt.error}"
+            )
 
 
 def unmailed_keys(app: DepositsApp) -> set[str]:
     """The keys of mails that are recorded and not sent yet, whether or not they were tried."""
     if app.settings.mail is None:
         return set()
-    return {row["key"] for row in app.items(app.settings.digests_route, statuses=["failed", "live"], limit=1_000)}
+    return {
+        row["key"]
+        for row in app.items(app.settings.digests_route, statuses=["failed", "live"], limit=1_000)
+    }
 
 
 class UnmailedDigests(msgspec.Struct, frozen=True):
@@ -239,14 +285,18 @@ def digests_route(settings: DepositsSettings) -> mp.Route:
     """The route of mails. It opens the transport at the first mail."""
     route = mp.Route(settings.digests_route, key="id")
 
-    @route.stage("mail", retry=mp.Backoff(attempts=40, base="1m", factor=2, cap="6h"), concurrency=1)
+    @route.stage(
+        "mail", retry=mp.Backoff(attempts=40, base="1m", factor=2, cap="6h"), concurrency=1
+    )
     def send(item: mp.Item) -> mp.Outcome:
         mail = settings.mail
         if mail is None:
             return mp.NotYet(after="1h", note="[deposits.mail] is not set")
         digest = msgspec.convert(item.input["digest"], Digest)
         try:
-            transport = mail_transport(mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env)
+            transport = mail_transport(
+                mail.smtp or f"ses://{mail.ses}", password_env=mail.password_env
+            )
             return _sent(digest, mail, transport)
         except MailRefused as error:
             return mp.Reject(str(error), category="MAIL_REFUSED")

@@ -26,13 +26,24 @@ class FileNews(msgspec.Struct, frozen=True):
 
 def sentences_of(report: IntakeReport) -> list[str]:
     """What people have to know about the files of one intake, without the ignored ones."""
-    said = [f"{file.name} was not taken in: {file.reason.removeprefix(f'{file.name}: ')}" for file in (*report.refused, *report.unread)]
+    said = [
+        f"{file.name} was not taken in: {file.reason.removeprefix(f'{file.name}: ')}"
+        for file in (*report.refused, *report.unread)
+    ]
     for taken in report.taken:
         count = taken.report.counts.get("malformed", 0)
         if count:
-            lines = "; ".join(f"line {bad.line}: {bad.reason}" for bad in taken.report.malformed[:SHOWN_LINES])
-            more = "" if count <= SHOWN_LINES else f"; all are in {taken.archived}.report.json in the inbox"
-            said.append(f"{taken.name} has {count:,} malformed {'line' if count == 1 else 'lines'}: {lines}{more}")
+            lines = "; ".join(
+                f"line {bad.line}: {bad.reason}" for bad in taken.report.malformed[:SHOWN_LINES]
+            )
+            more = (
+                ""
+                if count <= SHOWN_LINES
+                else f"; all are in {taken.archived}.report.json in the inbox"
+            )
+            said.append(
+                f"{taken.name} has {count:,} malformed {'line' if count == 1 else 'lines'}: {lines}{more}"
+            )
     return [sentence[: LONGEST * SHOWN_LINES] for sentence in said]
 
 
@@ -42,8 +53,19 @@ def note_files(app: DepositsApp, report: IntakeReport) -> None:
         return
 
     def added(news: FileNews) -> FileNews:
-        ignored = [f"{name} was ignored: it is neither .csv nor .txt nor .xlsx" for name in report.ignored if name not in news.ignored]
-        sentences = (*news.sentences, *(sentence for sentence in (*sentences_of(report), *ignored) if sentence not in news.sentences))
+        ignored = [
+            f"{name} was ignored: it is neither .csv nor .txt nor .xlsx"
+            for name in report.ignored
+            if name not in news.ignored
+        ]
+        sentences = (
+            *news.sentences,
+            *(
+                sentence
+                for sentence in (*sentences_of(report), *ignored)
+                if sentence not in news.sentences
+            ),
+        )
         return FileNews(sentences[:MOST], tuple(report.ignored[:MOST]))
 
     _change(app, added)
@@ -57,12 +79,21 @@ def pending_news(app: DepositsApp) -> tuple[str, ...]:
 def mark_mailed(app: DepositsApp, sentences: Iterable[str]) -> None:
     """Note that a digest has these sentences."""
     mailed = set(sentences)
-    _change(app, lambda news: msgspec.structs.replace(news, sentences=tuple(text for text in news.sentences if text not in mailed)))
+    _change(
+        app,
+        lambda news: msgspec.structs.replace(
+            news, sentences=tuple(text for text in news.sentences if text not in mailed)
+        ),
+    )
 
 
 def _read(app: DepositsApp) -> tuple[FileNews, int]:
     document = app.documents.get(NEWS)
-    return (FileNews(), 0) if document is None else (msgspec.convert(document.value, FileNews), document.version)
+    return (
+        (FileNews(), 0)
+        if document is None
+        else (msgspec.convert(document.value, FileNews), document.version)
+    )
 
 
 def _change(app: DepositsApp, change: Callable[[FileNews], FileNews]) -> None:

@@ -14,7 +14,12 @@ import msgspec
 from milepost.subscribers.email import Mail, MailAttachment
 from milepost_deposits.acts import is_item_known, search_first
 from milepost_deposits.doi import doi_url
-from milepost_deposits.dspace.errors import CollectionUnknown, DSpaceForbidden, DSpaceLoginFailed, DSpaceUnavailable
+from milepost_deposits.dspace.errors import (
+    CollectionUnknown,
+    DSpaceForbidden,
+    DSpaceLoginFailed,
+    DSpaceUnavailable,
+)
 from milepost_deposits.settings import MailSettings
 from milepost_deposits.status_names import (
     CONTENT,
@@ -62,8 +67,12 @@ _MENDED = {
     DSpaceUnavailable.category: "When DSpace answers again",
 }
 """Errors at the submit stage that are no fault of the DOI, and what has to be mended."""
-_ITEM_KNOWN = "Correct the item in DSpace as the error says; another deposit would be a second item."
-_SEARCH_INSTEAD = "To deposit it by hand instead, search DSpace for the DOI first: a try may have succeeded."
+_ITEM_KNOWN = (
+    "Correct the item in DSpace as the error says; another deposit would be a second item."
+)
+_SEARCH_INSTEAD = (
+    "To deposit it by hand instead, search DSpace for the DOI first: a try may have succeeded."
+)
 TWINS_CATEGORY = "TWINS"
 TWINS_ADVICE = "Delete the wrong item in DSpace; or note which one is right, and both stay: enter its handle as that of a deposit by hand."
 _SEARCH_FIRST = "Search DSpace for the DOI first: the last try may have succeeded. Deposit it by hand only if it is not there."
@@ -102,7 +111,9 @@ def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[
     return found
 
 
-def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds: bool) -> DigestEntry | None:
+def entry_of(
+    line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds: bool
+) -> DigestEntry | None:
     """The entry of a DOI whose last line is `line`; `view` is the item as `show` gives it, None if its row has left. None: the DOI has moved
     on since, and a later digest names it, or another system has deposited it, which is no news."""
     doi, word = line["key"], word_of(line["status"])
@@ -113,14 +124,31 @@ def entry_of(line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds:
         return None
     if word == SUCCESS:
         present = present_text(view)
-        return DigestEntry(doi, word, handle=handle_in(view), title=title, error=present, kind="present" if present else "")
-    error = (view or {}).get("error") or {"category": line.get("error_category", ""), "message": error_text(line)}
+        return DigestEntry(
+            doi,
+            word,
+            handle=handle_in(view),
+            title=title,
+            error=present,
+            kind="present" if present else "",
+        )
+    error = (view or {}).get("error") or {
+        "category": line.get("error_category", ""),
+        "message": error_text(line),
+    }
     stage = line["stage"]
     entry = DigestEntry(
-        doi, word, stage, error["message"], int((view or line).get("attempts") or line.get("attempt_number") or 0), title=title
+        doi,
+        word,
+        stage,
+        error["message"],
+        int((view or line).get("attempts") or line.get("attempt_number") or 0),
+        title=title,
     )
     if word == RETRIES:
-        return msgspec.structs.replace(entry, retry_at=None if rounds else (view or {}).get("due_at"))
+        return msgspec.structs.replace(
+            entry, retry_at=None if rounds else (view or {}).get("due_at")
+        )
     return msgspec.structs.replace(entry, advice=advice_of(error, stage))
 
 
@@ -143,12 +171,22 @@ def error_text(line: Mapping[str, Any]) -> str:
     return str(details.get("message") or "") if isinstance(details, Mapping) else ""
 
 
-def twins_entry(line: Mapping[str, Any], view: Mapping[str, Any] | None, recorded: Twins | None) -> DigestEntry | None:
+def twins_entry(
+    line: Mapping[str, Any], view: Mapping[str, Any] | None, recorded: Twins | None
+) -> DigestEntry | None:
     """The entry of a DOI whose line says that it has two items; None: a person has settled that since."""
     if recorded is None:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
-    return DigestEntry(line["key"], SUCCESS, error=recorded.text, handle=handle_in(view), title=title, advice=TWINS_ADVICE, kind="twins")
+    return DigestEntry(
+        line["key"],
+        SUCCESS,
+        error=recorded.text,
+        handle=handle_in(view),
+        title=title,
+        advice=TWINS_ADVICE,
+        kind="twins",
+    )
 
 
 def present_text(view: Mapping[str, Any] | None) -> str:
@@ -193,7 +231,14 @@ class Digest(msgspec.Struct, frozen=True):
     @property
     def empty(self) -> bool:
         """Does it name no DOI and no file?"""
-        return not (self.files or self.deposited or self.retries or self.manual or self.twins or self.present)
+        return not (
+            self.files
+            or self.deposited
+            or self.retries
+            or self.manual
+            or self.twins
+            or self.present
+        )
 
 
 def first_note(since: datetime) -> str:
@@ -276,17 +321,25 @@ def subject_of(digest: Digest) -> str:
     """The subject, with the most important first: manual deposits, then retries, then successes."""
     parts = []
     if digest.manual:
-        parts.append(f"{len(digest.manual):,} {'needs' if len(digest.manual) == 1 else 'need'} a manual deposit")
+        parts.append(
+            f"{len(digest.manual):,} {'needs' if len(digest.manual) == 1 else 'need'} a manual deposit"
+        )
     if digest.twins:
-        parts.append(f"{len(digest.twins):,} {'has' if len(digest.twins) == 1 else 'have'} two items in DSpace")
+        parts.append(
+            f"{len(digest.twins):,} {'has' if len(digest.twins) == 1 else 'have'} two items in DSpace"
+        )
     if digest.retries:
         parts.append(f"{len(digest.retries):,} will be retried")
     if digest.deposited:
         parts.append(f"{len(digest.deposited):,} deposited")
     if digest.present:
-        parts.append(f"{len(digest.present):,} {'was' if len(digest.present) == 1 else 'were'} in DSpace already")
+        parts.append(
+            f"{len(digest.present):,} {'was' if len(digest.present) == 1 else 'were'} in DSpace already"
+        )
     if digest.files:
-        parts.append(f"{len(digest.files):,} {'file needs' if len(digest.files) == 1 else 'files need'} attention")
+        parts.append(
+            f"{len(digest.files):,} {'file needs' if len(digest.files) == 1 else 'files need'} attention"
+        )
     parts = parts or [note.partition(";")[0] for note in digest.notes[:1]]
     return f"Deposits{f' {digest.owner}' if digest.owner else ''}: {', '.join(parts)}"
 
@@ -302,21 +355,37 @@ def text_of(digest: Digest, page: str = "") -> str:
             lines += [f"  {entry.doi}", f"    {_failed(entry)}", f"    {entry.advice}"]
         parts.append("\n".join(["NEEDS A MANUAL DEPOSIT", *lines, *_more(digest.manual)]))
     if digest.twins:
-        lines = [f"  {entry.doi}\n    {entry.error}\n    {entry.advice}" for entry in digest.twins[:SHOWN]]
+        lines = [
+            f"  {entry.doi}\n    {entry.error}\n    {entry.advice}"
+            for entry in digest.twins[:SHOWN]
+        ]
         parts.append("\n".join(["TWO ITEMS IN DSPACE", *lines, *_more(digest.twins)]))
     if digest.retries:
-        lines = [f"  {entry.doi}\n    {_failed(entry)}; next try {_when(entry)}" for entry in digest.retries[:SHOWN]]
+        lines = [
+            f"  {entry.doi}\n    {_failed(entry)}; next try {_when(entry)}"
+            for entry in digest.retries[:SHOWN]
+        ]
         parts.append("\n".join(["WILL BE RETRIED", *lines, *_more(digest.retries)]))
     if digest.deposited:
-        lines = [f"  {entry.doi}  {_link(entry.handle) or 'no handle yet: DSpace reviews it'}" for entry in digest.deposited[:SHOWN]]
+        lines = [
+            f"  {entry.doi}  {_link(entry.handle) or 'no handle yet: DSpace reviews it'}"
+            for entry in digest.deposited[:SHOWN]
+        ]
         parts.append("\n".join(["DEPOSITED", *lines, *_more(digest.deposited)]))
     if digest.present:
-        lines = [f"  {entry.doi}  {_link(entry.handle) or ''}\n    {entry.error}" for entry in digest.present[:SHOWN]]
+        lines = [
+            f"  {entry.doi}  {_link(entry.handle) or ''}\n    {entry.error}"
+            for entry in digest.present[:SHOWN]
+        ]
         parts.append("\n".join(["WERE IN DSPACE ALREADY", *lines, *_more(digest.present)]))
-    parts.append("\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())]))
+    parts.append(
+        "\n".join(["ALL DOIS", *(f"  {word}: {count:,}" for word, count in digest.counts.items())])
+    )
     parts.append("The attached CSV has every DOI of this digest.")
     if digest.manual:
-        parts.append(f"After a manual deposit, note its handle on {_PAGE}{page and f', {page}'}, or with\n  {_COMMAND}")
+        parts.append(
+            f"After a manual deposit, note its handle on {_PAGE}{page and f', {page}'}, or with\n  {_COMMAND}"
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -324,20 +393,49 @@ def html_of(digest: Digest, page: str = "") -> str:
     """For programs that show HTML: one column, no pictures, nothing from elsewhere. `page` is the URL of the manual deposits, if it is
     known."""
     sections = [
-        _section("Needs a manual deposit", _RED, digest.manual, lambda entry: f"{escape(_failed(entry))}<br><b>{escape(entry.advice)}</b>"),
-        _section("Two items in DSpace", _RED, digest.twins, lambda entry: f"{escape(entry.error)}<br><b>{escape(entry.advice)}</b>"),
-        _section("Will be retried", _AMBER, digest.retries, lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}"),
+        _section(
+            "Needs a manual deposit",
+            _RED,
+            digest.manual,
+            lambda entry: f"{escape(_failed(entry))}<br><b>{escape(entry.advice)}</b>",
+        ),
+        _section(
+            "Two items in DSpace",
+            _RED,
+            digest.twins,
+            lambda entry: f"{escape(entry.error)}<br><b>{escape(entry.advice)}</b>",
+        ),
+        _section(
+            "Will be retried",
+            _AMBER,
+            digest.retries,
+            lambda entry: f"{escape(_failed(entry))}<br>Next try {escape(_when(entry))}",
+        ),
         _section("Deposited", _GREEN, digest.deposited, _deposited_html),
-        _section("Were in DSpace already", _AMBER, digest.present, lambda entry: f"{_deposited_html(entry)}<br>{escape(entry.error)}"),
+        _section(
+            "Were in DSpace already",
+            _AMBER,
+            digest.present,
+            lambda entry: f"{_deposited_html(entry)}<br>{escape(entry.error)}",
+        ),
     ]
     if digest.files:
         sections.insert(
-            0, f'<h2 style="font-size:16px;margin:24px 0 8px;color:{_RED}">Files ({len(digest.files):,})</h2>' + _paragraphs(digest.files)
+            0,
+            f'<h2 style="font-size:16px;margin:24px 0 8px;color:{_RED}">Files ({len(digest.files):,})</h2>'
+            + _paragraphs(digest.files),
         )
-    notes = "".join(f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>' for one in digest.notes)
+    notes = "".join(
+        f'<p style="margin:0 0 12px;color:{_MUTED};word-break:break-word">{escape(one)}</p>'
+        for one in digest.notes
+    )
     link = f'<a href="{escape(page)}">{_PAGE}</a>' if page else _PAGE
     command = f'<code style="word-break:break-word">{escape(_COMMAND)}</code>'
-    afterwards = f" After a manual deposit, note its handle on {link}, or with<br>{command}" if digest.manual else ""
+    afterwards = (
+        f" After a manual deposit, note its handle on {link}, or with<br>{command}"
+        if digest.manual
+        else ""
+    )
     counts = "".join(
         f'<tr><td style="padding:2px 16px 2px 0;color:{_MUTED}">{escape(word)}</td>'
         f'<td style="padding:2px 0;text-align:right">{count:,}</td></tr>'
@@ -360,11 +458,25 @@ def csv_of(digest: Digest) -> bytes:
     entries = (*digest.manual, *digest.twins, *digest.retries, *digest.deposited, *digest.present)
     return csv_table(
         COLUMNS,
-        [(one.doi, one.word, one.handle, one.title, one.stage, one.attempts or "", one.error, one.advice) for one in entries],
+        [
+            (
+                one.doi,
+                one.word,
+                one.handle,
+                one.title,
+                one.stage,
+                one.attempts or "",
+                one.error,
+                one.advice,
+            )
+            for one in entries
+        ],
     )
 
 
-def _section(title: str, colour: str, entries: tuple[DigestEntry, ...], body: Callable[[DigestEntry], str]) -> str:
+def _section(
+    title: str, colour: str, entries: tuple[DigestEntry, ...], body: Callable[[DigestEntry], str]
+) -> str:
     if not entries:
         return ""
     shown = "".join(
@@ -374,17 +486,25 @@ def _section(title: str, colour: str, entries: tuple[DigestEntry, ...], body: Ca
         f'<div style="word-break:break-word">{body(entry)}</div></div>'
         for entry in entries[:SHOWN]
     )
-    more = "".join(f'<p style="margin:0;color:{_MUTED}">{escape(line.strip())}</p>' for line in _more(entries))
+    more = "".join(
+        f'<p style="margin:0;color:{_MUTED}">{escape(line.strip())}</p>' for line in _more(entries)
+    )
     return f'<h2 style="font-size:16px;margin:24px 0 8px;color:{colour}">{title} ({len(entries):,})</h2>{shown}{more}'
 
 
 def _paragraphs(sentences: Iterable[str]) -> str:
-    return "".join(f'<p style="margin:0 0 12px;word-break:break-word">{escape(one)}</p>' for one in sentences)
+    return "".join(
+        f'<p style="margin:0 0 12px;word-break:break-word">{escape(one)}</p>' for one in sentences
+    )
 
 
 def _deposited_html(entry: DigestEntry) -> str:
     link = _link(entry.handle)
-    return f'Handle <a href="{escape(link)}">{escape(entry.handle or "")}</a>' if link else "No handle yet: DSpace reviews it."
+    return (
+        f'Handle <a href="{escape(link)}">{escape(entry.handle or "")}</a>'
+        if link
+        else "No handle yet: DSpace reviews it."
+    )
 
 
 def _doi_html(doi: str) -> str:
@@ -396,12 +516,20 @@ def _link(handle: str | None) -> str | None:
 
 
 def _failed(entry: DigestEntry) -> str:
-    tries = f" after {entry.attempts} {'try' if entry.attempts == 1 else 'tries'}" if entry.attempts else ""
+    tries = (
+        f" after {entry.attempts} {'try' if entry.attempts == 1 else 'tries'}"
+        if entry.attempts
+        else ""
+    )
     return f"Failed at {entry.stage}{tries}: {entry.error or 'no reason is recorded'}"
 
 
 def _when(entry: DigestEntry) -> str:
-    return "in the next run" if entry.retry_at is None else f"at {entry.retry_at[:16].replace('T', ' ')} UTC"
+    return (
+        "in the next run"
+        if entry.retry_at is None
+        else f"at {entry.retry_at[:16].replace('T', ' ')} UTC"
+    )
 
 
 def _more(entries: Sequence[DigestEntry]) -> list[str]:

@@ -13,7 +13,12 @@ from urllib.parse import quote, urlsplit
 
 import milepost_net as net
 from milepost_deposits.doi import doi_or_none, doi_url
-from milepost_deposits.dspace.errors import CollectionUnknown, DSpaceRefused, DSpaceUnavailable, DSpaceUnreadable
+from milepost_deposits.dspace.errors import (
+    CollectionUnknown,
+    DSpaceRefused,
+    DSpaceUnavailable,
+    DSpaceUnreadable,
+)
 from milepost_deposits.dspace.session import DSpaceSession, LoginGuard
 from milepost_deposits.settings import DepositsSettings, SubmitSettings
 
@@ -51,7 +56,11 @@ class DSpaceItem:
     def values(self, name: str) -> list[str]:
         """The texts of one metadata field."""
         entries = self.metadata.get(name)
-        texts = [entry.get("value") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        texts = (
+            [entry.get("value") for entry in entries if isinstance(entry, dict)]
+            if isinstance(entries, list)
+            else []
+        )
         return [text for text in texts if isinstance(text, str)]
 
 
@@ -70,7 +79,11 @@ class DSpace:
     """The calls that a deposit makes, on a session."""
 
     def __init__(
-        self, session: DSpaceSession, doi_fields: Sequence[str] = SubmitSettings().doi_fields, *, administrator: bool = True
+        self,
+        session: DSpaceSession,
+        doi_fields: Sequence[str] = SubmitSettings().doi_fields,
+        *,
+        administrator: bool = True,
     ) -> None:
         self.session = session
         self.doi_fields = doi_fields
@@ -91,7 +104,10 @@ class DSpace:
             return known
         found = self.session.get("/pid/find", {"id": handle}, allowed=(200, 302, 404, 501))
         if found.status in (404, 501):
-            raise CollectionUnknown(f"DSpace knows no collection {handle!r}; check [deposits.submit] collection", http_status=found.status)
+            raise CollectionUnknown(
+                f"DSpace knows no collection {handle!r}; check [deposits.submit] collection",
+                http_status=found.status,
+            )
         if found.status == 302:
             kind, uuid = _redirected(found, handle)
             found = self.session.get(f"/core/{quote(kind)}/{uuid}")
@@ -105,25 +121,45 @@ class DSpace:
             self._collections[handle] = uuid
         return uuid
 
-    def create(self, collection: str, name: str, metadata: Metadata, *, discoverable: bool) -> DSpaceItem:
+    def create(
+        self, collection: str, name: str, metadata: Metadata, *, discoverable: bool
+    ) -> DSpaceItem:
         """A new item in the collection. Not idempotent: after an error that is `unknown`, search before another try.
 
         Every flag is sent: DSpace takes an omitted one for false, refuses an item that is not archived, and hides one that is not
         discoverable.
         """
         filled = {
-            key: [{"language": None, "authority": None, "confidence": -1, **entry} for entry in entries]
+            key: [
+                {"language": None, "authority": None, "confidence": -1, **entry}
+                for entry in entries
+            ]
             for key, entries in metadata.items()
         }
-        body = {"name": name, "metadata": filled, "inArchive": True, "discoverable": discoverable, "withdrawn": False, "type": "item"}
+        body = {
+            "name": name,
+            "metadata": filled,
+            "inArchive": True,
+            "discoverable": discoverable,
+            "withdrawn": False,
+            "type": "item",
+        }
         path = f"/core/items?owningCollection={collection}"
-        answer = self.session.write("POST", path, _json(body), content_type="application/json", allowed=(201,))
+        answer = self.session.write(
+            "POST", path, _json(body), content_type="application/json", allowed=(201,)
+        )
         return _item(_object(answer, "the item", unknown=True), unknown=True)
 
     def publish(self, uuid: str) -> DSpaceItem:
         """Make an item discoverable: searches show it from then on."""
         patch = [{"op": "replace", "path": "/discoverable", "value": True}]
-        answer = self.session.write("PATCH", f"/core/items/{uuid}", _json(patch), content_type="application/json", allowed=(200,))
+        answer = self.session.write(
+            "PATCH",
+            f"/core/items/{uuid}",
+            _json(patch),
+            content_type="application/json",
+            allowed=(200,),
+        )
         return _item(_object(answer, "the item"))
 
     def delete(self, uuid: str) -> None:
@@ -139,13 +175,17 @@ class DSpace:
         """The UUID of the bundle ORIGINAL of an item that has none."""
         body = _json({"name": ORIGINAL, "metadata": {}})
         path = f"/core/items/{item}/bundles"
-        answer = self.session.write("POST", path, body, content_type="application/json", allowed=(201, 400))
+        answer = self.session.write(
+            "POST", path, body, content_type="application/json", allowed=(201, 400)
+        )
         if answer.status == 201:
             return _uuid(_object(answer, "the bundle"))
         # Made by another try meanwhile: DSpace refuses a second one of that name.
         found = self._find_bundle(item)
         if found is None:
-            raise DSpaceRefused(f"DSpace makes no bundle {ORIGINAL} for item {item}", http_status=400)
+            raise DSpaceRefused(
+                f"DSpace makes no bundle {ORIGINAL} for item {item}", http_status=400
+            )
         return found
 
     def _find_bundle(self, item: str) -> str | None:
@@ -153,7 +193,10 @@ class DSpace:
         return next((_uuid(one) for one in bundles if one.get("name") == ORIGINAL), None)
 
     def bitstreams(self, bundle: str) -> list[DSpaceBitstream]:
-        return [_bitstream(one) for one in self._pages(f"/core/bundles/{bundle}/bitstreams", "bitstreams")]
+        return [
+            _bitstream(one)
+            for one in self._pages(f"/core/bundles/{bundle}/bitstreams", "bitstreams")
+        ]
 
     def files(self, item: str) -> list[DSpaceBitstream]:
         """The item's own files."""
@@ -166,7 +209,12 @@ class DSpace:
             net.FormPart("file", content, filename=name, content_type="application/pdf"),
             net.FormPart("properties", _json({"name": name, "metadata": {}})),
         ]
-        answer = self.session.write("POST", f"/core/bundles/{bundle}/bitstreams", net.MultipartForm(parts), allowed=(200, 201))
+        answer = self.session.write(
+            "POST",
+            f"/core/bundles/{bundle}/bitstreams",
+            net.MultipartForm(parts),
+            allowed=(200, 201),
+        )
         return _bitstream(_object(answer, "the bitstream", unknown=True))
 
     # Search -----------------------------------------------------------------------------------------------------------------
@@ -186,7 +234,10 @@ class DSpace:
             parameters["configuration"] = "administrativeView"
         found: dict[str, DSpaceItem] = {}
         for page in range(MOST_PAGES):
-            content = _object(self.session.get("/discover/search/objects", {**parameters, "page": str(page)}), "a search result")
+            content = _object(
+                self.session.get("/discover/search/objects", {**parameters, "page": str(page)}),
+                "a search result",
+            )
             result = _path(content, "_embedded", "searchResult")
             if not isinstance(result, dict):
                 raise DSpaceUnreadable("DSpace's answer to a search has no searchResult")
@@ -210,7 +261,9 @@ class DSpace:
 
     def item_of(self, handle: str) -> DSpaceItem | None:
         """The item with this handle; None if DSpace has none, or gives it only to others."""
-        answer = self.session.get("/pid/find", {"id": handle}, allowed=(200, 302, 401, 403, 404, 501))
+        answer = self.session.get(
+            "/pid/find", {"id": handle}, allowed=(200, 302, 401, 403, 404, 501)
+        )
         if answer.status == 302:
             kind, uuid = _redirected(answer, handle)
             return self.item(uuid) if kind == "items" else None
@@ -218,20 +271,34 @@ class DSpace:
 
     def first_items(self) -> tuple[list[DSpaceItem], bool] | None:
         """Some items of the repository, and whether they are all that it has. None: DSpace gives this list only to administrators."""
-        answer = self.session.get("/core/items", {"size": str(PAGE), "page": "0"}, allowed=(200, 401, 403, 404, 405))
+        answer = self.session.get(
+            "/core/items", {"size": str(PAGE), "page": "0"}, allowed=(200, 401, 403, 404, 405)
+        )
         if answer.status != 200:
             return None
         content = _object(answer, "a list of items")
         entries = _path(content, "_embedded", "items")
-        items = [_item(entry) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-        return items, isinstance(_path(content, "page", "totalPages"), int) and not _more(content, 0)
+        items = (
+            [_item(entry) for entry in entries if isinstance(entry, dict)]
+            if isinstance(entries, list)
+            else []
+        )
+        return items, isinstance(_path(content, "page", "totalPages"), int) and not _more(
+            content, 0
+        )
 
     def _pages(self, path: str, name: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for page in range(MOST_PAGES):
-            content = _object(self.session.get(path, {"size": str(PAGE), "page": str(page)}), f"a list of {name}")
+            content = _object(
+                self.session.get(path, {"size": str(PAGE), "page": str(page)}), f"a list of {name}"
+            )
             entries = _path(content, "_embedded", name)
-            found += [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+            found += (
+                [one for one in entries if isinstance(one, dict)]
+                if isinstance(entries, list)
+                else []
+            )
             if not _more(content, page):
                 break
         return found
@@ -251,7 +318,9 @@ def open_dspace(
     submit = settings.submit
     user, password = environment.get(submit.user_env), environment.get(submit.password_env)
     limit = {} if timeout is None else {"timeout": timeout}
-    session = DSpaceSession(url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit)
+    session = DSpaceSession(
+        url, user or None, password, allow_cidrs=settings.allow_cidrs, now=now, guard=guard, **limit
+    )
     return DSpace(session, submit.doi_fields, administrator=bool(user))
 
 
@@ -262,7 +331,9 @@ def query_for(doi: str, fields: Sequence[str], *, encoded: bool = True) -> str:
     if encoded:
         whole = quote(doi, safe="")
         texts += [doi_url(doi), quote(doi, safe="/"), whole, f"https://doi.org/{whole}"]
-    return " OR ".join(f"{field}:{quoted(text)}" for field in fields for text in dict.fromkeys(texts))
+    return " OR ".join(
+        f"{field}:{quoted(text)}" for field in fields for text in dict.fromkeys(texts)
+    )
 
 
 def quoted(text: str) -> str:
@@ -323,7 +394,11 @@ def _object(answer: net.Response, what: str, *, unknown: bool = False) -> dict[s
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise DSpaceUnreadable(f"DSpace's answer {answer.status} is not {what} as JSON", http_status=answer.status, unknown=unknown)
+        raise DSpaceUnreadable(
+            f"DSpace's answer {answer.status} is not {what} as JSON",
+            http_status=answer.status,
+            unknown=unknown,
+        )
     return content
 
 
@@ -338,7 +413,9 @@ def _redirected(answer: net.Response, handle: str) -> tuple[str, str]:
     place = urlsplit(answer.headers.get("Location") or "").path
     kind, _, uuid = place.rpartition("/core/")[2].partition("/")
     if not _UUID.fullmatch(uuid):
-        raise DSpaceUnreadable(f"DSpace's answer for handle {handle!r} leads to no object", http_status=302)
+        raise DSpaceUnreadable(
+            f"DSpace's answer for handle {handle!r} leads to no object", http_status=302
+        )
     return kind, uuid
 
 

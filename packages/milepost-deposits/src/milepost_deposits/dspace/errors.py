@@ -91,7 +91,9 @@ class ClaimLost(mp.MilepostError):
     """The claim of this DOI has ended, since its process was stopped for longer than the lease: another worker works on it, or has done so."""
 
 
-def failed(said: str, error: DSpaceError | OSError, details: dict[str, Any] | None = None, *, left: bool) -> mp.Outcome:
+def failed(
+    said: str, error: DSpaceError | OSError, details: dict[str, Any] | None = None, *, left: bool
+) -> mp.Outcome:
     """The outcome of an error. `left`: DSpace may have an item of this try; the next one begins with a search. A request that was refused
     would be refused again: people have to put right what is wrong with it."""
     if isinstance(error, DSpaceLoginRefused):
@@ -100,5 +102,14 @@ def failed(said: str, error: DSpaceError | OSError, details: dict[str, Any] | No
     if isinstance(error, OSError):
         return mp.Retry(said, category="FILE_UNREADABLE", details=details, unknown=left)
     if error.permanent and not left:
-        return mp.Reject(said, category=error.category, details=details, http_status=error.http_status)
-    return mp.Retry(said, after=error.retry_after, category=error.category, details=details, http_status=error.http_status, unknown=left)
+        return mp.Reject(
+            said, category=error.category, details=details, http_status=error.http_status
+        )
+    return mp.Retry(
+        said,
+        after=error.retry_after,
+        category=error.category,
+        details=details,
+        http_status=error.http_status,
+        unknown=left,
+    )

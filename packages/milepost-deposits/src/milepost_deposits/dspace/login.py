@@ -84,13 +84,19 @@ def probe_login(app: DepositsApp, environment: Mapping[str, str] | None = None) 
     probed = msgspec.to_builtins(LoginProbes(held.since, before.times + 1, now))
     if not app.documents.put(PROBES, probed, expect=0 if document is None else document.version):
         return False  # another process makes this probe
-    dspace = open_dspace(settings, os.environ if environment is None else environment, url, now=app.time)
+    dspace = open_dspace(
+        settings, os.environ if environment is None else environment, url, now=app.time
+    )
     try:
         dspace.session.log_in()
     except DSpaceError as error:
-        log.warning("a probe of DSpace's login failed, and the stage %s stays held: %s", SUBMIT, error)
+        log.warning(
+            "a probe of DSpace's login failed, and the stage %s stays held: %s", SUBMIT, error
+        )
         return False
     finally:
         dspace.close()
     app.documents.remove(PROBES)
-    return app.resume(settings.route, SUBMIT, by=PAUSED_BY, reason="DSpace accepts the login again", own=True)
+    return app.resume(
+        settings.route, SUBMIT, by=PAUSED_BY, reason="DSpace accepts the login again", own=True
+    )

@@ -50,7 +50,9 @@ class NextStep(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def next_step(record: SubmissionRecord, now: float, *, apart_s: float, readable_s: float | None = None) -> NextStep:
+def next_step(
+    record: SubmissionRecord, now: float, *, apart_s: float, readable_s: float | None = None
+) -> NextStep:
     """The next step after a search that did not find the item.
 
     One search proves nothing: the index is behind, and the partner may be slow. It must be absent twice, `apart_s` apart, or once, so long
@@ -61,7 +63,12 @@ def next_step(record: SubmissionRecord, now: float, *, apart_s: float, readable_
     if record.answered_at is not None and record.answered_at + apart_s <= now:
         return NextStep("again", record)
     if record.absent_since is None or record.absent_since > now:
-        return NextStep("wait", msgspec.structs.replace(record, absent_since=now), apart_s, "not in DSpace; a second search follows")
+        return NextStep(
+            "wait",
+            msgspec.structs.replace(record, absent_since=now),
+            apart_s,
+            "not in DSpace; a second search follows",
+        )
     left = record.absent_since + apart_s - now
     if left > 0:
         return NextStep("wait", record, left, "not in DSpace; a second search follows")
@@ -84,7 +91,11 @@ class SubmissionRecords:
     def get(self, doi: str) -> SubmissionRecord:
         """The record of a DOI; an empty one if there is none."""
         content = self._files.find(doi, SUFFIX)
-        record = SubmissionRecord() if content is None else msgspec.json.decode(content, type=SubmissionRecord)
+        record = (
+            SubmissionRecord()
+            if content is None
+            else msgspec.json.decode(content, type=SubmissionRecord)
+        )
         if record.sent_at is None or record.answered:
             return record
         answer = self._files.find(doi, ANSWER)

@@ -43,7 +43,11 @@ class Witness(msgspec.Struct, frozen=True):
 
     def query(self, fields: Sequence[str]) -> str:
         """The Solr query for it, where these fields hold DOIs."""
-        return query_for(self.doi, fields, encoded=False) if self.doi else f"{URI_FIELD}:{quoted(self.uri)}"
+        return (
+            query_for(self.doi, fields, encoded=False)
+            if self.doi
+            else f"{URI_FIELD}:{quoted(self.uri)}"
+        )
 
     def is_among(self, items: Sequence[DSpaceItem], fields: Sequence[str]) -> bool:
         if self.doi:
@@ -55,7 +59,13 @@ class ItemSearch:
     """Searches of one process; threads share what it knows about the index. `apart_s`: most seconds that the index is behind."""
 
     def __init__(
-        self, dspace: DSpace, settings: DepositsSettings, controls: LedgerControls, *, apart_s: float, now: Callable[[], float] = time.time
+        self,
+        dspace: DSpace,
+        settings: DepositsSettings,
+        controls: LedgerControls,
+        *,
+        apart_s: float,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._dspace, self._settings, self._controls = dspace, settings, controls
         self._apart_s, self._now = apart_s, now
@@ -75,7 +85,9 @@ class ItemSearch:
             if items or witness.is_among(hits, fields):
                 return items
             if not witness.own:
-                raise IndexUnusable(f"DSpace's search does not find {witness.name}, which DSpace has: {_REBUILD}")
+                raise IndexUnusable(
+                    f"DSpace's search does not find {witness.name}, which DSpace has: {_REBUILD}"
+                )
             self._check_removed(witness)
         return self._dspace.find(doi) or self._read(doi)
 
@@ -96,7 +108,9 @@ class ItemSearch:
             now = self._now()
             valid_s = RENEW_S if self._deposits else RENEW_NONE_S
             if not 0 <= now - self._deposits_at < valid_s:
-                dois = self._controls.deposited_before(now - DAY_S) or self._controls.deposited_before(now - self._apart_s)
+                dois = self._controls.deposited_before(
+                    now - DAY_S
+                ) or self._controls.deposited_before(now - self._apart_s)
                 self._deposits = [Witness(doi, doi=doi, own=True) for doi in dois[:MOST_WITNESSES]]
                 self._deposits_at = now
             return list(self._deposits)
@@ -104,9 +118,13 @@ class ItemSearch:
     def _check_removed(self, witness: Witness) -> None:
         """Forget a deposit that the search does not find, if DSpace has it no more. Raises IndexUnusable if it has."""
         item = self._deposited_item(witness.doi)
-        visible = item is not None and (self._dspace.administrator or (item.discoverable and not item.withdrawn))
+        visible = item is not None and (
+            self._dspace.administrator or (item.discoverable and not item.withdrawn)
+        )
         if item is not None and visible and self._dspace.having([item], witness.doi):
-            raise IndexUnusable(f"DSpace's search does not find {witness.name} (item {item.name}), which DSpace has: {_REBUILD}")
+            raise IndexUnusable(
+                f"DSpace's search does not find {witness.name} (item {item.name}), which DSpace has: {_REBUILD}"
+            )
         with self._lock:
             self._deposits = [known for known in self._deposits if known != witness]
 
@@ -129,7 +147,14 @@ class ItemSearch:
         items, all_of_them = listed
         if all_of_them:
             return self._dspace.having(items, doi)
-        old = next((item for item in items if item.values(URI_FIELD) and _is_older(item, self._now() - DAY_S)), None)
+        old = next(
+            (
+                item
+                for item in items
+                if item.values(URI_FIELD) and _is_older(item, self._now() - DAY_S)
+            ),
+            None,
+        )
         if old is None:
             raise IndexUnusable(
                 "whether DSpace's search can be relied on is not known, since all items that it lists are younger than a day: wait for a day, or"

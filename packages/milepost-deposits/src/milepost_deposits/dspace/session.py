@@ -41,7 +41,9 @@ class LoginGuard:
 
     def refused(self, user: str, status: int) -> DSpaceLoginRefused:
         """The error of a login that DSpace has answered with this status."""
-        return DSpaceLoginRefused(f"DSpace refused the login of {user} ({status})", http_status=status)
+        return DSpaceLoginRefused(
+            f"DSpace refused the login of {user} ({status})", http_status=status
+        )
 
 
 class DSpaceSession:
@@ -66,12 +68,16 @@ class DSpaceSession:
     ) -> None:
         parsed = net.parse_url(url)
         if "?" in parsed.target:
-            raise mp.UsageError(f"the URL of DSpace at {parsed.host_header} must be the base of the server, without '?'")
+            raise mp.UsageError(
+                f"the URL of DSpace at {parsed.host_header} must be the base of the server, without '?'"
+            )
         self.host = parsed.host_header
         base = parsed.text.rstrip("/")
         self._api = base if base.endswith("/api") else f"{base}/api"
         timeouts = net.Timeouts(connect=min(10.0, timeout), read=timeout, total=timeout)
-        self._client = net.Client(allow_cidrs=allow_cidrs, timeouts=timeouts, largest=LARGEST, connections=16)
+        self._client = net.Client(
+            allow_cidrs=allow_cidrs, timeouts=timeouts, largest=LARGEST, connections=16
+        )
         self._user, self._password = user, password
         self._guard = guard or LoginGuard()
         self._now = now
@@ -94,12 +100,24 @@ class DSpaceSession:
         finally:
             self._thread.check = before
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, allowed: tuple[int, ...] = (200,)) -> net.Response:
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        allowed: tuple[int, ...] = (200,),
+    ) -> net.Response:
         """The answer to a GET below /api, with one of the allowed statuses. Raises DSpaceError."""
         if self._user is not None:
             self._log_in(None)
         # As Solr and Spring read it: a space as %20, not '+'.
-        return self._checked("GET", path + (f"?{urlencode(query, quote_via=quote)}" if query else ""), None, {}, allowed)
+        return self._checked(
+            "GET",
+            path + (f"?{urlencode(query, quote_via=quote)}" if query else ""),
+            None,
+            {},
+            allowed,
+        )
 
     def write(
         self,
@@ -113,7 +131,13 @@ class DSpaceSession:
         """The answer to a POST, PATCH or DELETE below /api, with one of the allowed statuses. Raises DSpaceError; it is `unknown` where
         the server may have carried out the request."""
         self.log_in()
-        return self._checked(method, path, body, {} if content_type is None else {"Content-Type": content_type}, allowed)
+        return self._checked(
+            method,
+            path,
+            body,
+            {} if content_type is None else {"Content-Type": content_type},
+            allowed,
+        )
 
     def log_in(self) -> None:
         """Have a login. Raises DSpaceLoginRefused, or another DSpaceError where DSpace gives no answer about the user and password."""
@@ -123,7 +147,12 @@ class DSpaceSession:
 
     # One request ------------------------------------------------------------------------------------------------------------
     def _checked(
-        self, method: str, path: str, body: bytes | net.RequestBody | None, headers: dict[str, str], allowed: tuple[int, ...]
+        self,
+        method: str,
+        path: str,
+        body: bytes | net.RequestBody | None,
+        headers: dict[str, str],
+        allowed: tuple[int, ...],
     ) -> net.Response:
         """Send it; once more with a new CSRF token if that is what the server refuses, and once more with a new login."""
         bearer = self._bearer
@@ -137,7 +166,13 @@ class DSpaceSession:
             return answer
         raise self._error(method, answer)
 
-    def _send(self, method: str, path: str, body: bytes | net.RequestBody | None, headers: Mapping[str, str]) -> net.Response:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | net.RequestBody | None,
+        headers: Mapping[str, str],
+    ) -> net.Response:
         sent = {"Accept": "application/json", **headers}
         if self._bearer is not None:
             sent["Authorization"] = self._bearer
@@ -150,13 +185,19 @@ class DSpaceSession:
             check()
         try:
             # No write is repeated here: where a kept connection ends without an answer, DSpace may have acted.
-            answer = self._client.request(method, self._api + path, headers=sent, body=body, repeatable=method == "GET")
+            answer = self._client.request(
+                method, self._api + path, headers=sent, body=body, repeatable=method == "GET"
+            )
         except net.InvalidRequest as error:
             raise DSpaceUnavailable(f"DSpace: {error}", unknown=error.unknown) from None
         except net.AnswerTooLarge as error:
-            raise DSpaceUnreadable(f"DSpace: {error}", http_status=error.http_status, unknown=method != "GET") from None
+            raise DSpaceUnreadable(
+                f"DSpace: {error}", http_status=error.http_status, unknown=method != "GET"
+            ) from None
         except net.NetError as error:
-            raise DSpaceUnavailable(f"DSpace: {error}", unknown=method != "GET" and error.unknown) from None
+            raise DSpaceUnavailable(
+                f"DSpace: {error}", unknown=method != "GET" and error.unknown
+            ) from None
         # Every answer may bring another CSRF token: at a login, a renewal, and after a refusal.
         fresh = answer.headers.get(XSRF_HEADER)
         if fresh:
@@ -171,7 +212,9 @@ class DSpaceSession:
         if self._xsrf is None:
             if answer.not_now:
                 raise self._error("GET", answer)
-            raise DSpaceUnreadable(f"{self.host} gives no CSRF token; is [deposits.submit] dspace the base of a DSpace 7 server?")
+            raise DSpaceUnreadable(
+                f"{self.host} gives no CSRF token; is [deposits.submit] dspace the base of a DSpace 7 server?"
+            )
         return self._xsrf
 
     # Login ------------------------------------------------------------------------------------------------------------------
@@ -220,7 +263,11 @@ class DSpaceSession:
         status, said = answer.status, message_of(answer)
         text = f"DSpace answered {status}{f': {said}' if said else ''}"
         if status < 400:
-            return DSpaceUnreadable(f"{text}, which is not what the API promises", http_status=status, unknown=method != "GET")
+            return DSpaceUnreadable(
+                f"{text}, which is not what the API promises",
+                http_status=status,
+                unknown=method != "GET",
+            )
         if status == 401:
             return DSpaceLoginFailed(text, http_status=status)
         if status == 403 and refuses_token(answer):
@@ -228,11 +275,15 @@ class DSpaceSession:
             return DSpaceUnavailable(text, http_status=status)
         if status == 403 and said:
             user = self._user or "Milepost, which has no login here,"
-            return DSpaceForbidden(f"{text}: give {user} the right to do this in DSpace", http_status=status)
+            return DSpaceForbidden(
+                f"{text}: give {user} the right to do this in DSpace", http_status=status
+            )
         if answer.not_now:
             # A proxy may answer 502 or 504 while DSpace still works on the request.
             unknown = method != "GET" and status >= 500
-            return DSpaceUnavailable(text, http_status=status, retry_after=answer.retry_after, unknown=unknown)
+            return DSpaceUnavailable(
+                text, http_status=status, retry_after=answer.retry_after, unknown=unknown
+            )
         return DSpaceRefused(text, http_status=status, permanent=method != "GET")
 
 

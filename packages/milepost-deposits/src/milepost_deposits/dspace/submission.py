@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import milepost as mp
 from milepost_deposits.controls import LedgerControls
-from milepost_deposits.dspace.api import DSpace, DSpaceBitstream, DSpaceItem, Metadata, findable, open_dspace
+from milepost_deposits.dspace.api import (
+    DSpace,
+    DSpaceBitstream,
+    DSpaceItem,
+    Metadata,
+    findable,
+    open_dspace,
+)
 from milepost_deposits.dspace.errors import ChecksumMismatch, ClaimLost, DSpaceError, failed
 from milepost_deposits.dspace.login import LoginHold
 from milepost_deposits.dspace.record import SubmissionRecord, SubmissionRecords, next_step
@@ -26,7 +33,9 @@ LEAST_S = 2.0
 """Seconds of its lease that a worker must have left when it begins to change DSpace."""
 LOST_S = 120.0
 """Seconds until a DOI is looked at again whose claim was lost."""
-ADDED_BY_DSPACE = frozenset({"dc.date.accessioned", "dc.date.available", "dc.description.provenance", "dc.identifier.uri"})
+ADDED_BY_DSPACE = frozenset(
+    {"dc.date.accessioned", "dc.date.available", "dc.description.provenance", "dc.identifier.uri"}
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +56,9 @@ def judge(dspace: DSpace, deposit: Deposit, items: Sequence[DSpaceItem]) -> mp.O
         if files:
             others = [one.name for one in public if one is not item]
             same = any(same_file(file, deposit.content) for file in files)
-            return mp.Done({**deposited(item, files), "found": True, "same_file": same, "others": others})
+            return mp.Done(
+                {**deposited(item, files), "found": True, "same_file": same, "others": others}
+            )
     if public:
         return mp.Reject(
             f"DSpace has the item {public[0].name} of this DOI without a file; add the PDF there, then mark the DOI as deposited",
@@ -86,26 +97,48 @@ def hidden(item: DSpaceItem) -> mp.Reject:
     )
 
 
-def is_half_made(item: DSpaceItem, files: Sequence[DSpaceBitstream], metadata: Metadata, name: str) -> bool:
+def is_half_made(
+    item: DSpaceItem, files: Sequence[DSpaceBitstream], metadata: Metadata, name: str
+) -> bool:
     """Is this hidden item one that an earlier try of ours left behind? It has just the metadata that we send, and no file but ours
     (`name`). An item that a librarian hides on purpose has more, or other values."""
     if item.discoverable or item.withdrawn or any(file.name != name for file in files):
         return False
-    sent = {field: sorted(str(entry["value"]) for entry in entries) for field, entries in metadata.items()}
-    found = {field: _values(entries) for field, entries in item.metadata.items() if field in sent or field not in ADDED_BY_DSPACE}
+    sent = {
+        field: sorted(str(entry["value"]) for entry in entries)
+        for field, entries in metadata.items()
+    }
+    found = {
+        field: _values(entries)
+        for field, entries in item.metadata.items()
+        if field in sent or field not in ADDED_BY_DSPACE
+    }
     for field in ADDED_BY_DSPACE & sent.keys():
         found[field] = [value for value in found.get(field, ()) if value in sent[field]]
     return found == sent
 
 
 def _values(entries: Any) -> list[str]:
-    return sorted(str(entry.get("value")) for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else []
+    return (
+        sorted(str(entry.get("value")) for entry in entries if isinstance(entry, dict))
+        if isinstance(entries, list)
+        else []
+    )
 
 
 def deposited(item: DSpaceItem, files: list[DSpaceBitstream]) -> dict[str, Any]:
     """The output of the submit stage for an item in DSpace."""
-    stored = [{"name": one.name, "uuid": one.uuid, "checksum": one.checksum, "algorithm": one.algorithm} for one in files]
-    return {"handle": item.handle, "uuid": item.uuid, "last_modified": item.last_modified, "files": stored, "via": "dspace"}
+    stored = [
+        {"name": one.name, "uuid": one.uuid, "checksum": one.checksum, "algorithm": one.algorithm}
+        for one in files
+    ]
+    return {
+        "handle": item.handle,
+        "uuid": item.uuid,
+        "last_modified": item.last_modified,
+        "files": stored,
+        "via": "dspace",
+    }
 
 
 def same_file(stored: DSpaceBitstream, sent: StoredFile) -> bool:
@@ -165,11 +198,20 @@ class DSpaceSubmission:
         """The client, made at the first use."""
         guard = LoginHold(self._settings, self._controls)
         url = self._settings.submit.dspace or ""
-        return open_dspace(self._settings, self._environment, url, now=self._now, timeout=self._timeout, guard=guard)
+        return open_dspace(
+            self._settings,
+            self._environment,
+            url,
+            now=self._now,
+            timeout=self._timeout,
+            guard=guard,
+        )
 
     @cached_property
     def _search(self) -> ItemSearch:
-        return ItemSearch(self.dspace, self._settings, self._controls, apart_s=self._apart_s, now=self._now)
+        return ItemSearch(
+            self.dspace, self._settings, self._controls, apart_s=self._apart_s, now=self._now
+        )
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake if a setting or a secret is missing."""
@@ -196,7 +238,11 @@ class DSpaceSubmission:
                 check_claim(self._controls, item)
                 self._records.put(deposit.doi, SubmissionRecord(absent_since=self._now()))
         except (DSpaceError, ClaimLost, OSError) as error:
-            log.warning("%s: DSpace could not be searched after the failed try, and the next one does: %s", deposit.doi, error)
+            log.warning(
+                "%s: DSpace could not be searched after the failed try, and the next one does: %s",
+                deposit.doi,
+                error,
+            )
             return None
         return found if isinstance(found, mp.Done) else None
 
@@ -227,19 +273,37 @@ class DSpaceSubmission:
         if outcome is not None or not items:
             return outcome
         metadata = self._metadata(deposit)
-        ours = next((one for one in items if is_half_made(one, self.dspace.files(one.uuid), metadata, deposit.content.bitstream)), None)
+        ours = next(
+            (
+                one
+                for one in items
+                if is_half_made(
+                    one, self.dspace.files(one.uuid), metadata, deposit.content.bitstream
+                )
+            ),
+            None,
+        )
         return hidden(items[0]) if ours is None else self._complete(deposit, ours)
 
     def _metadata(self, deposit: Deposit) -> Metadata:
-        return findable(in_form(self._files.read_json(deposit.metadata), "dspace8"), deposit.doi, self._settings.submit.doi_fields)
+        return findable(
+            in_form(self._files.read_json(deposit.metadata), "dspace8"),
+            deposit.doi,
+            self._settings.submit.doi_fields,
+        )
 
     def _make(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
-        collection, metadata = self.dspace.collection(self._settings.submit.collection), self._metadata(deposit)
+        collection, metadata = (
+            self.dspace.collection(self._settings.submit.collection),
+            self._metadata(deposit),
+        )
         # A file that cannot be read is no reason to make an item and to delete it again.
         self._files.check_readable(deposit.content)
         # A search that found nothing before this submission says nothing about it.
         self._records.remove(deposit.doi)
-        made = self.dspace.create(collection, deposit.title or deposit.doi, metadata, discoverable=False)
+        made = self.dspace.create(
+            collection, deposit.title or deposit.doi, metadata, discoverable=False
+        )
         try:
             outcome = self._complete(deposit, made, new=True)
             if item.losses and isinstance(outcome, mp.Done):
@@ -252,7 +316,9 @@ class DSpaceSubmission:
     def _remove_twins(self, deposit: Deposit, made: DSpaceItem, metadata: Metadata) -> None:
         """Delete half-made items of workers that were lost with this DOI, and that woke up in the meantime."""
         for twin in self.dspace.find(deposit.doi):
-            if twin.uuid != made.uuid and is_half_made(twin, self.dspace.files(twin.uuid), metadata, deposit.content.bitstream):
+            if twin.uuid != made.uuid and is_half_made(
+                twin, self.dspace.files(twin.uuid), metadata, deposit.content.bitstream
+            ):
                 self.dspace.delete(twin.uuid)
 
     def _step_back(self, deposit: Deposit, item: mp.Item, made: DSpaceItem) -> None:
@@ -266,10 +332,14 @@ class DSpaceSubmission:
                 result = self._controls.result(item)
             if result is not None and made.uuid == result.get("uuid"):
                 return
-            if result is not None or any(one.uuid != made.uuid for one in self.dspace.find(deposit.doi)):
+            if result is not None or any(
+                one.uuid != made.uuid for one in self.dspace.find(deposit.doi)
+            ):
                 self.dspace.delete(made.uuid)
                 log.warning(
-                    "%s: this worker was stopped for longer than its lease; the item %s that it made is deleted", item.key, made.uuid
+                    "%s: this worker was stopped for longer than its lease; the item %s that it made is deleted",
+                    item.key,
+                    made.uuid,
                 )
 
     def _complete(self, deposit: Deposit, item: DSpaceItem, *, new: bool = False) -> mp.Outcome:
@@ -283,14 +353,21 @@ class DSpaceSubmission:
                 stored = self.dspace.upload(bundle, wanted.bitstream, BlobBody(self._files, wanted))
             if not same_file(stored, wanted):
                 sizes = f"DSpace has stored {stored.size} bytes with checksum {stored.checksum}"
-                raise ChecksumMismatch(f"{sizes}; the PDF has {wanted.size} bytes and MD5 {wanted.md5}")
+                raise ChecksumMismatch(
+                    f"{sizes}; the PDF has {wanted.size} bytes and MD5 {wanted.md5}"
+                )
         except (DSpaceError, OSError) as error:
             return self._undo(item, error)
         try:
             published = self.dspace.publish(item.uuid)
         except DSpaceError as error:
             # It is whole, and may be public by now: the next try finds it and publishes it if need be.
-            return failed(f"the item could not be published: {error}", error, {"uuid": item.uuid, "handle": item.handle}, left=True)
+            return failed(
+                f"the item could not be published: {error}",
+                error,
+                {"uuid": item.uuid, "handle": item.handle},
+                left=True,
+            )
         return mp.Done(deposited(published, [stored]))
 
     def _undo(self, item: DSpaceItem, error: DSpaceError | OSError) -> mp.Outcome:
@@ -300,14 +377,21 @@ class DSpaceSubmission:
             self.dspace.delete(item.uuid)
         except DSpaceError as fault:
             details["left_behind"] = str(fault)
-        return failed(f"the item could not be completed: {error}", error, details, left="left_behind" in details)
+        return failed(
+            f"the item could not be completed: {error}",
+            error,
+            details,
+            left="left_behind" in details,
+        )
 
 
 def check_claim(controls: LedgerControls, item: mp.Item) -> None:
     """Raise ClaimLost unless the claim of the item holds for long enough to begin a request."""
     left = controls.claim_left(item)
     if left < LEAST_S:
-        raise ClaimLost(f"the claim of {item.key} was lost before its next step: this process was stopped for longer than its lease")
+        raise ClaimLost(
+            f"the claim of {item.key} was lost before its next step: this process was stopped for longer than its lease"
+        )
 
 
 def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
@@ -326,4 +410,9 @@ def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
     except Exception as error:
         # Not foreseen: it is not known how far the act got.
         said = f"{type(error).__name__}: {error}"
-        return mp.Retry(said, category="EXCEPTION", unknown=True, traceback="".join(traceback.format_exception(error)))
+        return mp.Retry(
+            said,
+            category="EXCEPTION",
+            unknown=True,
+            traceback="".join(traceback.format_exception(error)),
+        )

@@ -98,7 +98,9 @@ def read_result(message: Mapping[str, Any], source: str) -> DssResult:
         return UnusableResult("the message attribute PackageID is missing or empty")
     sender = _attribute(attributes, "SubmissionSource")
     if sender is not None and sender != source:
-        return UnusableResult(f"its SubmissionSource is {sender[:100]!r}, not {source!r}: it answers another program")
+        return UnusableResult(
+            f"its SubmissionSource is {sender[:100]!r}, not {source!r}: it answers another program"
+        )
     try:
         doi = normalise(package)
     except DoiMistake as mistake:
@@ -116,7 +118,13 @@ def read_result(message: Mapping[str, Any], source: str) -> DssResult:
     if kind == "success":
         handle, last_modified = _text(body.get("ItemHandle")), _text(body.get("lastModified"))
         return DepositedResult(
-            doi, {"handle": handle, "last_modified": last_modified, "files": _files(body.get("Bitstreams")), "via": "dss"}
+            doi,
+            {
+                "handle": handle,
+                "last_modified": last_modified,
+                "files": _files(body.get("Bitstreams")),
+                "via": "dss",
+            },
         )
     if kind == "error":
         return _failed(doi, body)
@@ -167,7 +175,11 @@ def outcome_of(result: DepositedResult | FailedResult) -> mp.Outcome:
     if result.no_collection:
         return mp.NotYet(after=HELD_S, note=no_collection_text(result))
     if result.rejected:
-        return mp.Retry(f"the submission service refused the message: {result.error}", category="DSS_REJECTED", details=details)
+        return mp.Retry(
+            f"the submission service refused the message: {result.error}",
+            category="DSS_REJECTED",
+            details=details,
+        )
     return mp.Retry(
         result.error,
         after=None if result.certain else UNCERTAIN_AFTER,
@@ -201,7 +213,11 @@ def _storable(value: Any) -> Any:
         return value.encode(errors="replace").decode()
     if isinstance(value, list):
         return [_storable(one) for one in value]
-    return {_storable(name): _storable(one) for name, one in value.items()} if isinstance(value, dict) else value
+    return (
+        {_storable(name): _storable(one) for name, one in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 # The listener ---------------------------------------------------------------------------------------------------------
@@ -246,7 +262,9 @@ class ResultListener:
     def __init__(self, app: DepositsApp, sqs: Any = None, dspace: DSpace | None = None) -> None:
         dss = app.settings.submit.dss
         if dss is None:
-            raise mp.UsageError("deposits go to DSpace itself: there is no submission service whose results could be read")
+            raise mp.UsageError(
+                "deposits go to DSpace itself: there is no submission service whose results could be read"
+            )
         self._app = app
         self._dss: DssSettings = dss
         self._route = app.settings.route
@@ -261,7 +279,11 @@ class ResultListener:
         """The server that is asked for an item's files where a result does not name them."""
         guard = LoginHold(self._app.settings, self._controls)
         return self._given_dspace or open_dspace(
-            self._app.settings, os.environ, self._app.settings.submit.search or "", now=self._app.time, guard=guard
+            self._app.settings,
+            os.environ,
+            self._app.settings.submit.search or "",
+            now=self._app.time,
+            guard=guard,
         )
 
     def turn(self, most: int = MOST) -> ResultsTally:
@@ -275,7 +297,9 @@ class ResultListener:
             results = [read_result(message, self._dss.source) for message in messages]
             answers = self._confirm_successes(results)
             for message, result in zip(messages, results, strict=True):
-                answer = answers.pop(result.doi, None) if isinstance(result, DepositedResult) else None
+                answer = (
+                    answers.pop(result.doi, None) if isinstance(result, DepositedResult) else None
+                )
                 became = self._handle(url, message, result, answer)
                 tally.received += 1
                 setattr(tally, became, getattr(tally, became) + 1)
@@ -309,12 +333,21 @@ class ResultListener:
             if isinstance(result, DepositedResult):
                 outcomes.setdefault(result.doi, outcome_of(result))
         try:
-            return self._app.confirm_all(self._route, SUBMIT, outcomes, by=BY, awaited=True) if len(outcomes) > 1 else {}
+            return (
+                self._app.confirm_all(self._route, SUBMIT, outcomes, by=BY, awaited=True)
+                if len(outcomes) > 1
+                else {}
+            )
         except Exception:
-            log.exception("%d results of the submission service could not be applied at once; each is applied by itself", len(outcomes))
+            log.exception(
+                "%d results of the submission service could not be applied at once; each is applied by itself",
+                len(outcomes),
+            )
             return {}
 
-    def _handle(self, url: str, message: Mapping[str, Any], result: DssResult, answer: Any) -> Became:
+    def _handle(
+        self, url: str, message: Mapping[str, Any], result: DssResult, answer: Any
+    ) -> Became:
         """One message by itself: an error leaves it in the queue and stops no other. `answer`: the row or the
         refusal, if it was reported already."""
         try:
@@ -322,7 +355,10 @@ class ResultListener:
             if became != "left":
                 self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         except Exception:
-            log.exception("a result of the submission service is left in the queue", extra={"message_id": message.get("MessageId")})
+            log.exception(
+                "a result of the submission service is left in the queue",
+                extra={"message_id": message.get("MessageId")},
+            )
             return "left"
         return became
 
@@ -333,7 +369,10 @@ class ResultListener:
             # It may answer an earlier message than the one that is being sent now; when that is known, it comes again.
             return "left"
         if isinstance(result, FailedResult) and not self._answers(result, message):
-            log.info("an error result of an earlier message changes nothing", extra={"doi": result.doi, "error": result.error})
+            log.info(
+                "an error result of an earlier message changes nothing",
+                extra={"doi": result.doi, "error": result.error},
+            )
             return "noted"
         outcome = outcome_of(result)
         if isinstance(result, FailedResult) and result.no_collection:
@@ -341,7 +380,9 @@ class ResultListener:
         try:
             if isinstance(answer, mp.ActRefused):
                 raise answer
-            row = answer or self._app.confirm(self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True)
+            row = answer or self._app.confirm(
+                self._route, result.doi, SUBMIT, outcome=outcome, by=BY, awaited=True
+            )
         except mp.ActRefused as refusal:
             if refusal.kind == "confirms-nothing" and isinstance(outcome, mp.Done):
                 return self._checked(result.doi, outcome, str(refusal))
@@ -383,7 +424,14 @@ class ResultListener:
         files = [] if item is None else self._dspace.files(item.uuid)
         if item is None or not any(same_file(file, sent) for file in files):
             return self._mismatch(doi, outcome, "DSpace does not show the PDF that was sent in it")
-        self._app.confirm(self._route, doi, SUBMIT, {**deposited(item, files), "via": CHECKED}, by=BY, awaited=True)
+        self._app.confirm(
+            self._route,
+            doi,
+            SUBMIT,
+            {**deposited(item, files), "via": CHECKED},
+            by=BY,
+            awaited=True,
+        )
         self._records.remove(doi)
         return "deposited"
 
@@ -408,18 +456,36 @@ class ResultListener:
         """Keep a message that cannot be used, with the reason. It is deleted from the queue afterwards."""
         documents = self._app.documents
         if len(documents.find(SET_ASIDE)) >= MOST_SET_ASIDE:
-            log.error("more than %d results are set aside; this one stays in the queue: %s", MOST_SET_ASIDE, reason)
+            log.error(
+                "more than %d results are set aside; this one stays in the queue: %s",
+                MOST_SET_ASIDE,
+                reason,
+            )
             return "left"
-        labels = {name: label.get("StringValue") for name, label in (message.get("MessageAttributes") or {}).items()}
-        content = {"reason": reason, "attributes": labels, "body": str(message.get("Body", ""))[:LONGEST_BODY]}
+        labels = {
+            name: label.get("StringValue")
+            for name, label in (message.get("MessageAttributes") or {}).items()
+        }
+        content = {
+            "reason": reason,
+            "attributes": labels,
+            "body": str(message.get("Body", ""))[:LONGEST_BODY],
+        }
         documents.put(f"{SET_ASIDE}{message['MessageId']}", content)
-        log.warning("a message of the results queue is set aside: %s", reason, extra={"message_id": message["MessageId"]})
+        log.warning(
+            "a message of the results queue is set aside: %s",
+            reason,
+            extra={"message_id": message["MessageId"]},
+        )
         return "set_aside"
 
 
 def set_aside(app: DepositsApp) -> dict[str, dict[str, Any]]:
     """The messages that were set aside, by message id: reason, attributes and body."""
-    return {name.removeprefix(SET_ASIDE): document.value for name, document in app.documents.find(SET_ASIDE).items()}
+    return {
+        name.removeprefix(SET_ASIDE): document.value
+        for name, document in app.documents.find(SET_ASIDE).items()
+    }
 
 
 def drop_set_aside(app: DepositsApp, message: str) -> bool:

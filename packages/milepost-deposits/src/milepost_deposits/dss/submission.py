@@ -34,16 +34,26 @@ from milepost_deposits.settings import DepositsSettings, DssSettings, check_sett
 
 def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> dict[str, Any]:
     """The SQS message for a deposit, to the letter, as arguments of boto3. It has no `Operation`: the service then creates an item."""
-    labels = {"PackageID": deposit.doi, "SubmissionSource": dss.source, "OutputQueue": queue_name(dss.results)}
+    labels = {
+        "PackageID": deposit.doi,
+        "SubmissionSource": dss.source,
+        "OutputQueue": queue_name(dss.results),
+    }
     body = {
         "SubmissionSystem": dss.system,
         "CollectionHandle": collection,
         "MetadataLocation": deposit.metadata.place,
         "Files": [
-            {"BitstreamName": deposit.content.bitstream, "FileLocation": deposit.content.place, "BitstreamDescription": None},
+            {
+                "BitstreamName": deposit.content.bitstream,
+                "FileLocation": deposit.content.place,
+                "BitstreamDescription": None,
+            },
         ],
     }
-    attributes = {name: {"DataType": "String", "StringValue": value} for name, value in labels.items()}
+    attributes = {
+        name: {"DataType": "String", "StringValue": value} for name, value in labels.items()
+    }
     return {"MessageBody": json.dumps(body), "MessageAttributes": attributes}
 
 
@@ -90,11 +100,19 @@ class DssSubmission:
     def dspace(self) -> DSpace:
         """The server that is searched."""
         guard = LoginHold(self._settings, self._controls)
-        return open_dspace(self._settings, self._environment, self._settings.submit.search or "", now=self._now, guard=guard)
+        return open_dspace(
+            self._settings,
+            self._environment,
+            self._settings.submit.search or "",
+            now=self._now,
+            guard=guard,
+        )
 
     @cached_property
     def _search(self) -> ItemSearch:
-        return ItemSearch(self.dspace, self._settings, self._controls, apart_s=self._apart_s, now=self._now)
+        return ItemSearch(
+            self.dspace, self._settings, self._controls, apart_s=self._apart_s, now=self._now
+        )
 
     @cached_property
     def sqs(self) -> Any:
@@ -107,7 +125,9 @@ class DssSubmission:
     @cached_property
     def _retention_s(self) -> float:
         """Message retention of the service's queue."""
-        answer = self.sqs.get_queue_attributes(QueueUrl=self._queue, AttributeNames=["MessageRetentionPeriod"])
+        answer = self.sqs.get_queue_attributes(
+            QueueUrl=self._queue, AttributeNames=["MessageRetentionPeriod"]
+        )
         return float(answer["Attributes"]["MessageRetentionPeriod"])
 
     def ready(self) -> None:
@@ -133,7 +153,12 @@ class DssSubmission:
             readable_s = self._retention_s
         except Exception as error:
             return self._queue_failed(error, unknown=True)
-        step = next_step(self._records.get(deposit.doi), self._now(), apart_s=self._apart_s, readable_s=readable_s)
+        step = next_step(
+            self._records.get(deposit.doi),
+            self._now(),
+            apart_s=self._apart_s,
+            readable_s=readable_s,
+        )
         if step.step == "again":
             return None
         # It is the record of the last submission: another worker may have made one since.
@@ -148,7 +173,9 @@ class DssSubmission:
             return outcome
         files = self.dspace.files(items[0].uuid)
         if any(same_file(file, deposit.content) for file in files):
-            return mp.Done({**deposited(items[0], files), "found": True, "same_file": True, "others": []})
+            return mp.Done(
+                {**deposited(items[0], files), "found": True, "same_file": True, "others": []}
+            )
         return hidden(items[0])
 
     def _check_form(self, deposit: Deposit) -> None:
@@ -178,22 +205,35 @@ class DssSubmission:
         if item.attempt >= self._settings.attempts.submit:
             # After the last try people deposit by hand: by then the service must not be able to read the message any more.
             within = max(within, retention_s + self._apart_s)
-        return mp.HandedOver(within=within, note=f"sent to the submission service as message {answer.get('MessageId', '')}")
+        return mp.HandedOver(
+            within=within,
+            note=f"sent to the submission service as message {answer.get('MessageId', '')}",
+        )
 
     def _queue_failed(self, error: Exception, *, unknown: bool) -> mp.Retry:
         """The outcome of a request to the queue that failed. `unknown`: SQS may have taken a message of this DOI."""
         fault = operators_fault(error)
         category = "DSS_QUEUE" if fault is None else CONFIGURATION
-        return mp.Retry(f"the queue {self._dss.queue} cannot be used: {fault or error}", category=category, unknown=unknown)
+        return mp.Retry(
+            f"the queue {self._dss.queue} cannot be used: {fault or error}",
+            category=category,
+            unknown=unknown,
+        )
 
 
 def _refused(error: Exception) -> bool:
     """Did SQS answer that it has not taken the message? Any other error leaves that open."""
     from botocore.exceptions import ClientError, EndpointConnectionError, ParamValidationError
 
-    if isinstance(error, (EndpointConnectionError, ParamValidationError)) or operators_fault(error) is not None:
+    if (
+        isinstance(error, (EndpointConnectionError, ParamValidationError))
+        or operators_fault(error) is not None
+    ):
         return True
-    return isinstance(error, ClientError) and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) < 500
+    return (
+        isinstance(error, ClientError)
+        and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) < 500
+    )
 
 
 def open_sqs() -> Any:
@@ -207,8 +247,12 @@ def open_sqs() -> Any:
             "the submission service needs the package milepost-aws, which is not installed: pip install /path/to/milepost/packages/milepost-aws"
         ) from None
     # A message that is sent twice can make two items: boto3 must not send again by itself.
-    config = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30)
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=30
+    )
     try:
         return boto3.client("sqs", config=config)
     except NoRegionError:
-        raise mp.ConfigMistake("AWS_DEFAULT_REGION is not set; expected the region of the service's queues, such as us-east-1") from None
+        raise mp.ConfigMistake(
+            "AWS_DEFAULT_REGION is not set; expected the region of the service's queues, such as us-east-1"
+        ) from None

@@ -31,7 +31,12 @@ class ContentStage:
     """Handler of the content stage. Every failure of the publisher is a counted try: it may provide the PDF later."""
 
     @mp.translated_net_errors()
-    def __init__(self, settings: DepositsSettings, files: FileStore, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: DepositsSettings,
+        files: FileStore,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._settings, self._files = settings, files
         self._environment = os.environ if environment is None else environment
         self._redirects = net.Redirects(settings.content_redirects)
@@ -39,7 +44,11 @@ class ContentStage:
     @cached_property
     @mp.translated_net_errors()
     def _client(self) -> net.Client:
-        return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=self._settings.content_largest)
+        return net.Client(
+            allow_cidrs=self._settings.allow_cidrs,
+            timeouts=TIMEOUTS,
+            largest=self._settings.content_largest,
+        )
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake before any item is claimed, if a setting or the value of a header is missing."""
@@ -52,7 +61,9 @@ class ContentStage:
         for header, variable in self._settings.content_headers.items():
             value = self._environment.get(variable)
             if not value:
-                raise mp.ConfigMistake(f"the environment variable {variable} is not set: it holds the header {header} for the publisher")
+                raise mp.ConfigMistake(
+                    f"the environment variable {variable} is not set: it holds the header {header} for the publisher"
+                )
             headers[header] = value
         return headers
 
@@ -60,15 +71,28 @@ class ContentStage:
         return waits_for_store(self._files, lambda: self._fetched(item))
 
     def _fetched(self, item: mp.Item) -> mp.Outcome:
-        headers = {"Accept": "application/pdf", "User-Agent": self._settings.user_agent, **self._own_headers()}
+        headers = {
+            "Accept": "application/pdf",
+            "User-Agent": self._settings.user_agent,
+            **self._own_headers(),
+        }
         with TemporaryFile(prefix="milepost-") as file:
             try:
                 url = content_url(self._settings.content, item.key)
-                response = self._client.request("GET", url, headers=headers, sink=file.write, redirects=self._redirects)
+                response = self._client.request(
+                    "GET", url, headers=headers, sink=file.write, redirects=self._redirects
+                )
             except net.NetError as error:
-                return _failed(str(error), error.kind.upper().replace("-", "_"), error.http_status, error.retry_after)
+                return _failed(
+                    str(error),
+                    error.kind.upper().replace("-", "_"),
+                    error.http_status,
+                    error.retry_after,
+                )
             file.seek(0)
-            fault = content_fault(response.status, response.headers.get("Content-Type"), file.read(HEAD))
+            fault = content_fault(
+                response.status, response.headers.get("Content-Type"), file.read(HEAD)
+            )
             if fault is None and self._settings.content_end:
                 fault = end_fault(_tail(file))
             if fault is not None:
@@ -79,7 +103,9 @@ class ContentStage:
 
 def content_url(template: str, doi: str) -> str:
     """The PDF's address: {doi} is the DOI in a path, {doi_encoded} the DOI with its slashes encoded too."""
-    return template.replace("{doi_encoded}", quote(doi, safe="")).replace("{doi}", quote(doi, safe="/"))
+    return template.replace("{doi_encoded}", quote(doi, safe="")).replace(
+        "{doi}", quote(doi, safe="/")
+    )
 
 
 def content_fault(status: int, content_type: str | None, head: bytes) -> str | None:
@@ -106,7 +132,9 @@ def end_fault(tail: bytes) -> str | None:
 
 
 def _failed(why: str, category: str, status: int | None, after: float | None) -> mp.Retry:
-    return mp.Retry(f"a PDF could not be retrieved: {why}", category=category, http_status=status, after=after)
+    return mp.Retry(
+        f"a PDF could not be retrieved: {why}", category=category, http_status=status, after=after
+    )
 
 
 def _tail(file: IO[bytes]) -> bytes:

@@ -33,14 +33,18 @@ TIMEOUTS = net.Timeouts(connect=10, read=30, total=60)
 class MetadataStage:
     """Handler of the metadata stage. Every failure is a Retry: Crossref may get the record later."""
 
-    def __init__(self, settings: DepositsSettings, files: FileStore, pace: RequestPace | None = None) -> None:
+    def __init__(
+        self, settings: DepositsSettings, files: FileStore, pace: RequestPace | None = None
+    ) -> None:
         self._settings, self._files = settings, files
         self._table = table_of(settings.mapping)
         self._pace = pace or RequestPace(GAP_S)
 
     @cached_property
     def _client(self) -> net.Client:
-        return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=LARGEST)
+        return net.Client(
+            allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=LARGEST
+        )
 
     def ready(self) -> None:
         """Raises mp.ConfigMistake before any item is claimed, if a setting is missing."""
@@ -56,12 +60,17 @@ class MetadataStage:
         missing = missing_parts(record)
         if missing:
             return mp.Retry(
-                f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}", category="METADATA"
+                f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}",
+                category="METADATA",
             )
         # Every program that makes an item of this file names the DOI in it: a deposit that cannot be found again could be made twice.
         record = plain_record(record) if self._settings.markup == "strip" else record
-        fields = with_doi(map_record(record, self._table), item.key, self._settings.submit.doi_fields)
-        file = self._files.write(item.key, ".json", [msgspec.json.encode(to_json(fields, self._settings.metadata_form))])
+        fields = with_doi(
+            map_record(record, self._table), item.key, self._settings.submit.doi_fields
+        )
+        file = self._files.write(
+            item.key, ".json", [msgspec.json.encode(to_json(fields, self._settings.metadata_form))]
+        )
         return mp.Done({"file": msgspec.to_builtins(file), "title": title_of(record)})
 
     def _record(self, doi: str) -> dict[str, Any] | mp.Retry:
@@ -70,9 +79,15 @@ class MetadataStage:
         for turn in range(TRIES):
             self._pace.wait()
             try:
-                response = self._client.request("GET", work_url(self._settings, doi), headers=self._headers)
+                response = self._client.request(
+                    "GET", work_url(self._settings, doi), headers=self._headers
+                )
             except net.NetError as error:
-                return mp.Retry(f"Crossref: {error}", category=error.kind.upper().replace("-", "_"), http_status=error.http_status)
+                return mp.Retry(
+                    f"Crossref: {error}",
+                    category=error.kind.upper().replace("-", "_"),
+                    http_status=error.http_status,
+                )
             self._pace.heard(response.headers)
             asked = response.retry_after
             if response.status != 429 or (asked is not None and asked > LONGEST_WAIT_S):
@@ -83,7 +98,10 @@ class MetadataStage:
 
     @cached_property
     def _headers(self) -> dict[str, str]:
-        return {"Accept": "application/json", "User-Agent": f"milepost/{mp.__version__} (mailto:{self._settings.mailto})"}
+        return {
+            "Accept": "application/json",
+            "User-Agent": f"milepost/{mp.__version__} (mailto:{self._settings.mailto})",
+        }
 
 
 def work_url(settings: DepositsSettings, doi: str) -> str:
@@ -91,7 +109,9 @@ def work_url(settings: DepositsSettings, doi: str) -> str:
     return f"{settings.crossref.rstrip('/')}/works/{quote(doi, safe='')}?{urlencode({'mailto': settings.mailto})}"
 
 
-def with_doi(fields: list[MetadataField], doi: str, doi_fields: Sequence[str]) -> list[MetadataField]:
+def with_doi(
+    fields: list[MetadataField], doi: str, doi_fields: Sequence[str]
+) -> list[MetadataField]:
     """The fields; with one more for the DOI, where none of those that a search looks at names it."""
     named = has_doi(to_json(fields, "dspace8"), doi, doi_fields)
     return fields if named else [*fields, MetadataField(field_for_doi(doi_fields), doi_url(doi))]
@@ -103,17 +123,33 @@ def record_in(response: net.Response, doi: str) -> dict[str, Any] | mp.Retry:
     if status == 404:
         return mp.Retry(f"Crossref has no record of {doi}", category="NO_RECORD", http_status=404)
     if status != 200:
-        said = {429: "its rate limit is reached", 403: "it refuses this client; look at mailto"}.get(status, "see its status page")
-        return mp.Retry(f"Crossref answered {status}: {said}", category="CROSSREF", http_status=status, after=response.retry_after)
+        said = {
+            429: "its rate limit is reached",
+            403: "it refuses this client; look at mailto",
+        }.get(status, "see its status page")
+        return mp.Retry(
+            f"Crossref answered {status}: {said}",
+            category="CROSSREF",
+            http_status=status,
+            after=response.retry_after,
+        )
     try:
         record = msgspec.json.decode(response.body)["message"]
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        return mp.Retry(f"Crossref's answer for {doi} is not a record in JSON", category="NOT_JSON", http_status=status)
+        return mp.Retry(
+            f"Crossref's answer for {doi} is not a record in JSON",
+            category="NOT_JSON",
+            http_status=status,
+        )
     named = record.get("DOI")
     if isinstance(named, str) and doi_or_none(named) != doi:
-        return mp.Retry(f"Crossref answered with the record of {named[:200]}, not of {doi}", category="WRONG_RECORD", http_status=status)
+        return mp.Retry(
+            f"Crossref answered with the record of {named[:200]}, not of {doi}",
+            category="WRONG_RECORD",
+            http_status=status,
+        )
     return record
 
 
@@ -156,7 +192,12 @@ def table_of(changes: Mapping[str, str]) -> dict[str, str]:
 
 def map_record(record: Mapping[str, Any], table: Mapping[str, str] = TABLE) -> list[MetadataField]:
     """The metadata of a record, in the order of its own keys. A value that is missing, null or empty makes no field."""
-    return [MetadataField(table[key], value) for key, content in record.items() if key in table for value in values_of(key, content)]
+    return [
+        MetadataField(table[key], value)
+        for key, content in record.items()
+        if key in table
+        for value in values_of(key, content)
+    ]
 
 
 def plain_record(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +210,11 @@ def _plain(content: Any) -> Any:
         return plain_text(content)
     if isinstance(content, list):
         return [_plain(part) for part in content]
-    return {key: _plain(part) for key, part in content.items()} if isinstance(content, Mapping) else content
+    return (
+        {key: _plain(part) for key, part in content.items()}
+        if isinstance(content, Mapping)
+        else content
+    )
 
 
 def plain_text(text: str) -> str:
@@ -233,7 +278,11 @@ def _date(value: Mapping[str, Any]) -> str:
 
 def _date_parts(parts: list[Any]) -> Iterator[int]:
     for part, (least, most) in zip(parts, _RANGES, strict=False):
-        number = int(part) if isinstance(part, str) and part.isascii() and part.isdigit() and len(part) < 5 else part
+        number = (
+            int(part)
+            if isinstance(part, str) and part.isascii() and part.isdigit() and len(part) < 5
+            else part
+        )
         if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
             return
         yield number
@@ -250,7 +299,10 @@ SLOWEST = 60.0
 
 def gap_s(headers: net.HeaderList) -> float | None:
     """Seconds between two requests by X-Rate-Limit-Limit and X-Rate-Limit-Interval ("1s"); None: the headers do not say."""
-    limit, interval = headers.get("X-Rate-Limit-Limit") or "", _INTERVAL.fullmatch(headers.get("X-Rate-Limit-Interval") or "")
+    limit, interval = (
+        headers.get("X-Rate-Limit-Limit") or "",
+        _INTERVAL.fullmatch(headers.get("X-Rate-Limit-Interval") or ""),
+    )
     if interval is None or not limit.isascii() or not limit.strip().isdecimal() or int(limit) == 0:
         return None
     return min(SLOWEST, MARGIN * int(interval[1]) * _SECONDS[interval[2] or "s"] / int(limit))
@@ -259,7 +311,13 @@ def gap_s(headers: net.HeaderList) -> float | None:
 class RequestPace:
     """Lets a request start every `gap` seconds. A partner that answers 429 stops all requests for a while and halves the pace."""
 
-    def __init__(self, gap: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        gap: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.gap = gap
         self._clock, self._sleep = clock, sleep
         self._next = 0.0

@@ -19,8 +19,16 @@ _STARTED = {
     CONTENT: "Fetching its PDF from the publisher",
     SUBMIT: "Submitting it to DSpace",
 }
-_FAILED = {METADATA: "Metadata could not be fetched", CONTENT: "The PDF could not be fetched", SUBMIT: "The submission failed"}
-_DONE = {METADATA: "Metadata fetched from Crossref", CONTENT: "PDF fetched from the publisher", SUBMIT: "Deposited in DSpace"}
+_FAILED = {
+    METADATA: "Metadata could not be fetched",
+    CONTENT: "The PDF could not be fetched",
+    SUBMIT: "The submission failed",
+}
+_DONE = {
+    METADATA: "Metadata fetched from Crossref",
+    CONTENT: "PDF fetched from the publisher",
+    SUBMIT: "Deposited in DSpace",
+}
 _PRESENT = {METADATA: "Found in DSpace before anything was fetched", CONTENT: "No PDF was fetched"}
 _WHAT = {
     "accepted": "Taken in",
@@ -102,15 +110,22 @@ def _moment(line: Mapping[str, Any], present: bool) -> DoiMoment:
     elif reason == "confirmed" and stage != SUBMIT:
         what = f"{stage} is not needed any more"
     elif line.get("attempt_number") is not None:
-        ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
+        ending = {
+            "exhausted": "; that was the last try",
+            "rejected": "; it is not tried again",
+        }.get(reason, "")
         what = f"{_FAILED.get(stage, stage)}, try {line['attempt_number']}{ending}"
-    return DoiMoment(line["at"], _KINDS.get(reason, ""), what, error_text(line), by, line.get("why") or "")
+    return DoiMoment(
+        line["at"], _KINDS.get(reason, ""), what, error_text(line), by, line.get("why") or ""
+    )
 
 
 def _noted(line: Mapping[str, Any]) -> str:
     kind, name = claim_note(line)
     if kind:
-        return f"{name} does this one" if kind == CLAIM else f"Released: {name} does not do this one"
+        return (
+            f"{name} does this one" if kind == CLAIM else f"Released: {name} does not do this one"
+        )
     note = line.get("note")
     text = note.get("text") if isinstance(note, Mapping) else note
     return f"Noted: {text}" if isinstance(text, str) else _WHAT["noted"]
@@ -140,14 +155,24 @@ def fields_of(metadata: Any) -> list[tuple[str, list[str]]]:
             found.setdefault(str(one.get("key")), []).append(str(one.get("value")))
     elif isinstance(metadata, dict):
         for name, values in metadata.items():
-            found[name] = [str(one.get("value")) for one in values if isinstance(one, dict)] if isinstance(values, list) else []
+            found[name] = (
+                [str(one.get("value")) for one in values if isinstance(one, dict)]
+                if isinstance(values, list)
+                else []
+            )
     return list(found.items())
 
 
 def links_of(doi: str, handle: str | None, site: str) -> DepositLinks:
     """The addresses of a DOI. `site` is the address of DSpace's own pages; without it the handle's resolver leads to the item."""
     site = site.rstrip("/")
-    item = None if not handle else f"{site}/handle/{quote(handle)}" if site else f"https://hdl.handle.net/{quote(handle)}"
+    item = (
+        None
+        if not handle
+        else f"{site}/handle/{quote(handle)}"
+        if site
+        else f"https://hdl.handle.net/{quote(handle)}"
+    )
     exact = quote(f'"{doi}"')
     search = f"{site}/search?query={exact}" if site else None
     return DepositLinks(f"https://doi.org/{quote(doi)}", item, search)

@@ -132,7 +132,9 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
             "content": content,
             "sections": [section for section in sections if section[2]],
             "mailed": _mailed(view),
-            "to": () if app.settings.mail is None else recipients_of(content.owner, app.settings.mail),
+            "to": ()
+            if app.settings.mail is None
+            else recipients_of(content.owner, app.settings.mail),
             "links": {
                 entry.doi: links_of(entry.doi, entry.handle, app.settings.submit.site).item
                 for entry in (*content.deposited, *content.present)
@@ -145,7 +147,9 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
 def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     body: DigestForm = call.body
     route = app.settings.digests_route
-    refused = app.act("retry", route, keys=[body.key], by=call.caller.name, reason=body.reason).refused
+    refused = app.act(
+        "retry", route, keys=[body.key], by=call.caller.name, reason=body.reason
+    ).refused
     for why in dict(refused).values():
         raise mp.ActRefused(why)
     return mp.Redirect(f"{HOME}/digests/{quote(body.key, safe='')}")
@@ -154,7 +158,9 @@ def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
 @application.page(f"{HOME}/worklist", query=WorklistQuery)
 def work(app: DepositsApp, call: mp.Call) -> mp.Page:
     query: WorklistQuery = call.query
-    found = worklist_page(app, search=query.search, after=query.after, before=query.before, most=SHOWN_WORK)
+    found = worklist_page(
+        app, search=query.search, after=query.after, before=query.before, most=SHOWN_WORK
+    )
     site = app.settings.submit.site
     return mp.Page(
         "worklist.html",
@@ -176,7 +182,11 @@ def worklist_path(query: WorklistQuery) -> str:
 
 @application.page(f"{HOME}/worklist.csv", query=WorklistQuery)
 def export(app: DepositsApp, call: mp.Call) -> mp.Download:
-    return mp.Download("manual-deposits.csv", worklist_csv(whole_worklist(app, call.query.search)), "text/csv; charset=utf-8")
+    return mp.Download(
+        "manual-deposits.csv",
+        worklist_csv(whole_worklist(app, call.query.search)),
+        "text/csv; charset=utf-8",
+    )
 
 
 @application.page(f"{HOME}/dois/{{doi:path}}")
@@ -198,17 +208,39 @@ def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
 @application.page(f"{HOME}/deposited", scope="operate", form=DepositedForm)
 def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     body: DepositedForm = call.body
-    return _act(app, call, lambda: mark_deposited(app, body.doi, body.handle, by=_signature(call, body.name), reason=body.reason))
+    return _act(
+        app,
+        call,
+        lambda: mark_deposited(
+            app, body.doi, body.handle, by=_signature(call, body.name), reason=body.reason
+        ),
+    )
 
 
 @application.page(f"{HOME}/requeue", scope="operate", form=DoiActForm)
 def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: _accepted(requeue(app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason)))
+    return _act(
+        app,
+        call,
+        lambda: _accepted(
+            requeue(
+                app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason
+            )
+        ),
+    )
 
 
 @application.page(f"{HOME}/abandon", scope="operate", form=DoiActForm)
 def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
-    return _act(app, call, lambda: _accepted(abandon(app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason)))
+    return _act(
+        app,
+        call,
+        lambda: _accepted(
+            abandon(
+                app, [call.body.doi], by=_signature(call, call.body.name), reason=call.body.reason
+            )
+        ),
+    )
 
 
 def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
@@ -218,7 +250,9 @@ def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
     except (mp.UsageError, mp.ActRefused) as refusal:
         return _doi_page(app, call.body.doi, str(refusal), msgspec.to_builtins(call.body))
     back = call.body.back
-    return mp.Redirect(_doi_path(keys_of([call.body.doi])[0]) if back == "doi" else f"{HOME}/{back}")
+    return mp.Redirect(
+        _doi_path(keys_of([call.body.doi])[0]) if back == "doi" else f"{HOME}/{back}"
+    )
 
 
 def _signature(call: mp.Call, name: str) -> str:
@@ -236,13 +270,19 @@ def _doi_path(doi: str) -> str:
     return f"{HOME}/dois/{quote(doi, safe='')}"
 
 
-def _doi_page(app: DepositsApp, doi: str, problem: str = "", typed: dict[str, Any] | None = None) -> mp.Page:
+def _doi_page(
+    app: DepositsApp, doi: str, problem: str = "", typed: dict[str, Any] | None = None
+) -> mp.Page:
     [key] = keys_of([doi])
     settings = app.settings
     view = app.show(settings.route, key)
     if view is None:
         raise mp.NotFound(f"{key} is not known here; take it in with a list first")
-    handle, status, failed = handle_in(view), view["status"], view["status"] in FAILED and not view["sealed"]
+    handle, status, failed = (
+        handle_in(view),
+        view["status"],
+        view["status"] in FAILED and not view["sealed"],
+    )
     word = word_of(status)
     two = twins_of(app, key)
     return mp.Page(
@@ -295,13 +335,22 @@ def _digests(app: DepositsApp) -> list[dict[str, Any]]:
     if app.settings.mail is None:
         return []
     route = app.settings.digests_route
-    rows = sorted(app.items(route, limit=DIGESTS_READ), key=lambda row: str(row["created_at"]), reverse=True)[:SHOWN_DIGESTS]
+    rows = sorted(
+        app.items(route, limit=DIGESTS_READ), key=lambda row: str(row["created_at"]), reverse=True
+    )[:SHOWN_DIGESTS]
     found = []
     for row in rows:
         view = app.show(route, row["key"])
         if view is not None and view["input"]:
             content = msgspec.convert(view["input"]["digest"], Digest)
-            found.append({"key": row["key"], "at": row["created_at"], "subject": subject_of(content), "mailed": _mailed(view)})
+            found.append(
+                {
+                    "key": row["key"],
+                    "at": row["created_at"],
+                    "subject": subject_of(content),
+                    "mailed": _mailed(view),
+                }
+            )
     return found
 
 
@@ -309,7 +358,13 @@ def _mailed(view: dict[str, Any]) -> dict[str, Any]:
     """The state of a digest's mail: `colour` and `word` for a table, and the addresses, the error and the next try."""
     result = result_in(view, "mail")
     status = view["status"]
-    word, colour = ("mailed", "done") if status == "COMPLETED" else ("not mailed", "fail") if status in FAILED else ("waits", "work")
+    word, colour = (
+        ("mailed", "done")
+        if status == "COMPLETED"
+        else ("not mailed", "fail")
+        if status in FAILED
+        else ("waits", "work")
+    )
     return {
         "word": "not sent" if status == "CANCELLED" else word,
         "colour": colour,
@@ -341,7 +396,11 @@ class WorklistCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 )  # fmt: skip
 def read_worklist(app: DepositsApp, call: mp.Call) -> mp.Answer:
     query: WorklistCall = call.query
-    return mp.Answer(worklist_page(app, search=query.search, after=query.after, before=query.before, most=query.limit))
+    return mp.Answer(
+        worklist_page(
+            app, search=query.search, after=query.after, before=query.before, most=query.limit
+        )
+    )
 
 
 class RunList(Struct, frozen=True):
@@ -351,7 +410,11 @@ class RunList(Struct, frozen=True):
 
 
 @application.endpoint(
-    "GET", f"{BASE}/runs", scope="read", answers={200: RunList}, summary="The latest runs: running, finished, failed or interrupted"
+    "GET",
+    f"{BASE}/runs",
+    scope="read",
+    answers={200: RunList},
+    summary="The latest runs: running, finished, failed or interrupted",
 )
 def read_runs(app: DepositsApp, call: mp.Call) -> mp.Answer:
     return mp.Answer(RunList(runs(app)))

@@ -45,7 +45,9 @@ def claim(app: DepositsApp, doi: str, *, name: str, by: str | None = None) -> Ma
         if held is not None and held.name == name:
             return held
         if held is not None:
-            raise mp.ActRefused(f"{held.doi} is claimed by {held.name}, since {held.at}; agree with them, or release the claim first")
+            raise mp.ActRefused(
+                f"{held.doi} is claimed by {held.name}, since {held.at}; agree with them, or release the claim first"
+            )
         if _noted(app, view, f"manual deposit claimed by {name}", {CLAIM: name}, by or name):
             return ManualClaim(view["key"], name, f"{app.now():%Y-%m-%dT%H:%M:%SZ}")
     raise mp.ActRefused(f"{doi} changes all the time; try again")
@@ -57,7 +59,13 @@ def release(app: DepositsApp, doi: str, *, by: str) -> ManualClaim | None:
     for _ in range(TRIES):
         view = _failed_doi(app, doi)
         held = claim_in(view)
-        if held is None or _noted(app, view, f"manual deposit released: it was claimed by {held.name}", {RELEASE: held.name}, by):
+        if held is None or _noted(
+            app,
+            view,
+            f"manual deposit released: it was claimed by {held.name}",
+            {RELEASE: held.name},
+            by,
+        ):
             return held
     raise mp.ActRefused(f"{doi} changes all the time; try again")
 
@@ -80,16 +88,23 @@ def _claim_of(doi: str, lines: Sequence[Mapping[str, Any]]) -> ManualClaim | Non
 def claim_note(line: Mapping[str, Any]) -> tuple[str, str]:
     """Whether a history line is a claim or its release, and the person whose claim it is; two empty texts: it is another line."""
     note = line.get("note")
-    data: Any = note.get("data") if line["reason"] == mp.Reason.NOTED and isinstance(note, dict) else None
+    data: Any = (
+        note.get("data") if line["reason"] == mp.Reason.NOTED and isinstance(note, dict) else None
+    )
     named = data if isinstance(data, dict) else {}
-    return next(((kind, named[kind]) for kind in (CLAIM, RELEASE) if isinstance(named.get(kind), str)), ("", ""))
+    return next(
+        ((kind, named[kind]) for kind in (CLAIM, RELEASE) if isinstance(named.get(kind), str)),
+        ("", ""),
+    )
 
 
 def person_name(text: str) -> str:
     """A person's name with single blanks; raises mp.UsageError."""
     name = " ".join(text.split())
     if not name or len(name) > LONGEST_NAME:
-        raise mp.UsageError(f"give the name of the person who makes the deposit, of at most {LONGEST_NAME} characters")
+        raise mp.UsageError(
+            f"give the name of the person who makes the deposit, of at most {LONGEST_NAME} characters"
+        )
     return name
 
 
@@ -99,13 +114,19 @@ def _failed_doi(app: DepositsApp, doi: str) -> dict[str, Any]:
     if view is None:
         raise mp.ActRefused(f"{key} is not known here; take it in with a list first", "gone")
     if view["status"] not in FAILED and twins_of(app, key) is None:
-        raise mp.ActRefused(f"{key} needs no manual deposit: its status is {word_of(view['status'])}")
+        raise mp.ActRefused(
+            f"{key} needs no manual deposit: its status is {word_of(view['status'])}"
+        )
     if "version" not in view:
-        raise mp.ActRefused(f"{key} has no row that can be written to: it was pruned, or is damaged", "gone")
+        raise mp.ActRefused(
+            f"{key} has no row that can be written to: it was pruned, or is damaged", "gone"
+        )
     return view
 
 
-def _noted(app: DepositsApp, view: Mapping[str, Any], text: str, data: dict[str, str], by: str) -> bool:
+def _noted(
+    app: DepositsApp, view: Mapping[str, Any], text: str, data: dict[str, str], by: str
+) -> bool:
     """Add the line, unless the DOI has changed since it was read. False: it has."""
     try:
         app.note(app.settings.route, view["key"], text, by=by, data=data, version=view["version"])
@@ -120,7 +141,18 @@ def _noted(app: DepositsApp, view: Mapping[str, Any], text: str, data: dict[str,
 READ = 1_000_000
 """Most failed DOIs that are looked through."""
 PAGE = 25
-COLUMNS = ("doi", "title", "failed at", "stage", "attempts", "error", "what to do", "search DSpace first", "claimed by", "claimed at")
+COLUMNS = (
+    "doi",
+    "title",
+    "failed at",
+    "stage",
+    "attempts",
+    "error",
+    "what to do",
+    "search DSpace first",
+    "claimed by",
+    "claimed at",
+)
 
 Place = tuple[str, str]
 """Place of a DOI in the worklist: the time of its failure, and the DOI."""
@@ -159,13 +191,17 @@ class WorklistPage(msgspec.Struct, frozen=True):
     """Pass it as `after` for the page after this one; None: this is the last."""
 
 
-def worklist_page(app: DepositsApp, *, search: str = "", after: str = "", before: str = "", most: int = PAGE) -> WorklistPage:
+def worklist_page(
+    app: DepositsApp, *, search: str = "", after: str = "", before: str = "", most: int = PAGE
+) -> WorklistPage:
     """A page of the worklist: the first one, or that after or before a place that another page has given. `search` is a part of the DOI.
 
     Places are of failures, not numbers: while people work on one page, DOIs that leave the list or join it move no other DOI past them."""
     waiting = _failed_rows(app)
     rows = _searched(waiting, search)
-    start, end = page_bounds([_place(row) for row in rows], _read_place(after), _read_place(before), most)
+    start, end = page_bounds(
+        [_place(row) for row in rows], _read_place(after), _read_place(before), most
+    )
     shown = rows[start:end]
     return WorklistPage(
         waiting=len(waiting),
@@ -182,7 +218,9 @@ def whole_worklist(app: DepositsApp, search: str = "") -> list[ManualDeposit]:
     return [_manual(app, row) for row in _searched(_failed_rows(app), search)]
 
 
-def page_bounds(places: Sequence[Place], after: Place | None, before: Place | None, most: int) -> tuple[int, int]:
+def page_bounds(
+    places: Sequence[Place], after: Place | None, before: Place | None, most: int
+) -> tuple[int, int]:
     """Where a page begins and ends in a list of places, the latest first. Neither `after` nor `before` need be in the list any more; where
     nothing is left after a place, the page is the last one."""
     if before is not None:
@@ -260,4 +298,14 @@ def _manual(app: DepositsApp, row: dict[str, Any]) -> ManualDeposit:
 def _cells(one: ManualDeposit) -> tuple[object, ...]:
     first = "yes" if one.search_first else ""
     who = ("", "") if one.claim is None else (one.claim.name, one.claim.at)
-    return (one.doi, one.title, one.failed_at, one.stage, one.attempts or "", one.error, one.advice, first, *who)
+    return (
+        one.doi,
+        one.title,
+        one.failed_at,
+        one.stage,
+        one.attempts or "",
+        one.error,
+        one.advice,
+        first,
+        *who,
+    )

@@ -19,7 +19,9 @@ from milepost_testing.http_standin import handle_signals
 
 
 @contextmanager
-def partners(crossref: int, publisher: int, dspace: int) -> Iterator[tuple[CrossrefStandIn, PublisherStandIn, DSpaceStandIn]]:
+def partners(
+    crossref: int, publisher: int, dspace: int
+) -> Iterator[tuple[CrossrefStandIn, PublisherStandIn, DSpaceStandIn]]:
     """The three stand-ins at these ports, with the DOIs that fail."""
     with (
         CrossrefStandIn(port=crossref, everything=True) as records,
@@ -36,19 +38,42 @@ def _report(file: Path, subject: str) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m milepost_deposits.standins", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m milepost_deposits.standins", description=__doc__
+    )
     for name, port in (("crossref", 9101), ("publisher", 9102), ("dspace", 9103), ("smtp", 2525)):
-        parser.add_argument(f"--{name}", type=int, default=port, metavar="PORT", help=f"default {port}; 0 takes a free one")
-    parser.add_argument("--mails", type=Path, default=Path("mails"), metavar="FOLDER", help="for mails; default mails")
+        parser.add_argument(
+            f"--{name}",
+            type=int,
+            default=port,
+            metavar="PORT",
+            help=f"default {port}; 0 takes a free one",
+        )
+    parser.add_argument(
+        "--mails",
+        type=Path,
+        default=Path("mails"),
+        metavar="FOLDER",
+        help="for mails; default mails",
+    )
     given = parser.parse_args(args)
     until_signal = handle_signals()
     with (
         partners(given.crossref, given.publisher, given.dspace) as (crossref, publisher, dspace),
         MailboxStandIn(given.mails, port=given.smtp, seen=_report) as mailbox,
     ):
-        lines = (("crossref", crossref.url), ("content", publisher.template), ("dspace", dspace.url), ("smtp", mailbox.url))
+        lines = (
+            ("crossref", crossref.url),
+            ("content", publisher.template),
+            ("dspace", dspace.url),
+            ("smtp", mailbox.url),
+        )
         print("\n".join(f'{name} = "{address}"' for name, address in lines), flush=True)
-        print(f"collection {COLLECTION}; DSPACE_USER={USER} DSPACE_PASSWORD={PASSWORD}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        print(
+            f"collection {COLLECTION}; DSPACE_USER={USER} DSPACE_PASSWORD={PASSWORD}; Ctrl-C ends it",
+            file=sys.stderr,
+            flush=True,
+        )
         until_signal()
     return 0
 

@@ -40,8 +40,17 @@ class StandInFile:
     uuid: str = field(default_factory=lambda: str(uuid4()))
 
     def view(self) -> dict[str, Any]:
-        checksum = {"checkSumAlgorithm": "MD5", "value": md5(self.content, usedforsecurity=False).hexdigest()}
-        return {"uuid": self.uuid, "name": self.name, "sizeBytes": len(self.content), "checkSum": checksum, "type": "bitstream"}
+        checksum = {
+            "checkSumAlgorithm": "MD5",
+            "value": md5(self.content, usedforsecurity=False).hexdigest(),
+        }
+        return {
+            "uuid": self.uuid,
+            "name": self.name,
+            "sizeBytes": len(self.content),
+            "checkSum": checksum,
+            "type": "bitstream",
+        }
 
 
 @dataclass
@@ -125,7 +134,10 @@ class DSpaceStandIn(HttpStandIn):
         with self.lock:
             for item in self.items.values():
                 values = (value for name in item.metadata for value in item.values(name))
-                if any(value.lower() == wanted or value.lower().endswith(f"doi.org/{wanted}") for value in values):
+                if any(
+                    value.lower() == wanted or value.lower().endswith(f"doi.org/{wanted}")
+                    for value in values
+                ):
                     found.append(item)
         return found
 
@@ -154,7 +166,9 @@ class DSpaceStandIn(HttpStandIn):
         if path == "/security/csrf":
             return self._with_token(StandInAnswer(204))
         if request.method != "GET" and not self._token_fits(request):
-            return self._with_token(_problem(403, "Access is denied. Invalid CSRF token.", request.path))
+            return self._with_token(
+                _problem(403, "Access is denied. Invalid CSRF token.", request.path)
+            )
         if path == "/authn/login" and request.method == "POST":
             return self._log_in(request)
         if path == "/authn/status":
@@ -168,14 +182,20 @@ class DSpaceStandIn(HttpStandIn):
         return _problem(404, "no such endpoint", request.path)
 
     def _token_fits(self, request: StandInRequest) -> bool:
-        cookies = dict(part.strip().partition("=")[::2] for part in (request.headers.get("Cookie") or "").split(";"))
+        cookies = dict(
+            part.strip().partition("=")[::2]
+            for part in (request.headers.get("Cookie") or "").split(";")
+        )
         token = request.headers.get("X-XSRF-TOKEN")
         return token == cookies.get("DSPACE-XSRF-COOKIE") and token in self._tokens
 
     def _with_token(self, answer: StandInAnswer) -> StandInAnswer:
         token = secrets.token_hex(8)
         self._tokens.add(token)
-        headers = (("DSPACE-XSRF-TOKEN", token), ("Set-Cookie", f"DSPACE-XSRF-COOKIE={token}; Path=/server; HttpOnly"))
+        headers = (
+            ("DSPACE-XSRF-TOKEN", token),
+            ("Set-Cookie", f"DSPACE-XSRF-COOKIE={token}; Path=/server; HttpOnly"),
+        )
         return StandInAnswer(answer.status, answer.content, (*answer.headers, *headers))
 
     def _log_in(self, request: StandInRequest) -> StandInAnswer:
@@ -185,7 +205,13 @@ class DSpaceStandIn(HttpStandIn):
         if not renews and (form.get("user"), form.get("password")) != (self.user, self.password):
             return _problem(401, "Authentication failed", request.path)
         expires = self.clock() + self.login_s
-        claims = base64.urlsafe_b64encode(json.dumps({"exp": int(expires), "id": secrets.token_hex(4)}).encode()).decode().rstrip("=")
+        claims = (
+            base64.urlsafe_b64encode(
+                json.dumps({"exp": int(expires), "id": secrets.token_hex(4)}).encode()
+            )
+            .decode()
+            .rstrip("=")
+        )
         bearer = f"Bearer e30.{claims}.c3RhbmRpbg"
         self._logins[bearer] = expires
         return self._with_token(StandInAnswer(200, None, (("Authorization", bearer),)))
@@ -203,12 +229,16 @@ class DSpaceStandIn(HttpStandIn):
         else:
             return _problem(404, "no object with this identifier", request.path)
         # As behind a proxy that is not set up for it: scheme and host are wrong.
-        return StandInAnswer(302, None, (("Location", f"http://internal.invalid:8080/server/api{place}"),))
+        return StandInAnswer(
+            302, None, (("Location", f"http://internal.invalid:8080/server/api{place}"),)
+        )
 
     def _get_collection(self, request: StandInRequest, uuid: str) -> StandInAnswer:
         for handle, known in self.collections.items():
             if known == uuid:
-                return StandInAnswer(200, {"uuid": uuid, "handle": handle, "type": "collection", "name": "Articles"})
+                return StandInAnswer(
+                    200, {"uuid": uuid, "handle": handle, "type": "collection", "name": "Articles"}
+                )
         return _problem(404, "no such collection", request.path)
 
     def _create(self, request: StandInRequest) -> StandInAnswer:
@@ -222,19 +252,30 @@ class DSpaceStandIn(HttpStandIn):
         except (ValueError, TypeError, KeyError, AssertionError):
             return _problem(422, "Unparseable request body", request.path)
         if content.get("inArchive") is not True:
-            return _problem(400, "InArchive attribute should not be set to false for the create", request.path)
+            return _problem(
+                400, "InArchive attribute should not be set to false for the create", request.path
+            )
         if any(REGISTRY.fullmatch(name) is None for name in metadata):
             return _problem(500, "An exception has occurred", request.path)
         item = self._new_item(collection, metadata, content.get("discoverable") is True)
         return StandInAnswer(201, item.view())
 
-    def _new_item(self, collection: str, metadata: dict[str, Any], discoverable: bool) -> StandInItem:
+    def _new_item(
+        self, collection: str, metadata: dict[str, Any], discoverable: bool
+    ) -> StandInItem:
         self._handles += 1
         handle = f"{next(iter(self.collections)).partition('/')[0]}/{self._handles}"
         now = self.clock()
         stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.000+00:00")
         uri = [{"value": f"http://hdl.handle.net/{handle}", "language": None}]
-        item = StandInItem(handle, collection, {**metadata, "dc.identifier.uri": uri}, discoverable, now + self.index_lag, stamp)
+        item = StandInItem(
+            handle,
+            collection,
+            {**metadata, "dc.identifier.uri": uri},
+            discoverable,
+            now + self.index_lag,
+            stamp,
+        )
         self.items[item.uuid] = item
         return item
 
@@ -244,12 +285,23 @@ class DSpaceStandIn(HttpStandIn):
             return _problem(401, "Authentication is required", request.path)
         size, page = int(request.query.get("size", "20")), int(request.query.get("page", "0"))
         items = [item.view() for item in self.items.values() if not item.withdrawn]
-        facts = {"number": page, "size": size, "totalElements": len(items), "totalPages": -(-len(items) // size)}
-        return StandInAnswer(200, {"_embedded": {"items": items[page * size : (page + 1) * size]}, "page": facts})
+        facts = {
+            "number": page,
+            "size": size,
+            "totalElements": len(items),
+            "totalPages": -(-len(items) // size),
+        }
+        return StandInAnswer(
+            200, {"_embedded": {"items": items[page * size : (page + 1) * size]}, "page": facts}
+        )
 
     def _get_item(self, request: StandInRequest, uuid: str) -> StandInAnswer:
         item = self.items.get(uuid)
-        return _problem(404, "no such item", request.path) if item is None else StandInAnswer(200, item.view())
+        return (
+            _problem(404, "no such item", request.path)
+            if item is None
+            else StandInAnswer(200, item.view())
+        )
 
     def _patch(self, request: StandInRequest, uuid: str) -> StandInAnswer:
         item = self.items.get(uuid)
@@ -262,13 +314,23 @@ class DSpaceStandIn(HttpStandIn):
         return StandInAnswer(200, item.view())
 
     def _delete(self, request: StandInRequest, uuid: str) -> StandInAnswer:
-        return _problem(404, "no such item", request.path) if self.items.pop(uuid, None) is None else StandInAnswer(204)
+        return (
+            _problem(404, "no such item", request.path)
+            if self.items.pop(uuid, None) is None
+            else StandInAnswer(204)
+        )
 
     def _list_bundles(self, request: StandInRequest, uuid: str) -> StandInAnswer:
         item = self.items.get(uuid)
         if item is None:
             return _problem(404, "no such item", request.path)
-        return _page([{"uuid": bundle, "name": name, "type": "bundle"} for name, (bundle, _) in item.bundles.items()], "bundles")
+        return _page(
+            [
+                {"uuid": bundle, "name": name, "type": "bundle"}
+                for name, (bundle, _) in item.bundles.items()
+            ],
+            "bundles",
+        )
 
     def _make_bundle(self, request: StandInRequest, uuid: str) -> StandInAnswer:
         item = self.items.get(uuid)
@@ -276,12 +338,22 @@ class DSpaceStandIn(HttpStandIn):
             return _problem(404, "no such item", request.path)
         name = json.loads(request.body)["name"]
         if name in item.bundles:
-            return _problem(400, f"The bundle name already exists in the item: {name}", request.path)
+            return _problem(
+                400, f"The bundle name already exists in the item: {name}", request.path
+            )
         item.bundles[name] = str(uuid4()), []
         return StandInAnswer(201, {"uuid": item.bundles[name][0], "name": name, "type": "bundle"})
 
     def _files_of(self, bundle: str) -> list[StandInFile] | None:
-        return next((files for item in self.items.values() for uuid, files in item.bundles.values() if uuid == bundle), None)
+        return next(
+            (
+                files
+                for item in self.items.values()
+                for uuid, files in item.bundles.values()
+                if uuid == bundle
+            ),
+            None,
+        )
 
     def _list_files(self, request: StandInRequest, uuid: str) -> StandInAnswer:
         files = self._files_of(uuid)
@@ -315,15 +387,22 @@ class DSpaceStandIn(HttpStandIn):
         if query.count('"') % 2 or not _WORD.search(query):
             return _problem(400, "Error while performing search", request.path)
         phrases = [_tokens(re.sub(r"\\(.)", r"\1", phrase)) for phrase in _WORD.findall(query)]
-        everything = request.query.get("configuration") == "administrativeView" and self._logged_in(request)
+        everything = request.query.get("configuration") == "administrativeView" and self._logged_in(
+            request
+        )
         now = self.clock()
         hits = [
             item
             for item in self.items.values()
-            if item.searchable_at <= now and (everything or (item.discoverable and not item.withdrawn)) and _mentions(item, phrases)
+            if item.searchable_at <= now
+            and (everything or (item.discoverable and not item.withdrawn))
+            and _mentions(item, phrases)
         ]
         size, page = int(request.query.get("size", "20")), int(request.query.get("page", "0"))
-        objects = [{"_embedded": {"indexableObject": item.view()}} for item in hits[page * size : (page + 1) * size]]
+        objects = [
+            {"_embedded": {"indexableObject": item.view()}}
+            for item in hits[page * size : (page + 1) * size]
+        ]
         pages = -(-len(hits) // size)
         result = {
             "_embedded": {"objects": objects},
@@ -370,22 +449,34 @@ def _mentions(item: StandInItem, phrases: Sequence[list[str]]) -> bool:
         for value in item.values(name):
             words = _tokens(value)
             for phrase in phrases:
-                if any(words[at : at + len(phrase)] == phrase for at in range(len(words) - len(phrase) + 1)):
+                if any(
+                    words[at : at + len(phrase)] == phrase
+                    for at in range(len(words) - len(phrase) + 1)
+                ):
                     return True
     return False
 
 
 def _page(entries: list[dict[str, Any]], name: str) -> StandInAnswer:
-    page = {"number": 0, "size": max(20, len(entries)), "totalElements": len(entries), "totalPages": 1}
+    page = {
+        "number": 0,
+        "size": max(20, len(entries)),
+        "totalElements": len(entries),
+        "totalPages": 1,
+    }
     return StandInAnswer(200, {"_embedded": {name: entries}, "page": page})
 
 
 def _problem(status: int, message: str, path: str) -> StandInAnswer:
-    return StandInAnswer(status, {"status": status, "error": "error", "message": message, "path": path})
+    return StandInAnswer(
+        status, {"status": status, "error": "error", "message": message, "path": path}
+    )
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="dspace_standin", description="A stand-in for a DSpace 7 server, empty at first.")
+    parser = argparse.ArgumentParser(
+        prog="dspace_standin", description="A stand-in for a DSpace 7 server, empty at first."
+    )
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
     parser.add_argument("--collection", default=COLLECTION, help="handle of the one collection")
     given = parser.parse_args(args)

@@ -69,7 +69,10 @@ class DssStandIn:
         """Read the queue until it is empty, as one run of the service does. False: the process died within a message."""
         while True:
             answer = self.sqs.receive_message(
-                QueueUrl=self.queue, MaxNumberOfMessages=10, VisibilityTimeout=self.visibility_s, MessageAttributeNames=["All"]
+                QueueUrl=self.queue,
+                MaxNumberOfMessages=10,
+                VisibilityTimeout=self.visibility_s,
+                MessageAttributeNames=["All"],
             )
             messages = answer.get("Messages") or ()
             if not messages:
@@ -81,8 +84,15 @@ class DssStandIn:
                 return False
 
     def _submit(self, message: Mapping[str, Any]) -> None:
-        labels = {name: one["StringValue"] for name, one in (message.get("MessageAttributes") or {}).items() if "StringValue" in one}
-        if not {"PackageID", "SubmissionSource", "OutputQueue"} <= labels.keys() or labels["OutputQueue"] not in self.outputs:
+        labels = {
+            name: one["StringValue"]
+            for name, one in (message.get("MessageAttributes") or {}).items()
+            if "StringValue" in one
+        }
+        if (
+            not {"PackageID", "SubmissionSource", "OutputQueue"} <= labels.keys()
+            or labels["OutputQueue"] not in self.outputs
+        ):
             raise ServiceDied("invalid attributes")
         package = labels["PackageID"]
         self.received.append(package)
@@ -106,7 +116,9 @@ class DssStandIn:
         planned = self.script.get(package)
         return planned.pop(0) if planned else "success"
 
-    def _answers(self, behaviour: Behaviour, fault: str | None, message: Mapping[str, Any]) -> list[Any]:
+    def _answers(
+        self, behaviour: Behaviour, fault: str | None, message: Mapping[str, Any]
+    ) -> list[Any]:
         if behaviour == "refused":
             return [fault or "'CollectionHandle' is a required property"]
         body = json.loads(message["Body"])
@@ -123,14 +135,25 @@ class DssStandIn:
         if metadata is None or not all(map(REGISTRY.fullmatch, metadata)):
             behaviour = "no-item"
         if metadata is None or behaviour in ("no-item", "error-old"):
-            return [_error(f"Error occurred while creating item from file '{place}'", old=behaviour == "error-old")]
+            return [
+                _error(
+                    f"Error occurred while creating item from file '{place}'",
+                    old=behaviour == "error-old",
+                )
+            ]
         if behaviour == "error-twice":
             return [_error(f"Error occurred while creating item from file '{place}'")] * 2
         if behaviour in ("maybe", "no-type", "empty"):
-            return [{"maybe": {"ResultType": "maybe"}, "no-type": {"ItemHandle": "1/2"}, "empty": {}}[behaviour]]
+            return [
+                {"maybe": {"ResultType": "maybe"}, "no-type": {"ItemHandle": "1/2"}, "empty": {}}[
+                    behaviour
+                ]
+            ]
         return self._made(behaviour, body, metadata)
 
-    def _made(self, behaviour: Behaviour, body: Mapping[str, Any], metadata: dict[str, Any]) -> list[Any]:
+    def _made(
+        self, behaviour: Behaviour, body: Mapping[str, Any], metadata: dict[str, Any]
+    ) -> list[Any]:
         """The answers after an item was made."""
         item = self.dspace.put(metadata)
         item.searchable_at = self.dspace.clock() + self.dspace.index_lag
@@ -143,7 +166,9 @@ class DssStandIn:
             what = "bitstream from file" if behaviour == "no-bitstream" else "bundle for item"
             return [_error(f"Error occurred while creating {what} '{item.uuid}'")]
         for file in () if behaviour == "success-empty" else body["Files"]:
-            content = b"%PDF-other" if behaviour == "success-other" else self.load(file["FileLocation"])
+            content = (
+                b"%PDF-other" if behaviour == "success-other" else self.load(file["FileLocation"])
+            )
             item.add_file(file["BitstreamName"], content)
         result = _success(item, behaviour)
         return [result, result] if behaviour == "success-twice" else [result]
@@ -151,8 +176,14 @@ class DssStandIn:
     def _send(self, labels: Mapping[str, str], body: Any, *, bare: bool) -> None:
         url = self.sqs.get_queue_url(QueueName=labels["OutputQueue"])["QueueUrl"]
         kept = ("PackageID", "SubmissionSource")
-        attributes = {} if bare else {name: {"DataType": "String", "StringValue": labels[name]} for name in kept}
-        self.sqs.send_message(QueueUrl=url, MessageBody=json.dumps(body), MessageAttributes=attributes)
+        attributes = (
+            {}
+            if bare
+            else {name: {"DataType": "String", "StringValue": labels[name]} for name in kept}
+        )
+        self.sqs.send_message(
+            QueueUrl=url, MessageBody=json.dumps(body), MessageAttributes=attributes
+        )
 
 
 def _fault_of(text: str) -> str | None:
@@ -183,7 +214,9 @@ def _read_metadata(content: Any, form: str) -> dict[str, Any] | None:
         return None
     metadata: dict[str, Any] = {}
     for entry in entries:
-        metadata.setdefault(entry["key"], []).append({"value": entry["value"], "language": entry.get("language")})
+        metadata.setdefault(entry["key"], []).append(
+            {"value": entry["value"], "language": entry.get("language")}
+        )
     return metadata
 
 
@@ -191,12 +224,20 @@ def _success(item: StandInItem, behaviour: Behaviour) -> dict[str, Any]:
     files = []
     for file in () if behaviour == "success-bare" else item.files:
         checksum = md5(file.content, usedforsecurity=False).hexdigest()
-        said: Any = checksum if behaviour == "success-string" else {"value": checksum, "checkSumAlgorithm": "MD5"}
-        files.append({"BitstreamName": file.name, "BitstreamUUID": file.uuid, "BitstreamChecksum": said})
+        said: Any = (
+            checksum
+            if behaviour == "success-string"
+            else {"value": checksum, "checkSumAlgorithm": "MD5"}
+        )
+        files.append(
+            {"BitstreamName": file.name, "BitstreamUUID": file.uuid, "BitstreamChecksum": said}
+        )
     return {
         "ResultType": "success",
         "ItemHandle": None if behaviour == "success-review" else item.handle,
-        "lastModified": "Thu Sep 09 17:56:39 UTC 2021" if behaviour == "success-string" else item.last_modified,
+        "lastModified": "Thu Sep 09 17:56:39 UTC 2021"
+        if behaviour == "success-string"
+        else item.last_modified,
         "Bitstreams": files,
     }
 

@@ -19,7 +19,13 @@ class MailboxStandIn:
     """`with MailboxStandIn(folder) as mailbox:` accepts mails at `mailbox.port`. Each becomes folder/NUMBER.eml, and is reported to `seen`
     with its subject."""
 
-    def __init__(self, folder: Path, *, port: int = 0, seen: Callable[[Path, str], None] = lambda file, subject: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        seen: Callable[[Path, str], None] = lambda file, subject: None,
+    ) -> None:
         self._folder, self._seen = folder, seen
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", port), self._keep)
@@ -46,11 +52,18 @@ class MailboxStandIn:
             self._seen(file, str(message_from_bytes(content, policy=default)["Subject"]))
 
     def __enter__(self) -> MailboxStandIn:
-        self._thread = threading.Thread(target=self._server.serve_forever, name="mailbox", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="mailbox", daemon=True
+        )
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -40,19 +40,33 @@ class CrossrefStandIn(HttpStandIn):
     def answer(self, request: StandInRequest) -> StandInAnswer:
         if request.method != "GET" or not request.path.startswith(WORKS):
             return self._plain(404)
-        self.polite.append("@" in request.query.get("mailto", "") and "mailto:" in request.headers.get("User-Agent", ""))
+        self.polite.append(
+            "@" in request.query.get("mailto", "")
+            and "mailto:" in request.headers.get("User-Agent", "")
+        )
         if self.enforced and self._too_fast():
-            return StandInAnswer(429, b"<html>Too many requests</html>", (("Retry-After", "1"),), "text/html")
+            return StandInAnswer(
+                429, b"<html>Too many requests</html>", (("Retry-After", "1"),), "text/html"
+            )
         doi = unquote(request.path.removeprefix(WORKS)).lower()
         record = self.records.get(doi) or (usual_record(doi) if self.everything else None)
         if record is None:
             return self._plain(404)
-        body = {"status": "ok", "message-type": "work", "message-version": "1.0.0", "message": record}
+        body = {
+            "status": "ok",
+            "message-type": "work",
+            "message-version": "1.0.0",
+            "message": record,
+        }
         return StandInAnswer(200, body, self._limits)
 
     @property
     def _limits(self) -> tuple[tuple[str, str], ...]:
-        return (("x-rate-limit-limit", str(self.limit)), ("x-rate-limit-interval", "1s"), ("x-api-pool", "polite-single"))
+        return (
+            ("x-rate-limit-limit", str(self.limit)),
+            ("x-rate-limit-interval", "1s"),
+            ("x-api-pool", "polite-single"),
+        )
 
     def _plain(self, status: int) -> StandInAnswer:
         return StandInAnswer(status, b"Resource not found.", self._limits, "text/plain")
@@ -76,7 +90,10 @@ def usual_record(doi: str) -> dict[str, Any]:
         "type": "journal-article",
         "title": [f"On {doi.rpartition('/')[2]}"],
         "volume": "12",
-        "author": [{"given": "Ada", "family": "Okafor", "sequence": "first", "affiliation": []}, {"given": "Per", "family": "Lind"}],
+        "author": [
+            {"given": "Ada", "family": "Okafor", "sequence": "first", "affiliation": []},
+            {"given": "Per", "family": "Lind"},
+        ],
         "container-title": ["Journal of Examples"],
         "language": "en",
         "issued": {"date-parts": [[2020, 9, 30]]},
@@ -101,7 +118,14 @@ class PublisherStandIn(HttpStandIn):
         """The address of a PDF, as [deposits] content has it."""
         return f"{self.origin}{PDFS}{{doi}}"
 
-    def put(self, doi: str, content: bytes | None = None, *, status: int = 200, content_type: str = "application/pdf") -> None:
+    def put(
+        self,
+        doi: str,
+        content: bytes | None = None,
+        *,
+        status: int = 200,
+        content_type: str = "application/pdf",
+    ) -> None:
         """The answer for a DOI; without `content`, a small PDF. An empty `content_type`: the header is missing."""
         body = small_pdf(doi) if content is None else content
         self.answers[doi.lower()] = StandInAnswer(status, body, (), content_type)
@@ -122,7 +146,12 @@ class PublisherStandIn(HttpStandIn):
 
 def small_pdf(text: str) -> bytes:
     """A PDF of one page with a line of text."""
-    line = text.encode("latin-1", errors="replace").replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
+    line = (
+        text.encode("latin-1", errors="replace")
+        .replace(b"\\", b"\\\\")
+        .replace(b"(", b"\\(")
+        .replace(b")", b"\\)")
+    )
     stream = b"BT /F1 24 Tf 72 720 Td (" + line + b") Tj ET"
     parts = [
         b"<</Type/Catalog/Pages 2 0 R>>",
@@ -136,4 +165,8 @@ def small_pdf(text: str) -> bytes:
         places.append(len(whole))
         whole += b"%d 0 obj\n%s\nendobj\n" % (number, part)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    return whole + b"xref\n0 6\n0000000000 65535 f \n%strailer\n<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n" % (table, len(whole))
+    return (
+        whole
+        + b"xref\n0 6\n0000000000 65535 f \n%strailer\n<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n"
+        % (table, len(whole))
+    )

@@ -37,7 +37,9 @@ class MailedScene:
     def __init__(self, url: str, clock: VirtualClock, owners: dict[str, tuple[str, ...]]) -> None:
         self.clock = clock
         self.sent: list[Digest] = []
-        mail = MailSettings(smtp="smtp://127.0.0.1:9", sender="a@example.org", to=("b@example.org",), owners=owners)
+        mail = MailSettings(
+            smtp="smtp://127.0.0.1:9", sender="a@example.org", to=("b@example.org",), owners=owners
+        )
         self.settings = DepositsSettings(mail=mail)
         deposits = mp.Route("deposits", key="doi")
         deposits.external("submit")
@@ -70,14 +72,20 @@ class MailedScene:
     def mailed(self) -> list[str]:
         """The DOIs in all mails so far."""
         self.work()
-        return sorted(entry.doi for digest in self.sent for entry in (*digest.deposited, *digest.retries, *digest.manual))
+        return sorted(
+            entry.doi
+            for digest in self.sent
+            for entry in (*digest.deposited, *digest.retries, *digest.manual)
+        )
 
 
 MakeMailed = Callable[..., MailedScene]
 
 
 @pytest.fixture(params=["memory", "sqlite", "aws"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeMailed]:
+def make(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MakeMailed]:
     monkeypatch.chdir(tmp_path)  # large values of the model of AWS are in a folder there
     with ExitStack() as stack:
         clock = VirtualClock()
@@ -87,7 +95,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
                 model = AwsModel(clock=lambda: clock.now() / 1000)
                 url = f"dynamodb://eu-central-1/t{secrets.token_hex(4)}?endpoint={stack.enter_context(model.served())}"
             else:
-                url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/ledger.db"}[request.param]
+                url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/ledger.db"}[
+                    request.param
+                ]
             scene = MailedScene(url, clock, owners or {})
             stack.callback(scene.ledger.close)
             return scene
@@ -107,7 +117,9 @@ def test_a_note_in_the_history_of_a_deposited_doi_is_no_news(make: MakeMailed) -
     assert scene.mailed() == ["10.1002/a"]
 
 
-def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(
+    make: MakeMailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two processes collect from the same place. The second one sees a DOI more, and moves the cursor first."""
     scene = make(OWNERS)
     scene.deposit("10.1002/a")
@@ -128,7 +140,9 @@ def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(make: MakeMai
     assert scene.mailed() == ["10.1002/a", "10.1002/b", "10.5555/c"]
 
 
-def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(
+    make: MakeMailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first process has submitted its mails, but not moved the cursor; the second one has collected more."""
     scene = make(OWNERS)
     place_cursor(scene.app)
@@ -145,7 +159,11 @@ def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(make: Mak
     show = mp.AppContext.show
 
     def blind(self: DepositsApp, route: str, key: str) -> Any:
-        return None if route == "deposits-digests" and not blinded.append(True) and len(blinded) == 1 else show(self, route, key)
+        return (
+            None
+            if route == "deposits-digests" and not blinded.append(True) and len(blinded) == 1
+            else show(self, route, key)
+        )
 
     blinded: list[bool] = []
     with monkeypatch.context() as patch:
@@ -158,7 +176,9 @@ def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(make: Mak
     assert scene.mailed() == ["10.1002/a", "10.1002/b", "10.5555/c"]
 
 
-def test_a_process_that_dies_between_the_mails_of_two_owners_leaves_none_out(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_between_the_mails_of_two_owners_leaves_none_out(
+    make: MakeMailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On AWS the mails of one collection are several writes."""
 
     class Killed(Exception):
@@ -192,7 +212,9 @@ def test_a_digest_of_thousands_is_mailed(make: MakeMailed) -> None:
     assert scene.mailed() == sorted(dois)
 
 
-def test_the_first_digest_of_an_old_ledger_begins_a_week_ago_and_says_so(make: MakeMailed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_digest_of_an_old_ledger_begins_a_week_ago_and_says_so(
+    make: MakeMailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene = make()
     for number in range(40):
         scene.deposit(*(f"10.1002/old-{number}-{place}" for place in range(5)))
@@ -213,7 +235,9 @@ def test_the_first_digest_of_an_old_ledger_begins_a_week_ago_and_says_so(make: M
     assert digest.counts["Success"] == 201
     [note] = digest.notes
     assert note.startswith("This is the first digest. It begins on ")
-    assert sum(reads) < 120, "of hundreds of lines, those of a binary search and the new ones are read"
+    assert sum(reads) < 120, (
+        "of hundreds of lines, those of a binary search and the new ones are read"
+    )
     scene.deposit("10.1002/newer")
     collect_digests(scene.app)
     assert scene.mailed() == ["10.1002/new", "10.1002/newer"]
@@ -222,7 +246,9 @@ def test_the_first_digest_of_an_old_ledger_begins_a_week_ago_and_says_so(make: M
 
 def test_a_first_digest_from_now_on(make: MakeMailed) -> None:
     scene = make()
-    scene.settings = DepositsSettings(mail=MailSettings(smtp="smtp://127.0.0.1:9", sender="a@x", to=("b@x",), first="0s"))
+    scene.settings = DepositsSettings(
+        mail=MailSettings(smtp="smtp://127.0.0.1:9", sender="a@x", to=("b@x",), first="0s")
+    )
     scene.deposit("10.1002/a")
     place_cursor(scene.app)
     scene.deposit("10.1002/b")
@@ -230,10 +256,19 @@ def test_a_first_digest_from_now_on(make: MakeMailed) -> None:
     assert scene.mailed() == ["10.1002/b"]
 
 
-@given(ages=st.lists(st.integers(0, 20), max_size=60), gap=st.integers(1, 10_000), since=st.integers(0, 21))
-def test_the_place_before_a_time_is_that_of_the_last_older_line(ages: list[int], gap: int, since: int) -> None:
+@given(
+    ages=st.lists(st.integers(0, 20), max_size=60),
+    gap=st.integers(1, 10_000),
+    since=st.integers(0, 21),
+)
+def test_the_place_before_a_time_is_that_of_the_last_older_line(
+    ages: list[int], gap: int, since: int
+) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    lines = [{"seq": 7 + place * gap, "at": (start + timedelta(days=day)).isoformat()} for place, day in enumerate(sorted(ages))]
+    lines = [
+        {"seq": 7 + place * gap, "at": (start + timedelta(days=day)).isoformat()}
+        for place, day in enumerate(sorted(ages))
+    ]
     reads = 0
 
     def line_after(place: int) -> dict[str, Any] | None:
@@ -260,10 +295,14 @@ def test_a_digest_that_was_recorded_before_a_crash_is_followed_by_one_with_the_r
     assert scene.mailed() == ["10.1002/a", "10.1002/b"], "one call is enough for both"
 
 
-def test_a_partner_that_asks_to_slow_down_is_news_once_and_a_note_in_other_digests(make: MakeMailed) -> None:
+def test_a_partner_that_asks_to_slow_down_is_news_once_and_a_note_in_other_digests(
+    make: MakeMailed,
+) -> None:
     scene = make()
     scene.ledger.submit("deposits", {"doi": "10.1002/waits"})
-    scene.ledger.pause("deposits", "submit", by=PAUSED_BY, reason="DSpace asks us to slow down", until="7d")
+    scene.ledger.pause(
+        "deposits", "submit", by=PAUSED_BY, reason="DSpace asks us to slow down", until="7d"
+    )
     scene.work()
     collect_digests(scene.app)
     scene.work()

@@ -49,7 +49,10 @@ def values(record: dict[str, Any], key: str) -> list[str]:
 
 
 def test_title_and_url_alone_make_two_fields() -> None:
-    assert pairs({"title": ["T"], "URL": URL}) == [("dc.title", "T"), ("dc.relation.isversionof", URL)]
+    assert pairs({"title": ["T"], "URL": URL}) == [
+        ("dc.title", "T"),
+        ("dc.relation.isversionof", URL),
+    ]
 
 
 def test_a_full_record_is_mapped_in_its_own_order() -> None:
@@ -101,18 +104,37 @@ def test_an_author_is_a_person_or_a_group_and_never_none(author: Any, name: list
     assert values({"author": [author]}, "dc.contributor.author") == name
 
 
-@pytest.mark.parametrize("record", [{}, {"title": []}, {"title": None}, {"title": [""]}, {"title": [None], "URL": None}, {"issued": {}}])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"title": []},
+        {"title": None},
+        {"title": [""]},
+        {"title": [None], "URL": None},
+        {"issued": {}},
+    ],
+)
 def test_a_record_without_title_or_url_is_insufficient(record: dict[str, Any]) -> None:
     assert missing_parts(record) == ["title", "URL"]
     assert pairs(record) == []
 
 
 def test_line_breaks_within_a_title_become_spaces() -> None:
-    assert values({"title": ["Foam\n   at low\tgravity\x00"]}, "dc.title") == ["Foam at low gravity"]
+    assert values({"title": ["Foam\n   at low\tgravity\x00"]}, "dc.title") == [
+        "Foam at low gravity"
+    ]
 
 
 def test_the_mapping_is_configuration() -> None:
-    table = table_of({"volume": "", "issue": "dc.issue", "published-online": "dc.date.available", "editor": "dc.contributor.editor"})
+    table = table_of(
+        {
+            "volume": "",
+            "issue": "dc.issue",
+            "published-online": "dc.date.available",
+            "editor": "dc.contributor.editor",
+        }
+    )
     record = {
         "volume": "1", "issue": 2, "editor": [{"family": "Lind"}], "published-online": {"date-parts": [[2020]]}, "title": ["T"],
     }  # fmt: skip
@@ -127,22 +149,34 @@ def test_the_mapping_is_configuration() -> None:
 def test_both_forms_of_the_file_hold_the_same() -> None:
     fields = [MetadataField("dc.title", "T"), MetadataField("a", "1"), MetadataField("a", "2")]
     assert to_json(fields, "old") == {
-        "metadata": [{"key": "dc.title", "value": "T"}, {"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
+        "metadata": [
+            {"key": "dc.title", "value": "T"},
+            {"key": "a", "value": "1"},
+            {"key": "a", "value": "2"},
+        ]
     }
-    assert to_json(fields, "dspace8") == {"dc.title": [{"value": "T"}], "a": [{"value": "1"}, {"value": "2"}]}
+    assert to_json(fields, "dspace8") == {
+        "dc.title": [{"value": "T"}],
+        "a": [{"value": "1"}, {"value": "2"}],
+    }
 
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["family", "given", "name", "date-parts", "x"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["family", "given", "name", "date-parts", "x"]), inner, max_size=3
+        )
     ),
     max_leaves=8,
 )
 
 
 @given(st.dictionaries(st.sampled_from([*TABLE, "DOI", "type"]), json_values, max_size=8))
-def test_any_record_is_mapped_without_fault_and_without_inventing_a_value(record: dict[str, Any]) -> None:
+def test_any_record_is_mapped_without_fault_and_without_inventing_a_value(
+    record: dict[str, Any],
+) -> None:
     for field in map_record(record):
         assert field.key in TABLE.values()
         assert field.value == field.value.strip() != ""
@@ -164,7 +198,10 @@ def _texts(value: Any) -> list[str]:
         ("On H<sub>2</sub>O &amp; <i>Pinus</i>", "On H2O & Pinus"),
         ("G3&amp;#58; Genes|Genomes|Genetics", "G3: Genes|Genomes|Genetics"),
         ("<jats:p>Foam is <jats:italic>wet</jats:italic>.</jats:p>", "Foam is wet."),
-        ('<mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML"><mml:mi>x</mml:mi></mml:math>', "x"),
+        (
+            '<mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML"><mml:mi>x</mml:mi></mml:math>',
+            "x",
+        ),
         ("p < 0.05 and a<b", "p < 0.05 and a<b"),
         ("1 &lt; 2", "1 < 2"),
         ("plain", "plain"),
@@ -175,6 +212,14 @@ def test_markup_is_stripped_to_its_text(text: str, plain: str) -> None:
 
 
 def test_markup_is_kept_unless_the_settings_strip_it() -> None:
-    record = {"title": ["On <i>Pinus</i>"], "URL": "https://doi.org/10.1/a&amp;b", "author": [{"family": "O&apos;Neil", "given": "A"}]}
+    record = {
+        "title": ["On <i>Pinus</i>"],
+        "URL": "https://doi.org/10.1/a&amp;b",
+        "author": [{"family": "O&apos;Neil", "given": "A"}],
+    }
     assert map_record(record)[0].value == "On <i>Pinus</i>"
-    assert [field.value for field in map_record(plain_record(record))] == ["On Pinus", "https://doi.org/10.1/a&amp;b", "O'Neil, A"]
+    assert [field.value for field in map_record(plain_record(record))] == [
+        "On Pinus",
+        "https://doi.org/10.1/a&amp;b",
+        "O'Neil, A",
+    ]

@@ -45,14 +45,23 @@ def test_the_metadata_file_has_the_form_of_its_reader(
         "dc.relation.isversionof": [{"value": "http://dx.doi.org/10.1/x"}],
     }
     assert deposit.metadata.size == file.stat().st_size
-    dss = SubmitSettings(dss=DssSettings("q", "r", "DSpace@MIT", "wiley", metadata="old"), search="http://127.0.0.1:9", collection="1/2")
+    dss = SubmitSettings(
+        dss=DssSettings("q", "r", "DSpace@MIT", "wiley", metadata="old"),
+        search="http://127.0.0.1:9",
+        collection="1/2",
+    )
     stage = MetadataStage(make_scene(submit=dss).settings, FileStore(str(tmp_path / "old")))
     old = stage(item_of("10.1/x"))
     assert isinstance(old, mp.Done)
-    assert json.loads(Path(old.output["file"]["place"]).read_bytes())["metadata"][0] == {"key": "dc.title", "value": "T"}
+    assert json.loads(Path(old.output["file"]["place"]).read_bytes())["metadata"][0] == {
+        "key": "dc.title",
+        "value": "T",
+    }
 
 
-def test_every_request_asks_for_the_polite_pool(make_scene: MakeScene, crossref: CrossrefStandIn) -> None:
+def test_every_request_asks_for_the_polite_pool(
+    make_scene: MakeScene, crossref: CrossrefStandIn
+) -> None:
     crossref.everything = True
     scene = make_scene()
     scene.ledger.submit("deposits", {"doi": SICI}, {"doi": "10.1/x"})
@@ -70,7 +79,11 @@ def test_every_request_asks_for_the_polite_pool(make_scene: MakeScene, crossref:
     ],
 )
 def test_a_record_that_does_not_suffice_is_a_counted_try(
-    stage: MetadataStage, crossref: CrossrefStandIn, tmp_path: Path, record: dict[str, object], reason: str
+    stage: MetadataStage,
+    crossref: CrossrefStandIn,
+    tmp_path: Path,
+    record: dict[str, object],
+    reason: str,
 ) -> None:
     crossref.put("10.1/x", **record)
     outcome = stage(item_of("10.1/x"))
@@ -93,7 +106,9 @@ def test_without_metadata_nothing_is_fetched_or_submitted(
     assert scene.submission.seen == []
 
 
-def test_a_404_in_plain_text_stops_no_other_doi(make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> None:
+def test_a_404_in_plain_text_stops_no_other_doi(
+    make_scene: MakeScene, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> None:
     crossref.put("10.1/good")
     publisher.put("10.1/good")
     scene = make_scene()
@@ -124,28 +139,42 @@ def test_every_fault_of_crossref_is_a_counted_try(
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"message": 5}', b"\xff\xfe", b"[" * 100_000])
-def test_json_that_is_no_record_is_a_counted_try(stage: MetadataStage, crossref: CrossrefStandIn, body: bytes) -> None:
+def test_json_that_is_no_record_is_a_counted_try(
+    stage: MetadataStage, crossref: CrossrefStandIn, body: bytes
+) -> None:
     crossref.fail("status", 200, body=body)
     outcome = stage(item_of("10.1/x"))
     assert isinstance(outcome, mp.Retry)
     assert outcome.category == "NOT_JSON"
 
 
-def test_a_rate_limit_is_waited_for_within_one_try(make_scene: MakeScene, crossref: CrossrefStandIn, tmp_path: Path) -> None:
+def test_a_rate_limit_is_waited_for_within_one_try(
+    make_scene: MakeScene, crossref: CrossrefStandIn, tmp_path: Path
+) -> None:
     crossref.everything = True
     crossref.fail("status", 429, times=2, headers={"Retry-After": "7"})
     waits: list[float] = []
     clock = _Clock(waits)
-    stage = MetadataStage(make_scene().settings, FileStore(str(tmp_path / "own")), RequestPace(0.2, clock=clock, sleep=clock.sleep))
+    stage = MetadataStage(
+        make_scene().settings,
+        FileStore(str(tmp_path / "own")),
+        RequestPace(0.2, clock=clock, sleep=clock.sleep),
+    )
     assert isinstance(stage(item_of("10.1/x")), mp.Done)
     assert crossref.count("GET *") == 3
     assert waits == [7, 7]
 
 
-def test_a_rate_limit_that_does_not_end_is_a_counted_try(make_scene: MakeScene, crossref: CrossrefStandIn, tmp_path: Path) -> None:
+def test_a_rate_limit_that_does_not_end_is_a_counted_try(
+    make_scene: MakeScene, crossref: CrossrefStandIn, tmp_path: Path
+) -> None:
     crossref.fail("status", 429)
     clock = _Clock([])
-    stage = MetadataStage(make_scene().settings, FileStore(str(tmp_path / "own")), RequestPace(0.2, clock=clock, sleep=clock.sleep))
+    stage = MetadataStage(
+        make_scene().settings,
+        FileStore(str(tmp_path / "own")),
+        RequestPace(0.2, clock=clock, sleep=clock.sleep),
+    )
     outcome = stage(item_of("10.1/x"))
     assert isinstance(outcome, mp.Retry)
     assert outcome.http_status == 429
@@ -188,6 +217,6 @@ def test_the_stated_limit_sets_the_pace() -> None:
     ],
 )  # fmt: skip
 def test_limits_are_read_or_ignored(limit: str, interval: str, gap: float | None) -> None:
-    assert gap_s(net.HeaderList([("x-rate-limit-limit", limit), ("x-rate-limit-interval", interval)])) == (
-        None if gap is None else pytest.approx(gap)
-    )
+    assert gap_s(
+        net.HeaderList([("x-rate-limit-limit", limit), ("x-rate-limit-interval", interval)])
+    ) == (None if gap is None else pytest.approx(gap))

@@ -38,22 +38,37 @@ def kill_at(owner: type, name: str, when: Callable[..., bool], *, done: bool) ->
 
 
 def at_step(step: str) -> Callable[[], None]:
-    return lambda: kill_at(RunJournal, "note", lambda *_, **facts: facts.get("step") == step, done=True)
+    return lambda: kill_at(
+        RunJournal, "note", lambda *_, **facts: facts.get("step") == step, done=True
+    )
 
 
 POINTS: dict[str, Callable[[], None]] = {
     "beginning": lambda: kill_at(RunJournal, "note", lambda *_, **__: True, done=False),
-    "a bad file is in quarantine": lambda: kill_at(FolderInbox, "move", lambda self, file, to: to.startswith("quarantine"), done=True),
-    "a list is recorded and not archived": lambda: kill_at(FolderInbox, "move", lambda self, file, to: "march" in to, done=False),
+    "a bad file is in quarantine": lambda: kill_at(
+        FolderInbox, "move", lambda self, file, to: to.startswith("quarantine"), done=True
+    ),
+    "a list is recorded and not archived": lambda: kill_at(
+        FolderInbox, "move", lambda self, file, to: "march" in to, done=False
+    ),
     "all lists are taken in": at_step("applying results"),
-    "a DOI is being worked on": lambda: kill_at(MetadataStage, "__call__", lambda *_: True, done=False),
+    "a DOI is being worked on": lambda: kill_at(
+        MetadataStage, "__call__", lambda *_: True, done=False
+    ),
     "all DOIs are worked on": at_step("collecting digests"),
-    "a digest is recorded": lambda: kill_at(Operations, "submit", lambda self, route, *_, **__: "digests" in route, done=True),
+    "a digest is recorded": lambda: kill_at(
+        Operations, "submit", lambda self, route, *_, **__: "digests" in route, done=True
+    ),
     "the cursor of digests is moved": lambda: kill_at(
-        AppDocuments, "put", lambda self, name, value, **_: name == CURSOR and value["after"] > 0, done=True
+        AppDocuments,
+        "put",
+        lambda self, name, value, **_: name == CURSOR and value["after"] > 0,
+        done=True,
     ),
     "digests are collected": at_step("mailing digests"),
-    "a digest is mailed and not settled": lambda: kill_at(SmtpTransport, "send", lambda *_: True, done=True),
+    "a digest is mailed and not settled": lambda: kill_at(
+        SmtpTransport, "send", lambda *_: True, done=True
+    ),
 }
 
 if __name__ == "__main__":

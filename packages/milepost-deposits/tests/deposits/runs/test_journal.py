@@ -25,7 +25,10 @@ def test_each_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert first.changes == {"Success": 1, "Failed and will retry": 1}
         assert (second.tried_again, second.changes) == (1, {"Failed and will retry": -1, FAILED: 1})
         assert (last.new, last.changes, last.digests) == (0, {}, [])
-        assert [service.milepost.show("deposits-digests", key)["status"] for key in first.digests + second.digests] == ["COMPLETED"] * 2  # type: ignore[index]
+        assert [
+            service.milepost.show("deposits-digests", key)["status"]
+            for key in first.digests + second.digests
+        ] == ["COMPLETED"] * 2  # type: ignore[index]
         assert len(service.mailbox.files) == 2
         for number in range(KEPT):
             end_run(service.app, replace(last, id=f"{number}"))
@@ -33,8 +36,14 @@ def test_each_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert len(runs(service.app)) == KEPT
 
 
-def test_a_mail_that_could_not_be_sent_goes_out_with_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = {"smtp": "smtp://127.0.0.1:9", "sender": "deposits@example.org", "to": ["librarian@example.org"]}
+def test_a_mail_that_could_not_be_sent_goes_out_with_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = {
+        "smtp": "smtp://127.0.0.1:9",
+        "sender": "deposits@example.org",
+        "to": ["librarian@example.org"],
+    }
     with deposits_service(tmp_path, monkeypatch, mail=silent) as service:
         service.deliver(DEPOSITED)
         report = service.round()
@@ -48,9 +57,14 @@ def test_a_mail_that_could_not_be_sent_goes_out_with_the_next_run(tmp_path: Path
         assert DEPOSITED in mail.read_text()
 
 
-def test_runs_with_many_long_names_fit_into_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_with_many_long_names_fit_into_one_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with deposits_service(tmp_path, monkeypatch) as service:
-        long = RunRecord("2026-11-18T06:00:00Z", refused=[(f"{number}{'é' * 290}", "x" * LONGEST) for number in range(NAMED)])
+        long = RunRecord(
+            "2026-11-18T06:00:00Z",
+            refused=[(f"{number}{'é' * 290}", "x" * LONGEST) for number in range(NAMED)],
+        )
         for number in range(KEPT):
             end_run(service.app, replace(long, id=f"{number}", at=f"2026-11-18T06:00:{number:02}Z"))
         found = runs(service.app)

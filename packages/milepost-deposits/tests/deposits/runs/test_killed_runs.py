@@ -25,7 +25,9 @@ GOOD, LATE = "10.1002/good", "10.1002/late"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn) -> Iterator[Folder]:
+def folder(
+    tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandIn
+) -> Iterator[Folder]:
     """One DOI that can be deposited, one without a PDF, and a file that is no list."""
     crossref.everything = True
     publisher.put(GOOD)
@@ -39,7 +41,13 @@ def folder(tmp_path: Path, crossref: CrossrefStandIn, publisher: PublisherStandI
 def kill_run(folder: Folder, point: str) -> subprocess.Popen[str]:
     script = Path(__file__).with_name("killed_run.py")
     env = {**folder.env, "PYTHONPATH": TEST_PATH}
-    killed = subprocess.Popen([sys.executable, str(script), point], cwd=folder.path, env=env, stdout=subprocess.PIPE, text=True)
+    killed = subprocess.Popen(
+        [sys.executable, str(script), point],
+        cwd=folder.path,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     killed.communicate(timeout=120)
     return killed
 
@@ -70,7 +78,9 @@ def mailed(folder: Folder) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
-def test_a_killed_run_is_shown_as_interrupted_and_reported_by_the_next_one(folder: Folder, point: str) -> None:
+def test_a_killed_run_is_shown_as_interrupted_and_reported_by_the_next_one(
+    folder: Folder, point: str
+) -> None:
     killed = kill_run(folder, point)
     assert killed.returncode == -signal.SIGKILL
     [left] = json.loads(folder("runs", "--json").out)
@@ -94,7 +104,9 @@ def test_a_killed_run_is_shown_as_interrupted_and_reported_by_the_next_one(folde
 
 
 @pytest.mark.slow
-def test_a_run_that_dies_while_it_reports_another_one_leaves_both_to_the_next(folder: Folder) -> None:
+def test_a_run_that_dies_while_it_reports_another_one_leaves_both_to_the_next(
+    folder: Folder,
+) -> None:
     first = kill_run(folder, "a bad file is in quarantine")
     second = kill_run(folder, "all DOIs are worked on")
     assert states(folder) == ["interrupted", "interrupted"]
@@ -107,7 +119,9 @@ def test_a_run_that_dies_while_it_reports_another_one_leaves_both_to_the_next(fo
 
 
 @pytest.mark.slow
-def test_a_run_that_runs_is_shown_as_running_by_another_process(folder: Folder, crossref: CrossrefStandIn) -> None:
+def test_a_run_that_runs_is_shown_as_running_by_another_process(
+    folder: Folder, crossref: CrossrefStandIn
+) -> None:
     stopped = subprocess.Popen(
         [sys.executable, "-c", STOPS_AT_WORK],
         cwd=folder.path,
@@ -133,14 +147,31 @@ def test_a_run_that_runs_is_shown_as_running_by_another_process(folder: Folder, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_stopped_by_a_signal_finishes_its_running_work_and_ends(folder: Folder, number: signal.Signals) -> None:
-    (folder.path / "inbox" / "april.csv").write_text("".join(f"10.1002/a{number}\n" for number in range(50)))
+def test_a_run_that_is_stopped_by_a_signal_finishes_its_running_work_and_ends(
+    folder: Folder, number: signal.Signals
+) -> None:
+    (folder.path / "inbox" / "april.csv").write_text(
+        "".join(f"10.1002/a{number}\n" for number in range(50))
+    )
     env = {**folder.env, "PYTHONPATH": TEST_PATH, "SENT": str(int(number))}
-    stopped = subprocess.run([sys.executable, "-c", SIGNALS_ITSELF], cwd=folder.path, env=env, capture_output=True, text=True, timeout=120)
+    stopped = subprocess.run(
+        [sys.executable, "-c", SIGNALS_ITSELF],
+        cwd=folder.path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert stopped.returncode == 128 + number, stopped.stderr
     [run] = json.loads(folder("runs", "--json").out)
-    assert (run["state"], run["step"], run["error"]) == ("interrupted", "working on DOIs", "it was stopped by a signal")
-    assert json.loads(folder("status", "--json").out)["Processing"] > 0, "it has not worked on the rest"
+    assert (run["state"], run["step"], run["error"]) == (
+        "interrupted",
+        "working on DOIs",
+        "it was stopped by a signal",
+    )
+    assert json.loads(folder("status", "--json").out)["Processing"] > 0, (
+        "it has not worked on the rest"
+    )
     following = folder("run")
     assert "was interrupted while it was working on DOIs" in following.out
     assert json.loads(folder("status", "--json").out)["Processing"] == 0

@@ -70,7 +70,9 @@ class FigureCollector:
     @property
     def overdue(self) -> bool:
         """Do malformed requests wait to be added, in a process that runs no services?"""
-        return bool(self._malformed) and (self._added_at is None or self._ticks() - self._added_at > ALONE_S)
+        return bool(self._malformed) and (
+            self._added_at is None or self._ticks() - self._added_at > ALONE_S
+        )
 
     def add_malformed(self, app: App) -> None:
         """Add this process's malformed requests to the tally, with one write for all of them; if it cannot be written, later."""
@@ -93,7 +95,11 @@ class FigureCollector:
         held = app.documents.get(FIGURES)
         figures = read_figures(None if held is None else held.value)
         now, total = round(app.time() * 1000), 0
-        if not (figures.holder == self._holder or figures.held_until <= now or figures.held_until > now + 2 * HELD_MS):
+        if not (
+            figures.holder == self._holder
+            or figures.held_until <= now
+            or figures.held_until > now + 2 * HELD_MS
+        ):
             self._starts = None
             return 0
         starts = self._begun(app, figures)
@@ -101,7 +107,11 @@ class FigureCollector:
             entries = app.feed(figures.seq, PAGE)
             if not entries:
                 break
-            keys = {parties_of(entry.key): entry.key for entry in entries if entry.route == app.settings.route}
+            keys = {
+                parties_of(entry.key): entry.key
+                for entry in entries
+                if entry.route == app.settings.route
+            }
             lanes = {parties: _lane(app, key) for parties, key in keys.items()}
             figures = count(figures, entries, app.settings.route, lanes, starts)
             total += len(entries)
@@ -113,7 +123,9 @@ class FigureCollector:
         if total:
             figures.holder, figures.held_until = (self._holder, now + HELD_MS) if hold else ("", 0)
         # One write for all pages: the document may be large.
-        if app.documents.put(FIGURES, msgspec.to_builtins(figures), expect=0 if held is None else held.version):
+        if app.documents.put(
+            FIGURES, msgspec.to_builtins(figures), expect=0 if held is None else held.version
+        ):
             return total
         self._starts = None  # another process has written meanwhile: its figures are read, and these lines counted, in the next turn
         return 0
@@ -123,7 +135,9 @@ class FigureCollector:
         if self._starts is None or figures.holder != self._holder:
             self._starts = Starts()
             place = max(0, figures.seq - LOOK_BACK)
-            while place < figures.seq and (entries := app.feed(place, min(PAGE, figures.seq - place))):
+            while place < figures.seq and (
+                entries := app.feed(place, min(PAGE, figures.seq - place))
+            ):
                 self._starts.recall(entries, app.settings.route)
                 place = entries[-1].seq
         return self._starts

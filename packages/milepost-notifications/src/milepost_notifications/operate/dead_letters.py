@@ -22,7 +22,16 @@ from milepost_notifications.operate.senders import seen_sender
 from milepost_notifications.settings import App
 
 PIPELINE = frozenset(
-    {"EXCEPTION", "ERROR", "WRONG_ANSWER", "WORKER_LOST", "NO_ANSWER", "CANNOT_BE_STORED", "CANNOT_BE_READ", "INVALID_MESSAGE"}
+    {
+        "EXCEPTION",
+        "ERROR",
+        "WRONG_ANSWER",
+        "WORKER_LOST",
+        "NO_ANSWER",
+        "CANNOT_BE_STORED",
+        "CANNOT_BE_READ",
+        "INVALID_MESSAGE",
+    }
 )
 """Categories of failures that no partner caused."""
 MOST = 100_000
@@ -85,13 +94,25 @@ def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
     """All dead letters by destination and error. A caller who may see one sender's messages alone gets no error of another's as a sample."""
     samples, total = caller is None or seen_sender(caller) is None, _total(app)
     if total <= MOST_READ:
-        found = _causes_of(find_messages(app, MessageFilter(status=FAILED), MOST_READ), samples=samples)
+        found = _causes_of(
+            find_messages(app, MessageFilter(status=FAILED), MOST_READ), samples=samples
+        )
     else:
         found = [
-            _cause(one["group"], None, one["category"], one["sample"] if samples else "", one["now"], one["first_at"], one["last_at"])
+            _cause(
+                one["group"],
+                None,
+                one["category"],
+                one["sample"] if samples else "",
+                one["now"],
+                one["first_at"],
+                one["last_at"],
+            )
             for one in _groups(app)
         ]
-    partner, pipeline = ([one for one in found if one.fault == fault] for fault in ("partner", "pipeline"))
+    partner, pipeline = (
+        [one for one in found if one.fault == fault] for fault in ("partner", "pipeline")
+    )
     return DeadLetters(total, partner, pipeline, exact=total <= MOST_READ)
 
 
@@ -113,8 +134,25 @@ def _groups(app: App) -> list[dict[str, Any]]:
     return [one for one in app.groups(app.settings.route) if one["now"] > 0]
 
 
-def _cause(group: str, lane: str | None, category: str, sample: str, messages: int, first_at: str | None, last_at: str | None) -> Cause:
-    return Cause(group, lane, "pipeline" if category in PIPELINE else "partner", category, sample, messages, first_at, last_at)
+def _cause(
+    group: str,
+    lane: str | None,
+    category: str,
+    sample: str,
+    messages: int,
+    first_at: str | None,
+    last_at: str | None,
+) -> Cause:
+    return Cause(
+        group,
+        lane,
+        "pipeline" if category in PIPELINE else "partner",
+        category,
+        sample,
+        messages,
+        first_at,
+        last_at,
+    )
 
 
 def _causes_of(messages: Iterable[Mapping[str, Any]], *, samples: bool = True) -> list[Cause]:
@@ -127,11 +165,21 @@ def _causes_of(messages: Iterable[Mapping[str, Any]], *, samples: bool = True) -
     for (lane, group), errors in found.items():
         times, last = sorted(one["at"] for one in errors), errors[-1]
         sample = last["message"] if samples else ""
-        counted.append(_cause(group, lane, last["category"], sample, len(errors), times[0], times[-1]))
+        counted.append(
+            _cause(group, lane, last["category"], sample, len(errors), times[0], times[-1])
+        )
     return sorted(counted, key=lambda one: (-one.messages, one.destination or "", one.cause))
 
 
-def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run: bool = False, pace: str | None = None) -> ReplayReport:
+def replay_all(
+    app: App,
+    wanted: MessageFilter,
+    *,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    pace: str | None = None,
+) -> ReplayReport:
     """Send again all dead letters that match. Those that are being sent again already are not dead letters any more, so that a second
     replay does not double them. `pace` is the rate for each destination until they are sent, beside its own limits."""
     route = app.settings.route
@@ -139,7 +187,9 @@ def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run
     if pace is not None:
         mp.CallRate.of(pace, "pace")  # raises UsageError, also if nothing matches
     if not statuses:
-        raise mp.UsageError(f"a bulk replay is for {' and '.join(FAILED)}; replay others one by one")
+        raise mp.UsageError(
+            f"a bulk replay is for {' and '.join(FAILED)}; replay others one by one"
+        )
     found = find_messages(app, replace(wanted, status=tuple(statuses)), MOST + 1)
     more, found = len(found) > MOST, found[:MOST]
     keys = [str(one["key"]) for one in found]
@@ -147,12 +197,23 @@ def replay_all(app: App, wanted: MessageFilter, *, by: str, reason: str, dry_run
     done = refused = 0
     if not dry_run and keys:
         for start in range(0, len(keys), CHUNK):
-            if pace is not None:  # again for each chunk, so that it covers the messages of all of them
+            if (
+                pace is not None
+            ):  # again for each chunk, so that it covers the messages of all of them
                 for lane in lanes:
                     app.drain(route, STAGE, lane, pace, by=by, reason=reason)
             report = app.act("retry", route, keys=keys[start : start + CHUNK], by=by, reason=reason)
             done, refused = done + report.done, refused + len(report.refused)
-    return ReplayReport(dry_run, len(keys), done, refused, _counted(one["senderId"] for one in found), lanes, keys[:SAMPLES], more)
+    return ReplayReport(
+        dry_run,
+        len(keys),
+        done,
+        refused,
+        _counted(one["senderId"] for one in found),
+        lanes,
+        keys[:SAMPLES],
+        more,
+    )
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:

@@ -36,8 +36,15 @@ TRY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 MOST_STARTS = 50_000
 SENDER_COUNTS = ("accepted", "delivered", "failed", "cancelled", "replayed", "malformed")
 """The counts that are shown of a sender."""
-ENDED = {"COMPLETED": "delivered", "MAX_RETRIES_EXCEEDED": "failed", "REJECTED": "failed", "CANCELLED": "cancelled"}
-_ENDING = frozenset({"completed", "exhausted", "rejected", "lost", "cancelled", "confirmed", "skipped"})
+ENDED = {
+    "COMPLETED": "delivered",
+    "MAX_RETRIES_EXCEEDED": "failed",
+    "REJECTED": "failed",
+    "CANCELLED": "cancelled",
+}
+_ENDING = frozenset(
+    {"completed", "exhausted", "rejected", "lost", "cancelled", "confirmed", "skipped"}
+)
 _ANEW = frozenset({"operator-retry", "rerun", "replaced"})
 
 
@@ -118,11 +125,15 @@ class Figures(Struct):
 
     def sender(self, name: str) -> SenderFigures:
         found = self.senders.get(name)
-        return found or self.senders.setdefault(_bounded(self.senders, name, MOST_SENDERS), SenderFigures())
+        return found or self.senders.setdefault(
+            _bounded(self.senders, name, MOST_SENDERS), SenderFigures()
+        )
 
     def destination(self, name: str) -> DestinationFigures:
         found = self.destinations.get(name)
-        return found or self.destinations.setdefault(_bounded(self.destinations, name, MOST_DESTINATIONS), DestinationFigures())
+        return found or self.destinations.setdefault(
+            _bounded(self.destinations, name, MOST_DESTINATIONS), DestinationFigures()
+        )
 
 
 class Starts:
@@ -158,7 +169,11 @@ def read_figures(value: Any) -> Figures:
 
 
 def count(
-    figures: Figures, entries: Iterable[mp.HistoryEntry], route: str, lanes: Mapping[tuple[str, str], str], starts: Starts
+    figures: Figures,
+    entries: Iterable[mp.HistoryEntry],
+    route: str,
+    lanes: Mapping[tuple[str, str], str],
+    starts: Starts,
 ) -> Figures:
     """The figures after these lines of the feed. `lanes` has the lane of each sender's messages to each target URL."""
     figures = msgspec.convert(msgspec.to_builtins(figures), Figures)
@@ -171,7 +186,11 @@ def count(
 
 def add_tally(figures: Figures, tally: Mapping[str, int]) -> bool:
     """Count the malformed requests of the tally that are not counted yet; False: all are."""
-    new = {name: n - figures.tallied.get(name, 0) for name, n in tally.items() if n > figures.tallied.get(name, 0)}
+    new = {
+        name: n - figures.tallied.get(name, 0)
+        for name, n in tally.items()
+        if n > figures.tallied.get(name, 0)
+    }
     for name, n in new.items():
         figures.sender(name).malformed += n
     figures.tallied |= {name: tally[name] for name in new}
@@ -195,10 +214,18 @@ def tries_since(figures: DestinationFigures, now_ms: int) -> TryFigures:
             times.counts[number] += n
     p50_s, p95_s = (times.within(0.5), times.within(0.95)) if sum(times.counts) else (None, None)
     succeeded, failed = sum(one.succeeded for one in window), sum(one.failed for one in window)
-    return TryFigures(succeeded, failed, succeeded / (succeeded + failed) if succeeded + failed else None, p50_s, p95_s)
+    return TryFigures(
+        succeeded,
+        failed,
+        succeeded / (succeeded + failed) if succeeded + failed else None,
+        p50_s,
+        p95_s,
+    )
 
 
-def _count_line(figures: Figures, entry: mp.HistoryEntry, lanes: Mapping[tuple[str, str], str], starts: Starts) -> None:
+def _count_line(
+    figures: Figures, entry: mp.HistoryEntry, lanes: Mapping[tuple[str, str], str], starts: Starts
+) -> None:
     key, line = entry.key, entry.line
     parties = parties_of(key)
     sender, destination = figures.sender(parties[0]), figures.destination(lanes.get(parties, OTHER))
@@ -261,7 +288,9 @@ def _hour(destination: DestinationFigures, hour: int) -> HourFigures:
     found = next((one for one in hours if one.hour == hour), None)
     if found is None:
         found = HourFigures(hour)
-        destination.hours = [one for one in [*destination.hours, found] if hour - HOURS < one.hour <= hour]
+        destination.hours = [
+            one for one in [*destination.hours, found] if hour - HOURS < one.hour <= hour
+        ]
         for one in destination.hours:
             if one.hour <= hour - TIMED_HOURS:
                 one.times = []
@@ -277,7 +306,9 @@ def _bounded(known: Mapping[str, object], name: str, most: int) -> str:
 
 def _short(text: str) -> str:
     """An error on one line, within the bytes that it may have."""
-    line = "".join(character if character.isprintable() else " " for character in text[: ERROR_BYTES + 1]).strip()
+    line = "".join(
+        character if character.isprintable() else " " for character in text[: ERROR_BYTES + 1]
+    ).strip()
     data = line.encode("utf-8", "replace")
     if len(data) <= ERROR_BYTES:
         return data.decode()

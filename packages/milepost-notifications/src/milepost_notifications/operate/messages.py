@@ -40,7 +40,9 @@ def read_message(data: bytes, largest_body: int) -> Message:
 def is_repeat(receipt: Any) -> bool:
     """Does the sender repeat what it sent before, by the receipt of the ledger? It may also be its first content, if an operator has sent the
     message with another since."""
-    return bool(receipt.answer == "known" or (receipt.answer == "changed" and receipt.first_content))
+    return bool(
+        receipt.answer == "known" or (receipt.answer == "changed" and receipt.first_content)
+    )
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
@@ -59,7 +61,11 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
 
     def words(self) -> dict[str, Any]:
         """The same as arguments of `Operations.items`."""
-        parts = [f"{field}={value}" for field, value in (("messageId", self.message_id), ("senderId", self.sender)) if value]
+        parts = [
+            f"{field}={value}"
+            for field, value in (("messageId", self.message_id), ("senderId", self.sender))
+            if value
+        ]
         return {
             "statuses": self.status,
             "lane": self.destination,
@@ -90,15 +96,35 @@ class MessagePage(Struct, frozen=True):
 
 def find_messages(app: App, wanted: MessageFilter, limit: int) -> list[dict[str, Any]]:
     """The first messages that match, without their content, in the ledger's own order."""
-    return [message_view(one) for one in app.items(app.settings.route, limit=limit, **wanted.words())]
+    return [
+        message_view(one) for one in app.items(app.settings.route, limit=limit, **wanted.words())
+    ]
 
 
 def message_page(
-    app: App, wanted: MessageFilter, *, limit: int, after: str | None = None, oldest_first: bool = False, scan: bool = True
+    app: App,
+    wanted: MessageFilter,
+    *,
+    limit: int,
+    after: str | None = None,
+    oldest_first: bool = False,
+    scan: bool = True,
 ) -> MessagePage:
     """A page of the messages that match. Without `scan`, CostlyQuery where no index serves the search."""
-    found = app.item_page(app.settings.route, limit=limit, after=after, oldest_first=oldest_first, scan=scan, **wanted.words())
-    return MessagePage([message_view(one) for one in found.items], found.next, found.next is not None, found.ordered)
+    found = app.item_page(
+        app.settings.route,
+        limit=limit,
+        after=after,
+        oldest_first=oldest_first,
+        scan=scan,
+        **wanted.words(),
+    )
+    return MessagePage(
+        [message_view(one) for one in found.items],
+        found.next,
+        found.next is not None,
+        found.ordered,
+    )
 
 
 def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,9 +169,13 @@ def find_key(app: App, key_or_id: str, sender: str | None = None) -> str:
         return str(shown["key"])
     found = find_messages(app, MessageFilter(message_id=key_or_id, sender=sender), 3)
     if not found:
-        raise mp.NotFound(f"there is no message {key_or_id!r}; 'milepost notifications list' shows those there are")
+        raise mp.NotFound(
+            f"there is no message {key_or_id!r}; 'milepost notifications list' shows those there are"
+        )
     if len(found) > 1:
-        raise mp.UsageError(f"several messages have the messageId {key_or_id!r}; give the whole key, such as {found[0]['key']!r}")
+        raise mp.UsageError(
+            f"several messages have the messageId {key_or_id!r}; give the whole key, such as {found[0]['key']!r}"
+        )
     return str(found[0]["key"])
 
 
@@ -156,15 +186,34 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
     if shown is None:
         raise mp.NotFound(f"there is no message {key!r}")
     if not is_live(shown["status"]):
-        raise mp.ActRefused(f"{key}: it has ended ({shown['status']}); it can no longer be cancelled")
-    if shown["status"] not in CANCELLABLE or shown["total_attempts"] or shown["losses"] or shown["unknown"]:
+        raise mp.ActRefused(
+            f"{key}: it has ended ({shown['status']}); it can no longer be cancelled"
+        )
+    if (
+        shown["status"] not in CANCELLABLE
+        or shown["total_attempts"]
+        or shown["losses"]
+        or shown["unknown"]
+    ):
         why = f"its first try has begun ({shown['status']}), and the partner may have it"
-        raise mp.ActRefused(f"{key}: {why}; it can no longer be taken back. To give up its further tries: {command(app, 'cancel', key)}")
+        raise mp.ActRefused(
+            f"{key}: {why}; it can no longer be taken back. To give up its further tries: {command(app, 'cancel', key)}"
+        )
     # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
     key = shown["key"]
-    report = app.act("cancel", route, statuses=CANCELLABLE, prefix=key, parts=_parts_of(app, key), by=by, reason=reason)
+    report = app.act(
+        "cancel",
+        route,
+        statuses=CANCELLABLE,
+        prefix=key,
+        parts=_parts_of(app, key),
+        by=by,
+        reason=reason,
+    )
     if report.done != 1:
-        raise mp.ActRefused(f"{key}: its first try has begun meanwhile; it can no longer be cancelled")
+        raise mp.ActRefused(
+            f"{key}: its first try has begun meanwhile; it can no longer be cancelled"
+        )
 
 
 def _parts_of(app: App, key: str) -> list[str]:
@@ -174,11 +223,15 @@ def _parts_of(app: App, key: str) -> list[str]:
     if mp.url_in_key(mp.key_parts(key)[-1]) == mp.key_parts(key)[-1]:
         return parts
     if len(app.items(app.settings.route, prefix=key, limit=2)) > 1:
-        raise mp.ActRefused(f"{key}: the key of another message begins so; to give up this one: {command(app, 'cancel', key)}")
+        raise mp.ActRefused(
+            f"{key}: the key of another message begins so; to give up this one: {command(app, 'cancel', key)}"
+        )
     return parts[:-1]
 
 
-def replay_message(app: App, key: str, *, by: str, reason: str, changes: Mapping[str, Any] | None = None) -> None:
+def replay_message(
+    app: App, key: str, *, by: str, reason: str, changes: Mapping[str, Any] | None = None
+) -> None:
     """Send a message again that has failed, was cancelled or was delivered: with a new series of tries, and the earlier history kept.
     `changes` replace its method, headers or body. Raises ActRefused or UsageError if that cannot be done."""
     route = app.settings.route
@@ -206,7 +259,9 @@ def send_now(app: App, key: str, *, by: str, reason: str) -> None:
     if waits_for_time(shown["status"], shown["not_before"]):
         app.reschedule(route, key, app.now(), by=by, reason=reason)
     elif shown["status"] == "RETRY_SCHEDULED":
-        _act(app, "resend", key, by, reason)  # the next try of its series; a retry would begin a new one
+        _act(
+            app, "resend", key, by, reason
+        )  # the next try of its series; a retry would begin a new one
     else:
         raise mp.ActRefused(f"{key}: it does not wait for a time ({shown['status']})")
 
@@ -249,16 +304,22 @@ def command(app: App, verb: str, key: str, options: str = "") -> str:
     return f"milepost {verb} {quote(app.settings.route)} {quote(key)}{options} {SIGNED}"
 
 
-def edited(content: Mapping[str, Any], changes: Mapping[str, Any], largest_body: int) -> dict[str, Any]:
+def edited(
+    content: Mapping[str, Any], changes: Mapping[str, Any], largest_body: int
+) -> dict[str, Any]:
     """The content of a message with these changes, checked as at acceptance. Pure."""
     fixed = [name for name in changes if name not in EDITABLE]
     if fixed:
-        raise mp.UsageError(f"{', '.join(fixed)}: a replay may change {', '.join(EDITABLE)}; for another target, send a new message")
+        raise mp.UsageError(
+            f"{', '.join(fixed)}: a replay may change {', '.join(EDITABLE)}; for another target, send a new message"
+        )
     merged = {**content, **changes}
     headers = content.get("headers") or {}
     if "body" in changes and "headers" not in changes and isinstance(headers, Mapping):
         # The old body's type need not be that of the new one.
-        merged["headers"] = {name: value for name, value in headers.items() if name.lower() != "content-type"}
+        merged["headers"] = {
+            name: value for name, value in headers.items() if name.lower() != "content-type"
+        }
     try:
         return read_message(msgspec.json.encode(merged), largest_body).content
     except MessageRefused as refused:

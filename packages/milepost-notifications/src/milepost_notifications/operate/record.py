@@ -17,7 +17,13 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost_client import KEY
-from milepost_notifications.outcomes import NETWORK_ERROR, failure_line, response_ms, status_line, status_text
+from milepost_notifications.outcomes import (
+    NETWORK_ERROR,
+    failure_line,
+    response_ms,
+    status_line,
+    status_text,
+)
 
 FAILED = ("MAX_RETRIES_EXCEEDED", "REJECTED")
 WORKER_LOST = "WORKER_LOST"
@@ -54,7 +60,9 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
     return {
         **{field: message[field] for field in KEY},
         "method": message["method"],
-        "headers": mp.redacted(message["headers"]) if isinstance(message["headers"], Mapping) else {},
+        "headers": mp.redacted(message["headers"])
+        if isinstance(message["headers"], Mapping)
+        else {},
         "body": message["body"],
         "key": shown["key"],
         "destination": shown["lane"],
@@ -71,7 +79,9 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "lastUpdatedAt": shown["updated_at"],
         "processingStartedAt": shown["held_since"] or (claims[-1] if claims else None),
         "lastDeliveryAttempt": tries[-1]["at"] if tries else None,
-        "deliveredAt": shown["ended_at"] if shown["status"] == "COMPLETED" and _output(shown) is not None else None,
+        "deliveredAt": shown["ended_at"]
+        if shown["status"] == "COMPLETED" and _output(shown) is not None
+        else None,
         "nextRetryAt": shown["due_at"] if shown["status"] == "RETRY_SCHEDULED" else None,
         **blocks_of(shown),
         "retryHistory": [retry_entry(line) for line in failures],
@@ -79,7 +89,9 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
         "maxRetriesExceededAt": shown["ended_at"] if exceeded else None,
         "deliveryResult": _delivery_result(shown, failures),
         "finalFailureReason": (shown["error"] or {}).get("message") if ended_badly else None,
-        "finalFailureDetails": _final_failure(shown, failures, most_attempts) if ended_badly else None,
+        "finalFailureDetails": _final_failure(shown, failures, most_attempts)
+        if ended_badly
+        else None,
         "dlqBound": False,
     }
 
@@ -88,7 +100,11 @@ def blocks_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say what keeps a message from being sent: in a word, the pauses, and the breaker; without its last failure, which may
     quote a partner's answer to another sender."""
     breaker = row["breaker"]
-    held = None if breaker is None else {name: value for name, value in breaker.items() if name != "error"}
+    held = (
+        None
+        if breaker is None
+        else {name: value for name, value in breaker.items() if name != "error"}
+    )
     return {"blocked": row["blocked"], "pauses": row["pauses"], "breaker": held}
 
 
@@ -105,13 +121,18 @@ def identity_of(key: str) -> dict[str, str]:
 
 def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
     """A failed try in the eleven fields of `retryHistory`; headers of the partner's answer are redacted."""
-    return {name: mp.redacted(line.get(field)) if name == "errorDetails" else line.get(field) for name, field in _ELEVEN.items()}
+    return {
+        name: mp.redacted(line.get(field)) if name == "errorDetails" else line.get(field)
+        for name, field in _ELEVEN.items()
+    }
 
 
 def _is_try(line: Mapping[str, Any]) -> bool:
     """Did a finished HTTP request make this line?"""
     if line.get("attempt_number") is not None:
-        return line["http_status"] is not None or line["error_details"].get("family") == NETWORK_ERROR
+        return (
+            line["http_status"] is not None or line["error_details"].get("family") == NETWORK_ERROR
+        )
     return line["reason"] == "completed" and line.get("claimed_at") is not None
 
 
@@ -128,7 +149,9 @@ def _present_series(history: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[st
     return history
 
 
-def _delivery_result(shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _delivery_result(
+    shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
     done = _output(shown) if shown["status"] == "COMPLETED" else None
     if done is not None:
         return {
@@ -167,7 +190,9 @@ def _output(shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return output if output is None or isinstance(output, Mapping) else {}
 
 
-def _final_failure(shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any]], most_attempts: int) -> dict[str, Any]:
+def _final_failure(
+    shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any]], most_attempts: int
+) -> dict[str, Any]:
     last: Mapping[str, Any] = failures[-1] if failures else {}
     message = _content(shown)
     return {
@@ -175,7 +200,9 @@ def _final_failure(shown: Mapping[str, Any], failures: Sequence[Mapping[str, Any
         "maxRetries": most_attempts,
         "lastErrorCategory": last.get("error_category") or (shown["error"] or {}).get("category"),
         "lastHttpStatus": last.get("http_status"),
-        "lastResponseTime": last.get("error_details", {}).get("responseTime", last.get("response_time")),
+        "lastResponseTime": last.get("error_details", {}).get(
+            "responseTime", last.get("response_time")
+        ),
         "lastErrorDetails": mp.redacted(last.get("error_details")),
         "targetUrl": message["targetUrl"],
         "senderId": message["senderId"],
@@ -200,7 +227,9 @@ def _sealed(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ms_between(begin: str, end: str) -> int:
-    return round((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() * 1000)
+    return round(
+        (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() * 1000
+    )
 
 
 # The timeline ---------------------------------------------------------------------------------------------------------
@@ -221,7 +250,13 @@ WORDS = {
     "not-yet": "Looked at; not sent yet",
     "noted": "Noted",
 }
-KINDS = {"completed": "done", "retry": "fail", "exhausted": "fail", "rejected": "fail", "lost": "fail"}
+KINDS = {
+    "completed": "done",
+    "retry": "fail",
+    "exhausted": "fail",
+    "rejected": "fail",
+    "lost": "fail",
+}
 
 
 class AnswerView(Struct, frozen=True):
@@ -251,8 +286,12 @@ class MessageMoment(Struct, frozen=True):
 def timeline_of(shown: Mapping[str, Any]) -> list[MessageMoment]:
     """The entries of an item, given as `Operations.show` returns it, the first one first."""
     output, lines = _output(shown), shown["history"]
-    last_done = max((number for number, line in enumerate(lines) if line["reason"] == "completed"), default=None)
-    return [_moment(line, output if number == last_done else None) for number, line in enumerate(lines)]
+    last_done = max(
+        (number for number, line in enumerate(lines) if line["reason"] == "completed"), default=None
+    )
+    return [
+        _moment(line, output if number == last_done else None) for number, line in enumerate(lines)
+    ]
 
 
 def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> MessageMoment:
@@ -262,20 +301,36 @@ def _moment(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> Messag
     why, kind = line.get("why"), KINDS.get(reason, "")
     if line.get("attempt_number") is None:
         took = None if result is None else response_ms(result)
-        return MessageMoment(line["at"], kind, WORDS.get(reason, reason), by, why, took, answer=None if result is None else _answer(result))
+        return MessageMoment(
+            line["at"],
+            kind,
+            WORDS.get(reason, reason),
+            by,
+            why,
+            took,
+            answer=None if result is None else _answer(result),
+        )
     details = line["error_details"]
     took = response_ms(details)
-    ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(reason, "")
+    ending = {"exhausted": "; that was the last try", "rejected": "; it is not tried again"}.get(
+        reason, ""
+    )
     status = line["http_status"]
     if status is None:
         said = f"{line['error_category']}: {details.get('message') or 'no answer'}"
     else:
-        said = f"{status_line(status)}: {details['message']}" if details.get("kind") else failure_line(status)
+        said = (
+            f"{status_line(status)}: {details['message']}"
+            if details.get("kind")
+            else failure_line(status)
+        )
     number = line["attempt_number"]
     return MessageMoment(
         line["at"],
         kind,
-        f"Try {number}: {said}{ending}" if _is_try(line) else f"Attempt {number} without a finished request: {said}{ending}",
+        f"Try {number}: {said}{ending}"
+        if _is_try(line)
+        else f"Attempt {number} without a finished request: {said}{ending}",
         by,
         why,
         line["response_time"] if took is None else took,
@@ -293,5 +348,9 @@ def _answer(facts: Mapping[str, Any]) -> AnswerView | None:
     body = str(response.get("body") or "")
     status = facts.get("statusCode")
     return AnswerView(
-        status, status_text(status), sorted(headers.items()), body[:LARGEST], bool(response.get("cut")) or len(body) > LARGEST
+        status,
+        status_text(status),
+        sorted(headers.items()),
+        body[:LARGEST],
+        bool(response.get("cut")) or len(body) > LARGEST,
     )

@@ -33,7 +33,13 @@ from milepost_notifications.destinations import (
     url_pause,
 )
 from milepost_notifications.operate.collector import figures_of
-from milepost_notifications.operate.figures import DestinationFigures, Figures, TryFigures, parties_of, tries_since
+from milepost_notifications.operate.figures import (
+    DestinationFigures,
+    Figures,
+    TryFigures,
+    parties_of,
+    tries_since,
+)
 from milepost_notifications.settings import App, DestinationSettings
 
 PREFIX = "destination/"
@@ -60,7 +66,9 @@ def refresh(app: App) -> None:
     documents = app.documents.find()
     found = {name: document for name, document in documents.items() if name.startswith(PREFIX)}
     registry = app.state.destinations
-    registry.released = frozenset(name.removeprefix(RELEASED) for name in documents if name.startswith(RELEASED))
+    registry.released = frozenset(
+        name.removeprefix(RELEASED) for name in documents if name.startswith(RELEASED)
+    )
     for name in [one for one in registry.added if PREFIX + one not in found]:
         registry.remove(name)
     for document_name, document in found.items():
@@ -71,7 +79,11 @@ def refresh(app: App) -> None:
                 registry.put(name, settings)
         except (msgspec.ValidationError, mp.ConfigMistake) as error:
             if registry.invalid.get(name) != document.version:
-                log.error("the destination %s of the ledger is not valid in this process, and is not used: %s", name, error)
+                log.error(
+                    "the destination %s of the ledger is not valid in this process, and is not used: %s",
+                    name,
+                    error,
+                )
             registry.invalid[name] = document.version
     registry.read_at = time.monotonic()
 
@@ -88,7 +100,9 @@ def keep_fresh(app: App, *, afresh: bool = False) -> None:
         except mp.MilepostError:
             if registry.read_at is None:
                 raise
-            log.exception("the destinations could not be read again; those of the last time are used")
+            log.exception(
+                "the destinations could not be read again; those of the last time are used"
+            )
 
 
 def read_url_pauses(app: App, fresh_s: float = 0.0) -> None:
@@ -97,7 +111,9 @@ def read_url_pauses(app: App, fresh_s: float = 0.0) -> None:
     if registry.pauses_read_at is not None and time.monotonic() - registry.pauses_read_at < fresh_s:
         return
     registry.paused_urls = {
-        pause.scope: 0 if pause.since is None else round(datetime.fromisoformat(pause.since).timestamp() * 1000)
+        pause.scope: 0
+        if pause.since is None
+        else round(datetime.fromisoformat(pause.since).timestamp() * 1000)
         for pause in url_pauses(app)
     }
     registry.pauses_read_at = time.monotonic()
@@ -106,7 +122,10 @@ def read_url_pauses(app: App, fresh_s: float = 0.0) -> None:
 def url_pauses(app: App) -> list[mp.PauseView]:
     """The pauses of URLs, each with its own name as `scope`."""
     above = f"{app.settings.route}/{STAGE}/"
-    found = [replace(pause, scope=pause.scope.removeprefix(above)) for pause in app.pauses(app.settings.route)]
+    found = [
+        replace(pause, scope=pause.scope.removeprefix(above))
+        for pause in app.pauses(app.settings.route)
+    ]
     return [pause for pause in found if paused_at(pause.scope) is not None]
 
 
@@ -119,14 +138,19 @@ def lanes_of(app: App, sender: str, url: str) -> list[str]:
     return [lane, *(one.scope for one in url_pauses(app) if one.scope == pause)]
 
 
-def put_destination(app: App, name: str, settings: Mapping[str, Any], *, by: str, reason: str = "") -> Destination:
+def put_destination(
+    app: App, name: str, settings: Mapping[str, Any], *, by: str, reason: str = ""
+) -> Destination:
     """Add a destination, or replace the one of this name; the act is recorded. Raises UsageError that names the setting that is wrong."""
     try:
         read = msgspec.convert(dict(settings), DestinationSettings)
     except msgspec.ValidationError as error:
         names = ", ".join(one.encode_name for one in msgspec.structs.fields(DestinationSettings))
         raise mp.UsageError(f"destination {name!r}: {error}; the settings are {names}") from None
-    secret = next((one for one, shown in mp.redacted(read.headers).items() if shown != read.headers[one]), None)
+    secret = next(
+        (one for one, shown in mp.redacted(read.headers).items() if shown != read.headers[one]),
+        None,
+    )
     if secret is not None:
         raise mp.UsageError(
             f"destination {name!r}: the header {secret} holds a secret, which the ledger does not store; name the variable that holds it:"
@@ -170,14 +194,35 @@ def pause_of(app: App, lane: str) -> mp.PauseView | None:
     return there.paused
 
 
-def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str, reason: str, zone: tzinfo | None = None) -> datetime:
+def begin_outage(
+    app: App,
+    name: str,
+    *,
+    until: str,
+    drain: str | None,
+    by: str,
+    reason: str,
+    zone: tzinfo | None = None,
+) -> datetime:
     """The partner is down until then: its messages wait, uncounted, and are then sent at the rate `drain`. `until` is a time of day, a date
     with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means. It replaces an
     outage that is in force. Raises ActRefused for a destination with a pause, which would end with the outage."""
     lane, end = known_destination(app, name), end_of(until, app.now(), zone or mp.local_zone())
-    held = app.pause(app.settings.route, STAGE, lane, by=by, reason=reason, until=end, drain=drain, endless_stays=True)
+    held = app.pause(
+        app.settings.route,
+        STAGE,
+        lane,
+        by=by,
+        reason=reason,
+        until=end,
+        drain=drain,
+        endless_stays=True,
+    )
     if held.until is None:
-        since = mp.full_time(round(datetime.fromisoformat(str(held.since)).timestamp() * 1000), zone or mp.local_zone())
+        since = mp.full_time(
+            round(datetime.fromisoformat(str(held.since)).timestamp() * 1000),
+            zone or mp.local_zone(),
+        )
         raise mp.ActRefused(
             f"{name} is paused by {held.by} since {since}, until it is resumed: {held.reason}. Its messages wait already, and nothing was changed,"
             " since the end of an outage would let them out. Resume it when the partner is back"
@@ -186,14 +231,18 @@ def begin_outage(app: App, name: str, *, until: str, drain: str | None, by: str,
     return end
 
 
-def resume_destination(app: App, name: str, *, by: str, reason: str, drain: str | None = None) -> bool:
+def resume_destination(
+    app: App, name: str, *, by: str, reason: str, drain: str | None = None
+) -> bool:
     """End a pause or an outage, and close the breaker. False: there was neither. The messages of a destination that is gone go where their
     URLs belong now."""
     lane = known_destination(app, name)
     if app.state.destinations.gone(lane):
         release(app, lane)
     resumed = app.resume(app.settings.route, STAGE, lane, by=by, reason=reason, drain=drain)
-    return bool(app.close_breakers(app.settings.route, STAGE, lane, by=by, reason=reason)) or resumed
+    return (
+        bool(app.close_breakers(app.settings.route, STAGE, lane, by=by, reason=reason)) or resumed
+    )
 
 
 def before_resume(app: App, pause: mp.PauseView, by: str) -> None:
@@ -217,15 +266,21 @@ def _look_again(app: App, pause: str, by: str) -> None:
     again within minutes."""
     route, at = app.settings.route, paused_at(pause) or ""
     try:
-        waiting = app.items(route, statuses=["WAITING"], stages=[STAGE], limit=MOST_LOOKED_AT, scan=False)
+        waiting = app.items(
+            route, statuses=["WAITING"], stages=[STAGE], limit=MOST_LOOKED_AT, scan=False
+        )
     except mp.CostlyQuery:
         return
-    keys = [str(one["key"]) for one in waiting if url_pause(at, *parties_of(str(one["key"]))) == pause]
+    keys = [
+        str(one["key"]) for one in waiting if url_pause(at, *parties_of(str(one["key"]))) == pause
+    ]
     if keys:
         app.act("resend", route, keys=keys, by=by, reason="the pause of its URL has ended")
 
 
-def destination_views(app: App, names: list[str] | None = None, *, in_shell: bool = False) -> list[dict[str, Any]]:
+def destination_views(
+    app: App, names: list[str] | None = None, *, in_shell: bool = False
+) -> list[dict[str, Any]]:
     """The destinations with their state: those that are registered, and unregistered ones that have had messages lately. `in_shell`: a command
     asks, whose environment and folder need not be those of the processes that deliver; what it lacks makes no destination misconfigured."""
     refresh(app)
@@ -235,7 +290,10 @@ def destination_views(app: App, names: list[str] | None = None, *, in_shell: boo
     now, had = app.now(), outages(app)
     chosen = [*wanted, *(lane for lane in lanes if lane not in wanted)] if names is None else wanted
     paused = url_pauses(app)
-    return [_view(app, name, lanes[name], figures, now, had.get(name), in_shell, paused) for name in chosen]
+    return [
+        _view(app, name, lanes[name], figures, now, had.get(name), in_shell, paused)
+        for name in chosen
+    ]
 
 
 def _view(
@@ -255,13 +313,23 @@ def _view(
     fault = None if found is None else app.state.deliverer.fault(found)
     return {
         "name": name,
-        "url": None if found is None or found.prefix is None else str(registry.settings_of(name).url),
-        "registered": "ledger" if name in registry.added else "configuration" if found is not None else None,
+        "url": None
+        if found is None or found.prefix is None
+        else str(registry.settings_of(name).url),
+        "registered": "ledger"
+        if name in registry.added
+        else "configuration"
+        if found is not None
+        else None,
         "orphaned": registry.gone(name),
         "state": state_of(lane, tries, None if in_shell else fault),
         "fault": f"{IN_SHELL}: {fault}" if in_shell and fault is not None else fault,
         "paused": None if lane.paused is None else msgspec.to_builtins(lane.paused),
-        "paused_urls": [msgspec.to_builtins(one) for one in paused if paused_at(one.scope) == name.rpartition("@")[2]],
+        "paused_urls": [
+            msgspec.to_builtins(one)
+            for one in paused
+            if paused_at(one.scope) == name.rpartition("@")[2]
+        ],
         "left_pause": left_pause(app, name, lane.paused),
         "ended_outage": None if lane.paused is not None else ended_outage(outage, now),
         "breaker": None if lane.breaker is None else msgspec.to_builtins(lane.breaker),
@@ -273,7 +341,10 @@ def _view(
         "in_progress": lane.in_progress or 0,
         "oldest_due_at": lane.oldest_due_at,
         "tries": msgspec.to_builtins(tries),
-        "totals": {name: getattr(counted, name) for name in ("accepted", "delivered", "failed", "cancelled", "replayed")},
+        "totals": {
+            name: getattr(counted, name)
+            for name in ("accepted", "delivered", "failed", "cancelled", "replayed")
+        },
         "last_success": counted.last_success,
         "last_failure": counted.last_failure,
         "last_error": counted.last_error or None,
@@ -304,9 +375,17 @@ def is_known(app: App, name: str) -> bool:
     """Is this a destination, an unregistered target (HOST:PORT, or SENDER@HOST:PORT), a pause of a URL, or a destination that is gone and whose
     messages wait, or have been released?"""
     registry = app.state.destinations
-    if name in registry.all or name in registry.released or ":" in name or paused_at(name) in registry.all:
+    if (
+        name in registry.all
+        or name in registry.released
+        or ":" in name
+        or paused_at(name) in registry.all
+    ):
         return True
-    return any(one.scope == f"{app.settings.route}/{STAGE}/{name}" for one in app.pauses(app.settings.route))
+    return any(
+        one.scope == f"{app.settings.route}/{STAGE}/{name}"
+        for one in app.pauses(app.settings.route)
+    )
 
 
 def known_destination(app: App, name: str) -> str:
@@ -315,7 +394,9 @@ def known_destination(app: App, name: str) -> str:
     refresh(app)
     if not is_known(app, name):
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
-        raise mp.NotFound(f"there is no destination {name!r}; known are {known}, and HOST:PORT or SENDER@HOST:PORT of unregistered targets")
+        raise mp.NotFound(
+            f"there is no destination {name!r}; known are {known}, and HOST:PORT or SENDER@HOST:PORT of unregistered targets"
+        )
     return name
 
 
@@ -334,10 +415,14 @@ class Outage(Struct, frozen=True):
 
 def end_of(text: str, now: datetime, zone: tzinfo) -> datetime:
     """The end of an outage, from "18:00" (the next one), a date with a time (in `zone`, if it names none), or a span such as "2h". Pure."""
-    found = datetime.fromtimestamp(mp.moment_ms(text, round(now.timestamp() * 1000), "until", zone) / 1000, UTC)
+    found = datetime.fromtimestamp(
+        mp.moment_ms(text, round(now.timestamp() * 1000), "until", zone) / 1000, UTC
+    )
     if found <= now:
         shown = mp.full_time(round(found.timestamp() * 1000), zone)
-        raise mp.UsageError(f"until is {text!r}, which is {shown} and past; give a later time, or a span from now such as '2h'")
+        raise mp.UsageError(
+            f"until is {text!r}, which is {shown} and past; give a later time, or a span from now such as '2h'"
+        )
     return found
 
 
@@ -387,12 +472,16 @@ def iso(at: datetime) -> str:
 
 
 # Removal --------------------------------------------------------------------------------------------------------------
-def remove_destination(app: App, name: str, *, force: bool = False, by: str, reason: str = "") -> None:
+def remove_destination(
+    app: App, name: str, *, force: bool = False, by: str, reason: str = ""
+) -> None:
     """Remove a destination that was added; the act is recorded, and a pause of it stays. Raises mp.ActRefused while messages wait for it; with
     `force` they go to the destination that their URLs then belong to, or out by the defaults."""
     if app.documents.get(PREFIX + name) is None:
         if name in app.settings.destinations:
-            raise mp.UsageError(f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there")
+            raise mp.UsageError(
+                f"destination {name!r} is in the configuration; remove its table [notifications.destinations.{name}] there"
+            )
         raise mp.NotFound(f"there is no destination {name!r}")
     waiting = 0
     if name not in app.settings.destinations:  # otherwise that one holds again
@@ -410,7 +499,14 @@ def remove_destination(app: App, name: str, *, force: bool = False, by: str, rea
         # After the removal: `resume_returned` forgets the release of a destination that is there.
         release(app, name)
     refresh(app)
-    app.record_act("remove-destination", app.settings.route, STAGE, name, by=by, reason=reason.strip() or NO_REASON)
+    app.record_act(
+        "remove-destination",
+        app.settings.route,
+        STAGE,
+        name,
+        by=by,
+        reason=reason.strip() or NO_REASON,
+    )
 
 
 def left_pause(app: App, name: str, pause: mp.PauseView | None) -> str | None:
@@ -431,10 +527,19 @@ def resume_returned(app: App) -> None:
         if not pauses_removed(pause, lane):
             continue
         if lane in registry.released:
-            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="an operator has released its messages", own=True)
+            app.resume(
+                route,
+                STAGE,
+                lane,
+                by=PAUSED_BY,
+                reason="an operator has released its messages",
+                own=True,
+            )
         elif lane in registry.all or _taken_over(app, lane):
             log.warning("there is a destination again for messages to %s; they are sent", lane)
-            app.resume(route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again", own=True)
+            app.resume(
+                route, STAGE, lane, by=PAUSED_BY, reason="it is a destination again", own=True
+            )
     for name in registry.released & registry.all.keys():
         app.documents.remove(RELEASED + name)
 
@@ -450,7 +555,9 @@ def _taken_over(app: App, lane: str) -> bool:
     """Does the target of a message that waits in this lane belong to another destination now? Not looked for where that would read the whole
     table: an operator resumes it then."""
     try:
-        waiting = app.items(app.settings.route, statuses=["live"], stages=[STAGE], lane=lane, limit=1, scan=False)
+        waiting = app.items(
+            app.settings.route, statuses=["live"], stages=[STAGE], lane=lane, limit=1, scan=False
+        )
         found = [app.state.destinations.of(_target_of(app, one["key"])) for one in waiting]
     except (mp.CostlyQuery, net.InvalidRequest):
         return False

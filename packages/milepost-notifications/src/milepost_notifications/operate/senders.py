@@ -65,10 +65,17 @@ def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, A
     if caller.may("read") and seen_sender(caller) is None:
         return dict(view)
     breaker = view["breaker"]
-    return {**view, "last_error": None, "paused_urls": [], "breaker": None if breaker is None else {**breaker, "error": "", "probes": []}}
+    return {
+        **view,
+        "last_error": None,
+        "paused_urls": [],
+        "breaker": None if breaker is None else {**breaker, "error": "", "probes": []},
+    }
 
 
-def shown_destinations(caller: mp.Caller, views: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def shown_destinations(
+    caller: mp.Caller, views: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """The destinations that the caller may see, as it may see them: of unregistered targets a sender sees its own."""
     return [shown_destination(caller, view) for view in views if _may_see(caller, view["name"])]
 
@@ -92,10 +99,14 @@ def _may_see(caller: mp.Caller, name: str) -> bool:
 class SenderLimits:
     """How often each sender may send, in this process. One that is not named in the settings has the usual rate, or none."""
 
-    def __init__(self, settings: NotificationsSettings, ticks: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: NotificationsSettings, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
         self._ticks = ticks
         self._usual = _rate(settings.sender_rate, "sender_rate")
-        self._own = {name: _rate(one.rate, f"senders.{name}.rate") for name, one in settings.senders.items()}
+        self._own = {
+            name: _rate(one.rate, f"senders.{name}.rate") for name, one in settings.senders.items()
+        }
         self._rates = mp.Rates()
 
     def check(self, sender: str) -> None:
@@ -105,7 +116,9 @@ class SenderLimits:
         if wait_s:
             seconds = math.ceil(wait_s)
             text = f"Sender {sender!r} sends too often; try again in {seconds} s"
-            raise MessageRefused("RATE_LIMITED", text, status=429, sender=sender, retry_after=seconds)
+            raise MessageRefused(
+                "RATE_LIMITED", text, status=429, sender=sender, retry_after=seconds
+            )
 
 
 def sender_views(figures: Figures, only: str | None = None) -> list[dict[str, Any]]:

@@ -44,17 +44,27 @@ class Rows:
         """The payload to check. Raises RowGone or NotWritten."""
         if asked.payload_at is None:
             return asked.payload
-        answer = self._dynamodb.get_item(TableName=self.table, Key=_key(asked.key), ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
+        answer = self._dynamodb.get_item(
+            TableName=self.table,
+            Key=_key(asked.key),
+            ConsistentRead=True,
+            ReturnConsumedCapacity="TOTAL",
+        )
         _check_answer(answer, "get_item")
         row = answer.get("Item")
         if row is None:
             raise RowGone(f"there is no row {asked.key} in {self.table}")
         return self._value(self._attribute(row, asked))
 
-    def confirm(self, asked: CheckRequest, texts: Mapping[str, str], author_attribute: str, author: str) -> None:
+    def confirm(
+        self, asked: CheckRequest, texts: Mapping[str, str], author_attribute: str, author: str
+    ) -> None:
         """Set these attributes, if the row exists, and who confirms, if the role may set that. Raises RowGone if the row does not exist."""
         values = {name: self._kept(asked, text) for name, text in texts.items()}
-        if not (self._names_author and self._set_if_allowed(asked, {**values, author_attribute: {"S": author}})):
+        if not (
+            self._names_author
+            and self._set_if_allowed(asked, {**values, author_attribute: {"S": author}})
+        ):
             self._set(asked, values)
 
     def _set_if_allowed(self, asked: CheckRequest, values: Mapping[str, dict[str, Any]]) -> bool:
@@ -64,7 +74,10 @@ class Rows:
         except self._dynamodb.exceptions.ClientError as error:
             if error.response.get("Error", {}).get("Code") != "AccessDeniedException":
                 raise
-            log.warning("the role may not set %s, so it is not recorded who confirms; add that to its policy", ", ".join(values))
+            log.warning(
+                "the role may not set %s, so it is not recorded who confirms; add that to its policy",
+                ", ".join(values),
+            )
             self._names_author = False
         return self._names_author
 
@@ -81,7 +94,9 @@ class Rows:
                 UpdateExpression="SET " + ", ".join(f"{short} = :{short[1:]}" for short in names),
                 ConditionExpression="attribute_exists(#key)",
                 ExpressionAttributeNames={**names, "#key": next(iter(asked.key))},
-                ExpressionAttributeValues={f":{number}": value for number, value in enumerate(values.values())},
+                ExpressionAttributeValues={
+                    f":{number}": value for number, value in enumerate(values.values())
+                },
                 ReturnConsumedCapacity="TOTAL",
             )
         except self._dynamodb.exceptions.ConditionalCheckFailedException:
@@ -92,7 +107,9 @@ class Rows:
         """The attribute with the payload; or another stage's answer; or the input, at the stage without another payload."""
         assert asked.payload_at is not None
         found = row.get(asked.payload_at)
-        if found is None and row.get("queue", {}).get("S") == asked.payload_at.removeprefix("payload_"):
+        if found is None and row.get("queue", {}).get("S") == asked.payload_at.removeprefix(
+            "payload_"
+        ):
             found = row.get("input")
         of = None if found is None else found.get("M", {}).get("of")
         if of is not None:
@@ -112,7 +129,9 @@ class Rows:
         name = reference["blob"]["S"]
         data = b"".join(self._blobs.read(name))
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
-            raise mp.LedgerError(f"the blob {name!r} is damaged: its digest is not the one on its row; restore it from a copy")
+            raise mp.LedgerError(
+                f"the blob {name!r} is damaged: its digest is not the one on its row; restore it from a copy"
+            )
         return as_json(data.decode())
 
     def _kept(self, asked: CheckRequest, text: str) -> dict[str, Any]:
@@ -125,7 +144,10 @@ class Rows:
                 )
             return {"S": text}
         # The name contains the row's key: the blob is deleted with the row, and no other row may refer to it.
-        digest, owner = sha256(data).hexdigest(), sha256("\0".join((self.table, *asked.key.values())).encode()).hexdigest()
+        digest, owner = (
+            sha256(data).hexdigest(),
+            sha256("\0".join((self.table, *asked.key.values())).encode()).hexdigest(),
+        )
         name = f"confirmed/{owner[:32]}/{digest[:32]}"
         self._blobs.write(name, [data])
         return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}}}
@@ -138,4 +160,6 @@ def _key(key: Mapping[str, str]) -> dict[str, dict[str, str]]:
 def _check_answer(answer: Mapping[str, Any], operation: str) -> None:
     """Raise if an answer does not come from DynamoDB: boto3 reads the page of a proxy as an empty answer. DynamoDB reports what it charged."""
     if "ConsumedCapacity" not in answer:
-        raise mp.LedgerError(f"the answer to {operation} does not come from DynamoDB; check the proxy (HTTPS_PROXY)")
+        raise mp.LedgerError(
+            f"the answer to {operation} does not come from DynamoDB; check the proxy (HTTPS_PROXY)"
+        )

@@ -41,12 +41,17 @@ class ConfirmerSettings(msgspec.Struct, frozen=True):
 
 def read_settings(env: Mapping[str, str]) -> ConfirmerSettings:
     """Raises mp.ConfigMistake with a sentence for every missing setting."""
-    missing = [f"{name} is not set; expected {what}" for name, what in NEEDED.items() if not env.get(name)]
+    missing = [
+        f"{name} is not set; expected {what}" for name, what in NEEDED.items() if not env.get(name)
+    ]
     if missing:
         raise mp.ConfigMistake("\n".join(missing))
     url, table, attribute = (env[name] for name in NEEDED)
     dialect, stage = split(attribute)
-    worker, most = _worker(stage, attribute, env.get("CONFIRMER", "")), env.get("MAX_MESSAGES") or str(MAX_MESSAGES)
+    worker, most = (
+        _worker(stage, attribute, env.get("CONFIRMER", "")),
+        env.get("MAX_MESSAGES") or str(MAX_MESSAGES),
+    )
     if not most.isdecimal() or int(most) < 1:
         raise mp.ConfigMistake(f"MAX_MESSAGES is {most!r}; expected a whole number from 1 up")
     quarantine, blobs = env.get("QUARANTINE_URL") or None, env.get("MILEPOST_BLOBS") or None
@@ -95,7 +100,9 @@ def split(attribute: str) -> tuple[str, str]:
     for dialect, prefix in PREFIXES.items():
         if attribute.startswith(prefix) and attribute != prefix:
             return dialect, attribute.removeprefix(prefix)
-    raise mp.ConfigMistake(f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}; write ingested_<stage> or result_<stage>, such as result_CC")
+    raise mp.ConfigMistake(
+        f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}; write ingested_<stage> or result_<stage>, such as result_CC"
+    )
 
 
 def read_message(raw: Mapping[str, Any]) -> CheckRequest | str:
@@ -119,7 +126,11 @@ def read_message(raw: Mapping[str, Any]) -> CheckRequest | str:
 
 
 def _asked(key: Any, payload: Any, payload_at: Any) -> CheckRequest | str:
-    if not isinstance(key, dict) or len(key) not in (1, 2) or not all(isinstance(part, str) and part for part in key.values()):
+    if (
+        not isinstance(key, dict)
+        or len(key) not in (1, 2)
+        or not all(isinstance(part, str) and part for part in key.values())
+    ):
         return f"the row's key is {key!r}; expected one or two texts by name, such as assetId and batchId"
     try:
         place = None if payload_at is None else msgspec.convert(payload_at, PayloadAt).attribute
@@ -128,7 +139,9 @@ def _asked(key: Any, payload: Any, payload_at: Any) -> CheckRequest | str:
     return CheckRequest(key, payload, place)
 
 
-def confirmation(dialect: str, attribute: str, done: mp.Done, room: int | None = None) -> dict[str, str]:
+def confirmation(
+    dialect: str, attribute: str, done: mp.Done, room: int | None = None
+) -> dict[str, str]:
     """The attributes to set on the row: JSON text. In the seed dialect, the next stage's input is rewritten with the confirmation; in
     today's dialect, the confirmation contains the next stage's payload. An output of more than `room` bytes (None: any) is left out, if
     there is a payload to confirm with."""
@@ -152,13 +165,26 @@ def _text(value: Any) -> str:
 def wait_s(received: int, after: float | int | str | None, held_s: float) -> int:
     """Seconds for which a message stays hidden from now on: by its number of receipts, unless `after` says it. `held_s`: for how long it
     has been hidden already."""
-    wanted_ms = _WAITS.exponential_ms(max(received, 1) - 1) if after is None else mp.span_ms(after, "after")
+    wanted_ms = (
+        _WAITS.exponential_ms(max(received, 1) - 1) if after is None else mp.span_ms(after, "after")
+    )
     return int(max(0.0, min(wanted_ms / 1000, LONGEST_S - held_s)))
 
 
 def set_aside(url: str, raw: Mapping[str, Any], reason: str) -> str:
     """The message as it is stored in a quarantine queue: in Milepost's own format, so that Milepost's commands can show it and send it
     again. ASCII only, so that SQS accepts any content."""
-    labels = {name: label["StringValue"] for name, label in raw.get("MessageAttributes", {}).items() if "StringValue" in label}
-    content = {"url": url, "id": raw.get("MessageId", ""), "body": raw.get("Body", ""), "attributes": labels}
-    return json.dumps({"kind": "message", "reason": reason[:2000], "content": content}, separators=(",", ":"))
+    labels = {
+        name: label["StringValue"]
+        for name, label in raw.get("MessageAttributes", {}).items()
+        if "StringValue" in label
+    }
+    content = {
+        "url": url,
+        "id": raw.get("MessageId", ""),
+        "body": raw.get("Body", ""),
+        "attributes": labels,
+    }
+    return json.dumps(
+        {"kind": "message", "reason": reason[:2000], "content": content}, separators=(",", ":")
+    )

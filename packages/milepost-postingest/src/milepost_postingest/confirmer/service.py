@@ -117,7 +117,9 @@ class Confirmer:
         prefix = PREFIXES[settings.dialect]
         self._rows = Rows(dynamodb, settings.table, prefix, settings.blobs)
         self._clock = clock
-        self._check = partial(check, absent=lambda note: FilesMissing(note=note)) if notes else check
+        self._check = (
+            partial(check, absent=lambda note: FilesMissing(note=note)) if notes else check
+        )
         stage = settings.attribute.removeprefix(prefix)
         self._waiting, self._confirmed_by = WAITING + stage, CONFIRMED_BY + stage
         self._noted: dict[str, str | None] = {}
@@ -148,7 +150,12 @@ class Confirmer:
                 jobs += [pool.submit(self._see_to, message) for message in messages]
         tally = _tally([job.result() for job in jobs], whole)
         log.info(
-            "turn", extra={"attribute": self.settings.attribute, **msgspec.to_builtins(tally), "seconds": round(self._clock() - started, 3)}
+            "turn",
+            extra={
+                "attribute": self.settings.attribute,
+                **msgspec.to_builtins(tally),
+                "seconds": round(self._clock() - started, 3),
+            },
         )
         return tally
 
@@ -173,13 +180,20 @@ class Confirmer:
         try:
             return self._answered(message)
         except Exception as error:
-            log.error("a message stays in the queue: %s: %s", type(error).__name__, error, extra={"id": message.id})
+            log.error(
+                "a message stays in the queue: %s: %s",
+                type(error).__name__,
+                error,
+                extra={"id": message.id},
+            )
             return MessageResult("failed")
 
     def _answered(self, message: ConfirmerMessage) -> MessageResult:
         asked = read_message(message.raw)
         if isinstance(asked, str):
-            return MessageResult("unreadable", unhidden=self._refuse(message, asked, {"id": message.id}))
+            return MessageResult(
+                "unreadable", unhidden=self._refuse(message, asked, {"id": message.id})
+            )
         named = {"id": message.id, "row": asked.key}
         outcome = self._outcome(asked)
         match outcome:
@@ -192,12 +206,20 @@ class Confirmer:
                     self._note(asked, outcome.note, named)
                 return MessageResult("not_yet", outcome.note, self._hide(message, outcome.after))
             case mp.Reject():
-                return MessageResult("refused", unhidden=self._refuse(message, f"{outcome.category}: {outcome.error}", named))
+                return MessageResult(
+                    "refused",
+                    unhidden=self._refuse(message, f"{outcome.category}: {outcome.error}", named),
+                )
             case mp.Retry():
                 log.error("the check failed: %s: %s", outcome.category, outcome.error, extra=named)
-                return MessageResult("failed", unhidden=None if outcome.after is None else self._hide(message, outcome.after))
+                return MessageResult(
+                    "failed",
+                    unhidden=None if outcome.after is None else self._hide(message, outcome.after),
+                )
             case _:
-                raise TypeError(f"the check answered {outcome!r}; a confirmer takes Done, NotYet, Retry and Reject")
+                raise TypeError(
+                    f"the check answered {outcome!r}; a confirmer takes Done, NotYet, Retry and Reject"
+                )
         self._sqs.delete_message(QueueUrl=self.settings.queue_url, ReceiptHandle=message.handle)
         log.info(became, extra=named)
         return MessageResult(became)
@@ -222,7 +244,12 @@ class Confirmer:
         except RowGone:
             return
         except Exception as error:
-            log.warning("the missing files could not be written on the row (is %s allowed?): %s", self._waiting, error, extra=named)
+            log.warning(
+                "the missing files could not be written on the row (is %s allowed?): %s",
+                self._waiting,
+                error,
+                extra=named,
+            )
             return
         if len(self._noted) >= MOST_NOTED:
             self._noted.clear()
@@ -230,9 +257,16 @@ class Confirmer:
 
     def _confirm(self, asked: CheckRequest, done: mp.Done, named: dict[str, Any]) -> Became:
         try:
-            texts = confirmation(self.settings.dialect, self.settings.attribute, done, self._rows.room)
-            if self._rows.room is not None and texts != confirmation(self.settings.dialect, self.settings.attribute, done):
-                log.warning("digests and sizes are left out, since they are too large for the row; set MILEPOST_BLOBS", extra=named)
+            texts = confirmation(
+                self.settings.dialect, self.settings.attribute, done, self._rows.room
+            )
+            if self._rows.room is not None and texts != confirmation(
+                self.settings.dialect, self.settings.attribute, done
+            ):
+                log.warning(
+                    "digests and sizes are left out, since they are too large for the row; set MILEPOST_BLOBS",
+                    extra=named,
+                )
             self._rows.confirm(asked, texts, self._confirmed_by, self.settings.author)
         except RowGone:
             return "gone"
@@ -245,10 +279,13 @@ class Confirmer:
         if self.settings.quarantine_url is None:
             return self._hide(message, None)
         answer = self._sqs.send_message(
-            QueueUrl=self.settings.quarantine_url, MessageBody=set_aside(self.settings.queue_url, message.raw, reason)
+            QueueUrl=self.settings.quarantine_url,
+            MessageBody=set_aside(self.settings.queue_url, message.raw, reason),
         )
         if "MessageId" not in answer:
-            raise mp.LedgerError(f"{self.settings.quarantine_url} has not confirmed the receipt of the message")
+            raise mp.LedgerError(
+                f"{self.settings.quarantine_url} has not confirmed the receipt of the message"
+            )
         self._sqs.delete_message(QueueUrl=self.settings.queue_url, ReceiptHandle=message.handle)
         return None
 
@@ -256,7 +293,11 @@ class Confirmer:
         """Hide the message for longer. If that fails, return the reason: the message comes again when the queue shows it again."""
         hidden = wait_s(message.received, after, self._clock() - message.at)
         try:
-            self._sqs.change_message_visibility(QueueUrl=self.settings.queue_url, ReceiptHandle=message.handle, VisibilityTimeout=hidden)
+            self._sqs.change_message_visibility(
+                QueueUrl=self.settings.queue_url,
+                ReceiptHandle=message.handle,
+                VisibilityTimeout=hidden,
+            )
         except Exception as error:
             return str(error)
         return None
@@ -265,7 +306,11 @@ class Confirmer:
 def _tally(seen: Sequence[MessageResult], whole: bool) -> TurnTally:
     unhidden = [one.unhidden for one in seen if one.unhidden is not None]
     if unhidden:
-        log.warning("%d messages could not be hidden for longer (is sqs:ChangeMessageVisibility allowed?): %s", len(unhidden), unhidden[0])
+        log.warning(
+            "%d messages could not be hidden for longer (is sqs:ChangeMessageVisibility allowed?): %s",
+            len(unhidden),
+            unhidden[0],
+        )
     became: dict[str, int] = Counter(one.became for one in seen)
     notes = Counter(one.note for one in seen if one.note is not None).most_common(NOTES)
     return TurnTally(len(seen), **became, notes=dict(notes), cut_short=bool(unhidden) or not whole)
@@ -281,7 +326,9 @@ def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
     settings = read_settings(env)
     with open_worker(settings.worker, env) as worker, ExitStack() as stack:
         sqs, dynamodb = (stack.enter_context(closing(client)) for client in open_clients(WIDTH))
-        confirmer = Confirmer(worker.check, settings, sqs=sqs, dynamodb=dynamodb, notes=isinstance(worker, Tape))
+        confirmer = Confirmer(
+            worker.check, settings, sqs=sqs, dynamodb=dynamodb, notes=isinstance(worker, Tape)
+        )
         log_to(sys.stdout, log)
         if once:
             tally = confirmer.tick()
@@ -304,12 +351,19 @@ def open_clients(width: int) -> tuple[Any, Any]:
             "a confirmer needs the package milepost-aws, which is not installed: pip install /path/to/milepost/packages/milepost-aws"
         ) from None
     # Every request here may be repeated without harm.
-    config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20, max_pool_connections=width)
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 4},
+        connect_timeout=5,
+        read_timeout=20,
+        max_pool_connections=width,
+    )
     session = Session()
     try:
         return session.client("sqs", config=config), session.client("dynamodb", config=config)
     except NoRegionError:
-        raise mp.ConfigMistake("AWS_DEFAULT_REGION is not set; expected the region of the queue and the table, such as eu-west-2") from None
+        raise mp.ConfigMistake(
+            "AWS_DEFAULT_REGION is not set; expected the region of the queue and the table, such as eu-west-2"
+        ) from None
 
 
 _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
@@ -318,7 +372,9 @@ _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 class ConfirmerLogFormat(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
             "level": record.levelname,
             "message": record.getMessage(),
             **{name: value for name, value in vars(record).items() if name not in _USUAL},

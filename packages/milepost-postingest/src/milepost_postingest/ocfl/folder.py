@@ -55,13 +55,21 @@ class ObjectFolder:
     def read(self, path: str, kind: str | None, what: str, code: str) -> bytes:
         """The whole file. `kind` is from its folder's listing: opening a pipe would block the worker. `code` is for a missing file."""
         if kind != FILE:
-            raise Unsound(code, f"the {what} is missing" if kind is None else f"the {what} is not a file", path)
+            raise Unsound(
+                code,
+                f"the {what} is missing" if kind is None else f"the {what} is not a file",
+                path,
+            )
         try:
             file = os.open(path, OPEN_FILE, dir_fd=self.number)
             try:
                 data = os.read(file, PAGE)
                 # A read returns less than requested only at the end of the file.
-                return data if len(data) < PAGE else data + b"".join(iter(lambda: os.read(file, PAGE), b""))
+                return (
+                    data
+                    if len(data) < PAGE
+                    else data + b"".join(iter(lambda: os.read(file, PAGE), b""))
+                )
             finally:
                 os.close(file)
         except OSError as error:
@@ -77,11 +85,15 @@ class ObjectFolder:
                 for entry in entries:
                     inner = f"{path}/{entry.name}"
                     if entry.is_file(follow_symlinks=False):
-                        sizes[inner] = os.stat(inner, dir_fd=self.number, follow_symlinks=False).st_size
+                        sizes[inner] = os.stat(
+                            inner, dir_fd=self.number, follow_symlinks=False
+                        ).st_size
                     elif entry.is_dir(follow_symlinks=False):
                         todo.append(inner)
                     else:
-                        raise Unsound("E090", "what should be a file or a folder is something else", inner)
+                        raise Unsound(
+                            "E090", "what should be a file or a folder is something else", inner
+                        )
             except OSError as error:
                 not_so(error, path, "folder")
             if not entries and path != top:
@@ -105,5 +117,7 @@ def not_so(error: OSError, path: str, what: str) -> NoReturn:
     """Raise Unsound if the error says that the path is missing or of another kind; else the error itself."""
     if error.errno not in NOT_SO:
         raise error
-    said = "is missing" if error.errno == errno.ENOENT else f"cannot be read as one ({error.strerror})"
+    said = (
+        "is missing" if error.errno == errno.ENOENT else f"cannot be read as one ({error.strerror})"
+    )
     raise Unsound("E092" if what == "file" else "E046", f"the {what} {said}", path) from error

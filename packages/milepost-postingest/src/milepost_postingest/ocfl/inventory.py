@@ -26,7 +26,8 @@ _VERSION = re.compile(r"v0*[1-9][0-9]*")
 _SPECS = {f"https://ocfl.io/{version}/spec/#inventory": version for version in ("1.0", "1.1")}
 _HEX = {name: re.compile(f"[0-9a-f]{{{len(empty)}}}") for name, empty in EMPTY.items()}
 _CREATED = re.compile(
-    r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.I
+    r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)",
+    re.I,
 )
 
 
@@ -73,7 +74,8 @@ class Inventory(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
 
 _decoder = msgspec.json.Decoder(Inventory)
 _side: dict[str, re.Pattern[bytes]] = {
-    name: re.compile(rf"([0-9a-fA-F]{{{len(empty)}}})[ \t]+inventory\.json[ \t\r\n]*".encode()) for name, empty in EMPTY.items()
+    name: re.compile(rf"([0-9a-fA-F]{{{len(empty)}}})[ \t]+inventory\.json[ \t\r\n]*".encode())
+    for name, empty in EMPTY.items()
 }
 
 
@@ -91,11 +93,23 @@ def checked(inventory: Inventory, object_id: str, where: str) -> Inventory:
     if inventory.id != object_id:
         raise Unsound("E037", f"the inventory is that of another object, {inventory.id!r}", where)
     if inventory.type not in _SPECS:
-        raise Unsound("E038", f"the inventory's type is {inventory.type!r}, which is neither OCFL 1.0 nor 1.1", where)
+        raise Unsound(
+            "E038",
+            f"the inventory's type is {inventory.type!r}, which is neither OCFL 1.0 nor 1.1",
+            where,
+        )
     if inventory.digest_algorithm not in EMPTY:
-        raise Unsound("E025", f"the inventory's digestAlgorithm is {inventory.digest_algorithm!r}, expected sha512 or sha256", where)
+        raise Unsound(
+            "E025",
+            f"the inventory's digestAlgorithm is {inventory.digest_algorithm!r}, expected sha512 or sha256",
+            where,
+        )
     if "/" in inventory.content_directory or inventory.content_directory in ("", ".", ".."):
-        raise Unsound("E017", f"the inventory's contentDirectory is {inventory.content_directory!r}, which is no folder's name", where)
+        raise Unsound(
+            "E017",
+            f"the inventory's contentDirectory is {inventory.content_directory!r}, which is no folder's name",
+            where,
+        )
     _check_versions(inventory, where)
     return _with_small_letters(inventory, where)
 
@@ -110,9 +124,24 @@ def _code_of(error: Exception) -> str:
     at = said.rpartition("at `$")[2]
     missing = re.search(r"missing required field `(\w+)`", said)
     if missing is not None:
-        return {"manifest": "E041", "versions": "E041", "created": "E048", "state": "E048", "name": "E054"}.get(missing[1], "E036")
-    places = ((".user", "E054"), (".message", "E094"), (".created", "E049"), (".state", "E050"), (".manifest", "E092"), (".fixity", "E111"))
-    return next((code for name, code in places if name in at), "E046" if ".versions" in at else "E033")
+        return {
+            "manifest": "E041",
+            "versions": "E041",
+            "created": "E048",
+            "state": "E048",
+            "name": "E054",
+        }.get(missing[1], "E036")
+    places = (
+        (".user", "E054"),
+        (".message", "E094"),
+        (".created", "E049"),
+        (".state", "E050"),
+        (".manifest", "E092"),
+        (".fixity", "E111"),
+    )
+    return next(
+        (code for name, code in places if name in at), "E046" if ".versions" in at else "E033"
+    )
 
 
 def _check_versions(inventory: Inventory, where: str) -> None:
@@ -120,13 +149,21 @@ def _check_versions(inventory: Inventory, where: str) -> None:
     versions = inventory.versions
     if not versions:
         raise Unsound("E008", "the inventory has no version", where)
-    last = f"v{len(versions)}" if versions.keys() == plain_names(len(versions)) else _last_version(versions, where)
+    last = (
+        f"v{len(versions)}"
+        if versions.keys() == plain_names(len(versions))
+        else _last_version(versions, where)
+    )
     if inventory.head != last:
         said = f"the inventory's head is {inventory.head!r}, which is not the last of its versions: {', '.join(versions)}"
         raise Unsound("E040", said, where)
     for name, version in versions.items():
         if _CREATED.fullmatch(version.created) is None:
-            raise Unsound("E049", f"version {name} was created {version.created!r}, which is no date with time and zone", where)
+            raise Unsound(
+                "E049",
+                f"version {name} was created {version.created!r}, which is no date with time and zone",
+                where,
+            )
 
 
 @lru_cache(maxsize=256)
@@ -140,10 +177,18 @@ def _last_version(versions: Mapping[str, Version], where: str) -> str:
     numbers: dict[int, str] = {}
     for name in versions:
         if _VERSION.fullmatch(name) is None:
-            raise Unsound("E046", f"the inventory has a version {name!r}; versions are called v1, v2, …", where)
+            raise Unsound(
+                "E046",
+                f"the inventory has a version {name!r}; versions are called v1, v2, …",
+                where,
+            )
         numbers[int(name[1:])] = name
     if sorted(numbers) != list(range(1, len(versions) + 1)):
-        raise Unsound("E010", f"the inventory's versions are not numbered from 1 without a gap: {', '.join(versions)}", where)
+        raise Unsound(
+            "E010",
+            f"the inventory's versions are not numbered from 1 without a gap: {', '.join(versions)}",
+            where,
+        )
     padded = [name for name in versions if name[1] == "0"]
     if padded and (len(padded) < len(versions) or len({len(name) for name in versions}) > 1):
         said = f"the inventory's versions are not all written with the same number of digits: {', '.join(versions)}"
@@ -158,23 +203,41 @@ def check_sidecar(data: bytes, sidecar: bytes, algorithm: str, where: str = NAME
         return
     found = _side[algorithm].fullmatch(sidecar)
     if found is None:
-        raise Unsound("E061", f"the inventory's sidecar does not hold a {algorithm} digest", f"{where}.{algorithm}")
+        raise Unsound(
+            "E061",
+            f"the inventory's sidecar does not hold a {algorithm} digest",
+            f"{where}.{algorithm}",
+        )
     if found[1].decode().lower() != digest:
-        raise Unsound("E060", f"the inventory does not have the {algorithm} digest that its sidecar says", where)
+        raise Unsound(
+            "E060",
+            f"the inventory does not have the {algorithm} digest that its sidecar says",
+            where,
+        )
 
 
 def _with_small_letters(inventory: Inventory, where: str) -> Inventory:
     """The inventory with all digests in small letters. Raises Unsound if one is no digest, occurs twice, or has no content."""
     shape, manifest = _HEX[inventory.digest_algorithm], inventory.manifest
-    if all(map(shape.fullmatch, manifest)) and all(version.state.keys() <= manifest.keys() for version in inventory.versions.values()):
+    if all(map(shape.fullmatch, manifest)) and all(
+        version.state.keys() <= manifest.keys() for version in inventory.versions.values()
+    ):
         return inventory
     small: dict[str, list[str]] = {}
     for said, paths in manifest.items():
         digest = said.lower()
         if shape.fullmatch(digest) is None:
-            raise Unsound("E025", f"the inventory's manifest has {said[:20]!r}, which is no {inventory.digest_algorithm} digest", where)
+            raise Unsound(
+                "E025",
+                f"the inventory's manifest has {said[:20]!r}, which is no {inventory.digest_algorithm} digest",
+                where,
+            )
         if digest in small:
-            raise Unsound("E096", "the inventory's manifest has the same digest twice, in small and capital letters", where)
+            raise Unsound(
+                "E096",
+                "the inventory's manifest has the same digest twice, in small and capital letters",
+                where,
+            )
         small[digest] = paths
     versions: dict[str, Version] = {}
     for name, version in inventory.versions.items():
@@ -183,8 +246,14 @@ def _with_small_letters(inventory: Inventory, where: str) -> Inventory:
             digest = said.lower()
             if said not in manifest or digest in state:
                 files = ", ".join(map(repr, names)) or "a file"
-                other_letters = ", but in other letters" if digest in small and said not in manifest else ""
-                raise Unsound("E050", f"the inventory has no content for {files} (digest {said[:16]}…){other_letters}", where)
+                other_letters = (
+                    ", but in other letters" if digest in small and said not in manifest else ""
+                )
+                raise Unsound(
+                    "E050",
+                    f"the inventory has no content for {files} (digest {said[:16]}…){other_letters}",
+                    where,
+                )
             state[digest] = names
         versions[name] = msgspec.structs.replace(version, state=state)
     return msgspec.structs.replace(inventory, manifest=small, versions=versions)
@@ -196,18 +265,42 @@ def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
     found: dict[str, str] = {}
     for digest, paths in inventory.manifest.items():
         if not paths:
-            raise Unsound("E092", f"the inventory's manifest has no content path for the digest {digest[:16]}…", where)
+            raise Unsound(
+                "E092",
+                f"the inventory's manifest has no content path for the digest {digest[:16]}…",
+                where,
+            )
         for path in paths:
             if not path.startswith(inside) or not stays_below(path):
-                code = "E042" if stays_below(path) else "E100" if path[:1] == "/" or path[-1:] == "/" else "E099"
-                raise Unsound(code, f"the inventory's content path {path!r} is not within the content of one of its versions", where)
+                code = (
+                    "E042"
+                    if stays_below(path)
+                    else "E100"
+                    if path[:1] == "/" or path[-1:] == "/"
+                    else "E099"
+                )
+                raise Unsound(
+                    code,
+                    f"the inventory's content path {path!r} is not within the content of one of its versions",
+                    where,
+                )
             if path in found:
-                raise Unsound("E101", f"the inventory has two digests for the content path {path!r}, or names it twice", where)
+                raise Unsound(
+                    "E101",
+                    f"the inventory has two digests for the content path {path!r}, or names it twice",
+                    where,
+                )
             found[path] = digest
     _check_states(inventory, found, where)
-    unused = inventory.manifest.keys() - chain.from_iterable([version.state for version in inventory.versions.values()])
+    unused = inventory.manifest.keys() - chain.from_iterable(
+        [version.state for version in inventory.versions.values()]
+    )
     if unused:
-        raise Unsound("E107", f"no version has the content {min(unused)[:16]}… of the inventory's manifest", where)
+        raise Unsound(
+            "E107",
+            f"no version has the content {min(unused)[:16]}… of the inventory's manifest",
+            where,
+        )
     if inventory.fixity:
         _check_fixity(inventory.fixity, found, where)
     return found
@@ -223,7 +316,11 @@ def _check_states(inventory: Inventory, found: Mapping[str, str], where: str) ->
         names = set(listed)
         if len(names) < len(listed):
             twice = Counter(listed).most_common(1)[0][0]
-            raise Unsound("E095", f"the inventory has two contents for {twice!r} in {version}, or names it twice", where)
+            raise Unsound(
+                "E095",
+                f"the inventory has two contents for {twice!r} in {version}, or names it twice",
+                where,
+            )
         # Most versions have the same names as the one before, or all of them as content of their own: then the files on disk,
         # which must all be there, do not conflict either.
         inside = f"{version}/{inventory.content_directory}/"
@@ -239,7 +336,11 @@ def _check_names(version: str, names: set[str], where: str) -> None:
             raise Unsound(code, f"the inventory's logical path {name!r} leads elsewhere", where)
     both = _folders(names) & names
     if both:
-        raise Unsound("E095", f"the inventory has {min(both)!r} in {version} both as a file and as a folder", where)
+        raise Unsound(
+            "E095",
+            f"the inventory has {min(both)!r} in {version} both as a file and as a folder",
+            where,
+        )
 
 
 def _folders(names: Iterable[str]) -> set[str]:
@@ -252,16 +353,30 @@ def _folders(names: Iterable[str]) -> set[str]:
     return folders
 
 
-def _check_fixity(fixity: dict[str, dict[str, list[str]]], known: dict[str, str], where: str) -> None:
+def _check_fixity(
+    fixity: dict[str, dict[str, list[str]]], known: dict[str, str], where: str
+) -> None:
     for algorithm, block in fixity.items():
         if len({digest.lower() for digest in block}) != len(block):
             raise Unsound(
-                "E097", f"the inventory's fixity block has the same {algorithm} digest twice, in small and capital letters", where
+                "E097",
+                f"the inventory's fixity block has the same {algorithm} digest twice, in small and capital letters",
+                where,
             )
         for path in (path for paths in block.values() for path in paths):
             if path not in known:
-                code = "E093" if stays_below(path) else "E100" if path[:1] == "/" or path[-1:] == "/" else "E099"
-                raise Unsound(code, f"the inventory's fixity block has {path!r}, which its manifest does not have", where)
+                code = (
+                    "E093"
+                    if stays_below(path)
+                    else "E100"
+                    if path[:1] == "/" or path[-1:] == "/"
+                    else "E099"
+                )
+                raise Unsound(
+                    code,
+                    f"the inventory's fixity block has {path!r}, which its manifest does not have",
+                    where,
+                )
 
 
 def head_entries(inventory: Inventory) -> list[tuple[str, str, str]]:
@@ -282,7 +397,10 @@ def _pairs(names: list[str], paths: list[str]) -> list[tuple[str, str]]:
     """Pairs that contain every name and every path at least once; similar ones are paired."""
     if len(paths) == 1:
         return [(name, paths[0]) for name in names]
-    pairs = [(next((name for name in names if path.endswith(f"/{name}")), names[0]), path) for path in paths]
+    pairs = [
+        (next((name for name in names if path.endswith(f"/{name}")), names[0]), path)
+        for path in paths
+    ]
     placed = {name for name, _ in pairs}
     return pairs + [(name, paths[0]) for name in names if name not in placed]
 
@@ -295,7 +413,9 @@ def check_older(older: Inventory, version: str, inventory: Inventory, where: str
         return {}
     older = checked(older, inventory.id, where)
     if older.head != version:
-        raise Unsound("E040", f"the inventory in {version} says that it is that of {older.head}", where)
+        raise Unsound(
+            "E040", f"the inventory in {version} says that it is that of {older.head}", where
+        )
     return _compare(older, inventory, where)
 
 
@@ -308,7 +428,8 @@ def _is_part(older: Inventory, inventory: Inventory) -> bool:
         and older.versions.keys() == plain_names(count)
         and older.versions.items() <= inventory.versions.items()
         and older.manifest.items() <= inventory.manifest.items()
-        and older.manifest.keys() == set().union(*[version.state for version in older.versions.values()])
+        and older.manifest.keys()
+        == set().union(*[version.state for version in older.versions.values()])
         and all(map(_within(count), chain.from_iterable(older.manifest.values())))
         and not any(map(_within(count), _paths_of_others(older, inventory)))
         and older.id == inventory.id
@@ -321,7 +442,9 @@ def _is_part(older: Inventory, inventory: Inventory) -> bool:
 
 def _paths_of_others(older: Inventory, inventory: Inventory) -> Iterable[str]:
     """The newest inventory's content paths of digests that the older one does not have."""
-    return chain.from_iterable(paths for digest, paths in inventory.manifest.items() if digest not in older.manifest)
+    return chain.from_iterable(
+        paths for digest, paths in inventory.manifest.items() if digest not in older.manifest
+    )
 
 
 @lru_cache(maxsize=256)
@@ -336,34 +459,66 @@ def check_order(specs: Iterable[tuple[str, str]]) -> None:
     order of the versions."""
     for (_, before), (name, spec) in pairwise(specs):
         if before > spec:
-            raise Unsound("E103", f"the inventory is of OCFL {spec}, and that of an earlier version of {before}", f"{name}/{NAME}")
+            raise Unsound(
+                "E103",
+                f"the inventory is of OCFL {spec}, and that of an earlier version of {before}",
+                f"{name}/{NAME}",
+            )
 
 
 def _compare(older: Inventory, inventory: Inventory, where: str) -> dict[str, str]:
     if older.content_directory != inventory.content_directory:
-        raise Unsound("E020", f"the contentDirectory is {older.content_directory!r}, and later {inventory.content_directory!r}", where)
+        raise Unsound(
+            "E020",
+            f"the contentDirectory is {older.content_directory!r}, and later {inventory.content_directory!r}",
+            where,
+        )
     if older.spec > inventory.spec:
-        raise Unsound("E103", f"the inventory is of OCFL {older.spec}, and a later one of {inventory.spec}", where)
+        raise Unsound(
+            "E103",
+            f"the inventory is of OCFL {older.spec}, and a later one of {inventory.spec}",
+            where,
+        )
     same = older.digest_algorithm == inventory.digest_algorithm
     known = contents(older, where)
     newer = {path: digest for digest, paths in inventory.manifest.items() for path in paths}
     for path, digest in known.items():
         if path not in newer:
-            raise Unsound("E023", f"the content {path!r} of an older inventory is not in the newest one", where)
+            raise Unsound(
+                "E023",
+                f"the content {path!r} of an older inventory is not in the newest one",
+                where,
+            )
         if same and newer[path] != digest:
-            raise Unsound("E092", f"the content {path!r} has another digest than in the newest inventory", where)
+            raise Unsound(
+                "E092",
+                f"the content {path!r} has another digest than in the newest inventory",
+                where,
+            )
     own = tuple(f"{name}/" for name in older.versions)
     forgotten = [path for path in newer if path not in known and path.startswith(own)]
     if forgotten:
-        raise Unsound("E023", f"the inventory does not have the content {min(forgotten)!r} of its versions", where)
+        raise Unsound(
+            "E023",
+            f"the inventory does not have the content {min(forgotten)!r} of its versions",
+            where,
+        )
     for name, version in older.versions.items():
         later = inventory.versions.get(name)
-        if later is None or (later.state != version.state and _shape(version, older, same) != _shape(later, inventory, same)):
-            raise Unsound("E066", f"version {name} does not hold the same as in the newest inventory", where)
+        if later is None or (
+            later.state != version.state
+            and _shape(version, older, same) != _shape(later, inventory, same)
+        ):
+            raise Unsound(
+                "E066", f"version {name} does not hold the same as in the newest inventory", where
+            )
     return {} if same else known
 
 
 def _shape(version: Version, inventory: Inventory, same: bool) -> dict[str, Any]:
     """Content of a version, for comparison: by digest, or, if the algorithms differ, by the first path of each content."""
     manifest = inventory.manifest
-    return {digest if same else min(manifest[digest]): sorted(names) for digest, names in version.state.items()}
+    return {
+        digest if same else min(manifest[digest]): sorted(names)
+        for digest, names in version.state.items()
+    }

@@ -35,7 +35,11 @@ Tuples = Annotated[int, Meta(ge=0, le=32)]
 def stays_below(path: str) -> bool:
     """Whether this relative path leads to something below the folder where it starts, and is written in one way only."""
     framed = f"/{path}/"
-    return "//" not in framed and "\0" not in path and ("/." not in framed or ("/./" not in framed and "/../" not in framed))
+    return (
+        "//" not in framed
+        and "\0" not in path
+        and ("/." not in framed or ("/./" not in framed and "/../" not in framed))
+    )
 
 
 class _Flat(Struct):
@@ -54,7 +58,9 @@ class _Hashed(Struct, rename="camel"):
 
     def __post_init__(self) -> None:
         if self.digest_algorithm not in HASHES:
-            raise ValueError(f"digestAlgorithm is {self.digest_algorithm!r}, expected one of {', '.join(HASHES)}")
+            raise ValueError(
+                f"digestAlgorithm is {self.digest_algorithm!r}, expected one of {', '.join(HASHES)}"
+            )
         digits = len(self.digest(""))
         if (self.tuple_size == 0) != (self.number_of_tuples == 0) or self.used > digits:
             raise ValueError(
@@ -71,7 +77,9 @@ class _Hashed(Struct, rename="camel"):
 
     def below(self, digest: str, folder: str) -> str:
         size = self.tuple_size
-        return "/".join([*[digest[at : at + size] for at in range(0, self.used, size or 1)], folder])
+        return "/".join(
+            [*[digest[at : at + size] for at in range(0, self.used, size or 1)], folder]
+        )
 
 
 class _HashAndId(_Hashed, rename="camel"):
@@ -79,8 +87,13 @@ class _HashAndId(_Hashed, rename="camel"):
 
     def path(self, object_id: str) -> str:
         digest = self.digest(object_id)
-        folder = "".join(c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02x}" for byte in c.encode()) for c in object_id)
-        return self.below(digest, folder if len(folder) <= _LONGEST else f"{folder[:_LONGEST]}-{digest}")
+        folder = "".join(
+            c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02x}" for byte in c.encode())
+            for c in object_id
+        )
+        return self.below(
+            digest, folder if len(folder) <= _LONGEST else f"{folder[:_LONGEST]}-{digest}"
+        )
 
 
 class _HashOnly(_Hashed, rename="camel"):
@@ -91,7 +104,9 @@ class _HashOnly(_Hashed, rename="camel"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.short_object_root and self.used == len(self.digest("")):
-            raise ValueError("shortObjectRoot is true, but the tuples leave nothing of the digest for it")
+            raise ValueError(
+                "shortObjectRoot is true, but the tuples leave nothing of the digest for it"
+            )
 
     def path(self, object_id: str) -> str:
         digest = self.digest(object_id)
@@ -118,12 +133,21 @@ class _TuplesWithoutPrefix(Struct, rename="camel"):
 
     def path(self, object_id: str) -> str:
         if not object_id.isascii():
-            raise mp.MalformedInput(f"{object_id!r} has letters beyond ASCII; no object of layout 0007 can have it for an id")
+            raise mp.MalformedInput(
+                f"{object_id!r} has letters beyond ASCII; no object of layout 0007 can have it for an id"
+            )
         folder = _one_folder(_without_prefix(object_id, self.delimiter), object_id)
         length = self.tuple_size * self.number_of_tuples
-        padded = folder.rjust(length, "0") if self.zero_padding == "left" else folder.ljust(length, "0")
+        padded = (
+            folder.rjust(length, "0") if self.zero_padding == "left" else folder.ljust(length, "0")
+        )
         turned = padded[::-1] if self.reverse_object_root else padded
-        return "/".join([*(turned[at : at + self.tuple_size] for at in range(0, length, self.tuple_size)), folder])
+        return "/".join(
+            [
+                *(turned[at : at + self.tuple_size] for at in range(0, length, self.tuple_size)),
+                folder,
+            ]
+        )
 
 
 _LAYOUTS: dict[str, Any] = {
@@ -154,7 +178,9 @@ def layout_of(name: str, config: Mapping[str, Any]) -> Layout:
     def place(object_id: str) -> str:
         path: str = layout.path(object_id)
         if not object_id or not stays_below(path):
-            raise mp.MalformedInput(f"{object_id!r} cannot be the id of an object here: it would be at {path!r}")
+            raise mp.MalformedInput(
+                f"{object_id!r} cannot be the id of an object here: it would be at {path!r}"
+            )
         return path
 
     return place
@@ -168,5 +194,7 @@ def _without_prefix(object_id: str, delimiter: str) -> str:
 
 def _one_folder(folder: str, object_id: str) -> str:
     if "/" in folder:
-        raise mp.MalformedInput(f"{object_id!r} cannot be the id of an object here: the folder's name would have a '/' in it")
+        raise mp.MalformedInput(
+            f"{object_id!r} cannot be the id of an object here: the folder's name would have a '/' in it"
+        )
     return folder

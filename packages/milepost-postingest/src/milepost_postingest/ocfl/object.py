@@ -106,7 +106,12 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
     data = folder.read(NAME, names.get(NAME), "inventory", "E063")
     inventory = checked(decode(data, NAME), object_id, NAME)
     sidecar = f"{NAME}.{inventory.digest_algorithm}"
-    newest = VersionFolder(inventory.head, inventory, data, folder.read(sidecar, names.get(sidecar), "inventory's sidecar", "E058"))
+    newest = VersionFolder(
+        inventory.head,
+        inventory,
+        data,
+        folder.read(sidecar, names.get(sidecar), "inventory's sidecar", "E058"),
+    )
     _check_root(folder, names, inventory, {NAME, sidecar, declaration})
     # Read everything, then compare it: measured, this is faster than to read and compare version by version.
     versions: list[VersionFolder] = []
@@ -121,7 +126,10 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
             folder.measure(f"{version}/{inventory.content_directory}", sizes, hollow)
     check_sidecar(data, newest.sidecar, inventory.digest_algorithm)
     if inventory.spec != spec:
-        raise Unsound("E038", f"the inventory is of OCFL {inventory.spec}, and the object's declaration says {spec}")
+        raise Unsound(
+            "E038",
+            f"the inventory is of OCFL {inventory.spec}, and the object's declaration says {spec}",
+        )
     expected = contents(inventory)
     others = [(own.inventory, _check_version(own, newest)) for own in versions]
     in_order = sorted(versions, key=lambda own: int(own.version[1:]))
@@ -133,11 +141,22 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
         check_fixity(folder, wanted_digests(inventory, expected, others), sizes)
     if not inventory.versions[inventory.head].state:
         return Empty(place, inventory.head)
-    files = [File(logical, f"{place}/{content}", digest, sizes[content]) for content, logical, digest in head_entries(inventory)]
-    newest_paths = {content for content, _, _ in head_entries(inventory)} if len(inventory.versions) > 1 else expected.keys()
+    files = [
+        File(logical, f"{place}/{content}", digest, sizes[content])
+        for content, logical, digest in head_entries(inventory)
+    ]
+    newest_paths = (
+        {content for content, _, _ in head_entries(inventory)}
+        if len(inventory.versions) > 1
+        else expected.keys()
+    )
     older_paths = sorted(expected.keys() - newest_paths)
-    older = [File("", f"{place}/{content}", expected[content], sizes[content]) for content in older_paths]
-    return ObjectFound(inventory.head, spec, place, inventory.digest_algorithm, files, fixity, older)
+    older = [
+        File("", f"{place}/{content}", expected[content], sizes[content]) for content in older_paths
+    ]
+    return ObjectFound(
+        inventory.head, spec, place, inventory.digest_algorithm, files, fixity, older
+    )
 
 
 def _declared(folder: ObjectFolder, names: Mapping[str, str]) -> tuple[str, str]:
@@ -148,12 +167,17 @@ def _declared(folder: ObjectFolder, names: Mapping[str, str]) -> tuple[str, str]
         said = f"the object's folder has {', '.join(sorted(declared)) or 'no declaration'}, expected {' or '.join(_OBJECTS)}"
         raise Unsound("E003", said, "")
     name = declared[0]
-    if folder.read(name, names[name], "object's declaration", "E003") != f"ocfl_object_{spec}\n".encode():
+    if (
+        folder.read(name, names[name], "object's declaration", "E003")
+        != f"ocfl_object_{spec}\n".encode()
+    ):
         raise Unsound("E007", "the object's declaration does not hold its own name", name)
     return spec, name
 
 
-def _check_root(folder: ObjectFolder, names: Mapping[str, str], inventory: Inventory, files: set[str]) -> None:
+def _check_root(
+    folder: ObjectFolder, names: Mapping[str, str], inventory: Inventory, files: set[str]
+) -> None:
     """Raise Unsound unless the object's folder has all versions of the inventory, and nothing unexpected beside them and these
     files."""
     for version in inventory.versions:
@@ -162,19 +186,31 @@ def _check_root(folder: ObjectFolder, names: Mapping[str, str], inventory: Inven
         _check_is_folder(version, names[version])
     for name in names.keys() - inventory.versions.keys() - files:
         if _LIKE_VERSION.fullmatch(name):
-            raise Unsound("E046", f"the object has a version {name} that its inventory does not know", name)
+            raise Unsound(
+                "E046", f"the object has a version {name} that its inventory does not know", name
+            )
         if name not in ("extensions", "logs"):
-            raise Unsound("E001", "the object's folder has something that does not belong there", name)
+            raise Unsound(
+                "E001", "the object's folder has something that does not belong there", name
+            )
         _check_is_folder(name, names[name])
     if "extensions" in names:
         for name, kind in folder.listing("extensions").items():
             if kind != FOLDER:
-                raise Unsound("E067", "among the object's extensions is something that is no folder", f"extensions/{name}")
+                raise Unsound(
+                    "E067",
+                    "among the object's extensions is something that is no folder",
+                    f"extensions/{name}",
+                )
 
 
 def _check_is_folder(name: str, kind: str) -> None:
     if kind != FOLDER:
-        raise Unsound("E090" if kind == LINK else "E001", f"{name} should be a folder, and is a link or a file", name)
+        raise Unsound(
+            "E090" if kind == LINK else "E001",
+            f"{name} should be a folder, and is a link or a file",
+            name,
+        )
 
 
 def _check_names(version: str, names: Mapping[str, str], content: str) -> None:
@@ -183,18 +219,30 @@ def _check_names(version: str, names: Mapping[str, str], content: str) -> None:
         if kind == FOLDER:
             continue
         if name == content:
-            raise Unsound("E090", "what should be a folder with content is a link or a file", f"{version}/{name}")
+            raise Unsound(
+                "E090",
+                "what should be a folder with content is a link or a file",
+                f"{version}/{name}",
+            )
         if name != NAME and name not in _SIDECARS:
-            raise Unsound("E015", "the version's folder has something that does not belong there", f"{version}/{name}")
+            raise Unsound(
+                "E015",
+                "the version's folder has something that does not belong there",
+                f"{version}/{name}",
+            )
 
 
-def _read_version(folder: ObjectFolder, version: str, names: Mapping[str, str], newest: VersionFolder) -> VersionFolder:
+def _read_version(
+    folder: ObjectFolder, version: str, names: Mapping[str, str], newest: VersionFolder
+) -> VersionFolder:
     """The inventory and sidecar in a version's folder, not checked yet."""
     where = f"{version}/{NAME}"
     data = folder.read(where, names[NAME], "version's inventory", "E033")
     inventory = newest.inventory if version == newest.version else decode(data, where)
     sidecar = f"{NAME}.{inventory.digest_algorithm}"
-    signed = folder.read(f"{version}/{sidecar}", names.get(sidecar), "sidecar of the version's inventory", "E058")
+    signed = folder.read(
+        f"{version}/{sidecar}", names.get(sidecar), "sidecar of the version's inventory", "E058"
+    )
     return VersionFolder(version, inventory, data, signed)
 
 
@@ -204,7 +252,11 @@ def _check_version(own: VersionFolder, newest: VersionFolder) -> dict[str, str]:
     where = f"{own.version}/{NAME}"
     if own.version == newest.version:
         if own.data != newest.data:
-            raise Unsound("E064", f"the inventory is not the same as that of its newest version, {own.version}", where)
+            raise Unsound(
+                "E064",
+                f"the inventory is not the same as that of its newest version, {own.version}",
+                where,
+            )
         if own.sidecar != newest.sidecar:
             check_sidecar(own.data, own.sidecar, own.inventory.digest_algorithm, where)
         return {}
@@ -240,7 +292,11 @@ Wanted = dict[str, dict[str, str]]
 """The digests that files must have, by path and algorithm; the first is that of the object's inventory."""
 
 
-def wanted_digests(inventory: Inventory, contents: Mapping[str, str], older: Iterable[tuple[Inventory, Mapping[str, str]]]) -> Wanted:
+def wanted_digests(
+    inventory: Inventory,
+    contents: Mapping[str, str],
+    older: Iterable[tuple[Inventory, Mapping[str, str]]],
+) -> Wanted:
     """All digests of an object: those of its inventory, with its content paths, and of older inventories, with other digests for them.
     Raises Unsound if a file has two of one algorithm."""
     wanted = {path: {inventory.digest_algorithm: digest} for path, digest in contents.items()}
@@ -263,7 +319,9 @@ def _add_block(wanted: Wanted, inventory: Inventory) -> None:
 
 def _add(wanted: Wanted, path: str, algorithm: str, digest: str) -> None:
     if wanted[path].setdefault(algorithm, digest) != digest:
-        raise Unsound("E093", f"the object's inventories have two {algorithm} digests for one file", path)
+        raise Unsound(
+            "E093", f"the object's inventories have two {algorithm} digests for one file", path
+        )
 
 
 def check_fixity(folder: ObjectFolder, wanted: Wanted, sizes: Mapping[str, int]) -> None:
@@ -276,7 +334,12 @@ def _check_digests(folder: ObjectFolder, path: str, digests: Mapping[str, str], 
     computed = {algorithm: FIXITY[algorithm]() for algorithm in digests}
     chunk = memoryview(bytearray(min(CHUNK, size + 1)))
     try:
-        with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, OPEN_FILE, dir_fd=folder.number)) as file:
+        with open(
+            path,
+            "rb",
+            buffering=0,
+            opener=lambda name, _: os.open(name, OPEN_FILE, dir_fd=folder.number),
+        ) as file:
             while n := file.readinto(chunk):
                 for digest in computed.values():
                     digest.update(chunk[:n])
@@ -286,4 +349,8 @@ def _check_digests(folder: ObjectFolder, path: str, digests: Mapping[str, str], 
         found = computed[algorithm].hexdigest()
         if found != expected:
             code = "E093" if number else "E092"
-            raise Unsound(code, f"the file's {algorithm} digest is {found}, and the inventory says {expected}", path)
+            raise Unsound(
+                code,
+                f"the file's {algorithm} digest is {found}, and the inventory says {expected}",
+                path,
+            )

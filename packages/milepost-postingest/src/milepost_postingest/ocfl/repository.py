@@ -102,7 +102,10 @@ class Repository:
         try:
             os.lstat(self._declaration)
         except FileNotFoundError:
-            raise Unreachable(f"{self._declaration} does not exist any more; is the repository mounted?", whole=True) from None
+            raise Unreachable(
+                f"{self._declaration} does not exist any more; is the repository mounted?",
+                whole=True,
+            ) from None
 
     def _give_up(self, error: OSError, *, whole: bool) -> NoReturn:
         where = error.filename if isinstance(error.filename, str) else self.root
@@ -116,13 +119,17 @@ class Repository:
 
 
 def _declaration(root: str) -> str:
-    expected = f"expected an OCFL storage root with the file {' or '.join(_ROOTS)} in it; is it mounted?"
+    expected = (
+        f"expected an OCFL storage root with the file {' or '.join(_ROOTS)} in it; is it mounted?"
+    )
     try:
         found = [name for name in os.listdir(root) if name.startswith("0=")]
     except (FileNotFoundError, NotADirectoryError):
         raise mp.ConfigMistake(f"{root} is not a folder; {expected}") from None
     if len(found) != 1 or found[0] not in _ROOTS:
-        raise mp.ConfigMistake(f"{root} has {', '.join(sorted(found)) or 'no declaration (0=ocfl_…)'}; {expected}")
+        raise mp.ConfigMistake(
+            f"{root} has {', '.join(sorted(found)) or 'no declaration (0=ocfl_…)'}; {expected}"
+        )
     return found[0]
 
 
@@ -135,16 +142,26 @@ def _layout(root: str, given: str | Mapping[str, Any] | None) -> tuple[str, Layo
     if name is None and wanted is not None:
         name, where = wanted, "layout"
     if name is None:
-        raise mp.ConfigMistake(f"{path} does not say which layout the objects have; give layout=, one of {', '.join(KNOWN)}")
+        raise mp.ConfigMistake(
+            f"{path} does not say which layout the objects have; give layout=, one of {', '.join(KNOWN)}"
+        )
     known = full_name(name) if isinstance(name, str) else None
     if known is None:
-        raise mp.ConfigMistake(f"{where}: {name!r} is not a layout known here; expected one of {', '.join(KNOWN)}")
+        raise mp.ConfigMistake(
+            f"{where}: {name!r} is not a layout known here; expected one of {', '.join(KNOWN)}"
+        )
     if isinstance(wanted, str) and (full_name(wanted) or wanted) != known:
-        raise mp.ConfigMistake(f"{path} says that the layout is {known}, and layout= says {wanted}; leave layout= out")
+        raise mp.ConfigMistake(
+            f"{path} says that the layout is {known}, and layout= says {wanted}; leave layout= out"
+        )
     where = os.path.join(root, "extensions", known, "config.json")
     config = _json(where)
     if config is None:
-        config, where = ({}, where) if given is None or isinstance(given, str) else ({**given, "extensionName": known}, "layout")
+        config, where = (
+            ({}, where)
+            if given is None or isinstance(given, str)
+            else ({**given, "extensionName": known}, "layout")
+        )
     try:
         return known, layout_of(known, config)
     except mp.ConfigMistake as mistake:

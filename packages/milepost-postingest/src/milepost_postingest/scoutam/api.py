@@ -28,7 +28,9 @@ IN_A_ROW = 3
 class ScoutAMError(mp.MilepostError):
     """An error answer of ScoutAM, or no answer."""
 
-    def __init__(self, message: str, *, http_status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, http_status: int | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.http_status = http_status
         self.retry_after = retry_after
@@ -96,16 +98,23 @@ class ScoutAM:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         if concurrency < 1 or timeout <= 0 or rest < 0 or (rate is not None and rate <= 0):
-            raise mp.UsageError("ScoutAM(timeout=…, concurrency=…, rate=…) must be more than nothing, and rest=… not less")
+            raise mp.UsageError(
+                "ScoutAM(timeout=…, concurrency=…, rate=…) must be more than nothing, and rest=… not less"
+            )
         parsed = net.parse_url(url)
         self._host = parsed.host_header
         if "?" in parsed.target:
-            raise mp.UsageError(f"the URL of ScoutAM at {self._host} must be the base of its API, without '?'")
+            raise mp.UsageError(
+                f"the URL of ScoutAM at {self._host} must be the base of its API, without '?'"
+            )
         self._base = parsed.text.rstrip("/")
         # The URL comes from the operator only, and a tape library is in a private network: no address is refused.
         # The deadline is in real time, whatever `ticks` say, because a server may hang or send byte by byte.
         self._client = net.Client(
-            allow_cidrs=net.ANYWHERE, timeouts=net.Timeouts(timeout, timeout, timeout), largest=largest, connections=concurrency
+            allow_cidrs=net.ANYWHERE,
+            timeouts=net.Timeouts(timeout, timeout, timeout),
+            largest=largest,
+            connections=concurrency,
         )
         self._user, self._password = user, password
         self._token: str | None = None
@@ -120,7 +129,12 @@ class ScoutAM:
     def __enter__(self) -> ScoutAM:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -146,9 +160,15 @@ class ScoutAM:
             if answer.status == 401:
                 answer = self._ask("GET", url, _with(self._log_in(token)))
             if answer.status == 401:
-                raise self._rest.failed(AuthenticationFailed("Authentication failed with status code: 401", http_status=401))
+                raise self._rest.failed(
+                    AuthenticationFailed(
+                        "Authentication failed with status code: 401", http_status=401
+                    )
+                )
         if answer.status not in (200, 404):
-            raise Unreadable(f"ScoutAM answered with status code: {answer.status}", http_status=answer.status)
+            raise Unreadable(
+                f"ScoutAM answered with status code: {answer.status}", http_status=answer.status
+            )
         return answer
 
     def _log_in(self, stale: str | None) -> str:
@@ -158,7 +178,12 @@ class ScoutAM:
                 return self._token
             self._token = None
             content = json.dumps({"acct": self._user, "pass": self._password}).encode()
-            answer = self._ask("POST", f"{self._base}/v1/security/login", {**_ACCEPT, "Content-Type": "application/json"}, content)
+            answer = self._ask(
+                "POST",
+                f"{self._base}/v1/security/login",
+                {**_ACCEPT, "Content-Type": "application/json"},
+                content,
+            )
             if answer.status != 200:
                 said = f"Authentication failed with status code: {answer.status}"
                 raise self._rest.failed(AuthenticationFailed(said, http_status=answer.status))
@@ -169,7 +194,9 @@ class ScoutAM:
             self._token = token
             return token
 
-    def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None) -> net.Response:
+    def _ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> net.Response:
         """One request, if it may be made now. An answer that says "not now" is an error."""
         self._rest.check()
         self._pace.wait()
@@ -182,7 +209,11 @@ class ScoutAM:
         except net.NetError as error:
             raise self._rest.failed(Unavailable(str(error))) from None
         if answer.not_now:
-            raise self._rest.failed(Unavailable(str(answer.status), http_status=answer.status, retry_after=answer.retry_after))
+            raise self._rest.failed(
+                Unavailable(
+                    str(answer.status), http_status=answer.status, retry_after=answer.retry_after
+                )
+            )
         self._rest.worked()
         return answer
 
@@ -200,7 +231,12 @@ def _token_of(body: bytes) -> str | None:
         token = json.loads(body)["response"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    fit = isinstance(token, str) and token.isascii() and token.isprintable() and token.strip() == token
+    fit = (
+        isinstance(token, str)
+        and token.isascii()
+        and token.isprintable()
+        and token.strip() == token
+    )
     return token if fit and token else None
 
 
@@ -222,14 +258,23 @@ def read_state(body: bytes) -> FileState:
         _expect((isinstance(name, str) and name != "") or type(name) is int, "a name for each copy")
         _expect(str(name) not in copies, "each copy once")
         sections = _list(entry, "sections")
-        _expect(all(isinstance(section, dict) for section in sections), "a list of objects for sections")
+        _expect(
+            all(isinstance(section, dict) for section in sections), "a list of objects for sections"
+        )
         volumes = [section.get("volume") for section in sections]
-        _expect(all(volume is None or isinstance(volume, str) for volume in volumes), "volumes that are texts")
+        _expect(
+            all(volume is None or isinstance(volume, str) for volume in volumes),
+            "volumes that are texts",
+        )
         # A section without a volume makes the copy incomplete.
-        copies[str(name)] = tuple(volumes) if all(volume and volume.strip() for volume in volumes) else ()
+        copies[str(name)] = (
+            tuple(volumes) if all(volume and volume.strip() for volume in volumes) else ()
+        )
         if _flag(entry, "damaged") or any(_flag(section, "damaged") for section in sections):
             damaged.add(str(name))
-    return FileState(archdone, copies, frozenset(damaged), _flag(said, "damaged"), _flag(said, "noarchive"))
+    return FileState(
+        archdone, copies, frozenset(damaged), _flag(said, "damaged"), _flag(said, "noarchive")
+    )
 
 
 def _list(said: dict[str, Any], name: str) -> list[Any]:
@@ -252,7 +297,9 @@ def _expect(right: bool, what: str) -> None:
 class _Pace:
     """Rate limit: at most `rate` starts in a second, evenly spread."""
 
-    def __init__(self, rate: float | None, ticks: Callable[[], float], pause: Callable[[float], None]) -> None:
+    def __init__(
+        self, rate: float | None, ticks: Callable[[], float], pause: Callable[[float], None]
+    ) -> None:
         self._gap = 0.0 if rate is None else 1 / rate
         self._ticks, self._pause = ticks, pause
         self._next = float("-inf")
@@ -288,8 +335,16 @@ class _Rest:
     def failed(self, error: ScoutAMError) -> ScoutAMError:
         with self._lock:
             self._in_a_row += 1
-            rest = LOGIN_REST if isinstance(error, AuthenticationFailed) else min(LOGIN_REST, max(self._seconds, error.retry_after or 0))
-            if isinstance(error, AuthenticationFailed) or error.retry_after or self._in_a_row >= IN_A_ROW:
+            rest = (
+                LOGIN_REST
+                if isinstance(error, AuthenticationFailed)
+                else min(LOGIN_REST, max(self._seconds, error.retry_after or 0))
+            )
+            if (
+                isinstance(error, AuthenticationFailed)
+                or error.retry_after
+                or self._in_a_row >= IN_A_ROW
+            ):
                 self._error, self._until = copy.copy(error), self._ticks() + rest
         return error
 

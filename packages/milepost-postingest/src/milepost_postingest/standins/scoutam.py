@@ -17,7 +17,14 @@ from hashlib import sha256
 from typing import Any
 
 import milepost as mp
-from milepost_testing.http_standin import FOR_EVER, HttpFault, HttpStandIn, StandInAnswer, StandInRequest, serve
+from milepost_testing.http_standin import (
+    FOR_EVER,
+    HttpFault,
+    HttpStandIn,
+    StandInAnswer,
+    StandInRequest,
+    serve,
+)
 
 USER, PASSWORD = "milepost", "milepost"
 FILES, LOGIN = "/*", "login"
@@ -57,18 +64,27 @@ class StandIn(HttpStandIn):
         self._tokens: dict[str, int] = {}
         self._at_once = 0
 
-    def put(self, path: str, *volumes: str, copy: str = "3", archdone: bool = True, **more: Any) -> None:
+    def put(
+        self, path: str, *volumes: str, copy: str = "3", archdone: bool = True, **more: Any
+    ) -> None:
         """Add a file below `root`, with these volumes for one of its copies. `more` goes into the answer unchanged."""
         others = [{"copy": name} for name in ("1", "2", "3") if name != copy]
         copies = [*others, {"copy": copy, "sections": [{"volume": volume} for volume in volumes]}]
-        self.files[f"{self.root}/{path}"] = {"archdone": archdone, "copies": copies, "checksum": None, **more}
+        self.files[f"{self.root}/{path}"] = {
+            "archdone": archdone,
+            "copies": copies,
+            "checksum": None,
+            **more,
+        }
 
     def handle(self, request: StandInRequest) -> tuple[HttpFault | None, StandInAnswer]:
         """A request that is set to fail is carried out first: it uses up its token, and counts."""
         with self.lock:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
-            fault = self.take_fault(LOGIN if request.method == "POST" else request.query.get("path", ""))
+            fault = self.take_fault(
+                LOGIN if request.method == "POST" else request.query.get("path", "")
+            )
         try:
             # Without the lock: several requests can be answered at a time, as by ScoutAM.
             return fault, self.answer(request)
@@ -82,7 +98,10 @@ class StandIn(HttpStandIn):
             return StandInAnswer(*self.log_in(request.body))
         if request.line == "GET /v1/file":
             return StandInAnswer(
-                *self.look(request.query.get("path", ""), request.headers.get("Authorization", "").removeprefix("Bearer "))
+                *self.look(
+                    request.query.get("path", ""),
+                    request.headers.get("Authorization", "").removeprefix("Bearer "),
+                )
             )
         return StandInAnswer(404, {"error": "no such service"})
 
@@ -111,7 +130,10 @@ class StandIn(HttpStandIn):
             if state is None and self.everything and path.startswith(f"{self.root}/"):
                 now = self._clock()
                 state = derived(path, now - self._first.setdefault(path, now) >= self.after)
-            if state is None and (path == (self.root or "/") or any(known.startswith(f"{path}/") for known in self.files)):
+            if state is None and (
+                path == (self.root or "/")
+                or any(known.startswith(f"{path}/") for known in self.files)
+            ):
                 state = {"type": "directory", "archdone": False}
             return (404, {"error": "no such file"}) if state is None else (200, state)
 
@@ -126,10 +148,18 @@ def derived(path: str, archived: bool) -> dict[str, Any]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="scoutam_standin", description="A stand-in for ScoutAM that knows every file.")
+    parser = argparse.ArgumentParser(
+        prog="scoutam_standin", description="A stand-in for ScoutAM that knows every file."
+    )
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
-    parser.add_argument("--after", default="30s", help="a file is archived this long after the first request for it, such as 30s or 10m")
-    parser.add_argument("--root", default="/archive", help="the mount root below which every file is known")
+    parser.add_argument(
+        "--after",
+        default="30s",
+        help="a file is archived this long after the first request for it, such as 30s or 10m",
+    )
+    parser.add_argument(
+        "--root", default="/archive", help="the mount root below which every file is known"
+    )
     given = parser.parse_args(args)
     try:
         after = mp.span_ms(given.after, "--after") / 1000

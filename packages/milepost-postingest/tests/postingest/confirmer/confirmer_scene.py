@@ -42,8 +42,12 @@ class Scene:
 
     def __init__(self, endpoint: str, session: boto3.session.Session) -> None:
         once = Config(retries={"total_max_attempts": 1}, read_timeout=10)
-        self.sqs, self.dynamodb = (session.client(name, endpoint_url=endpoint) for name in ("sqs", "dynamodb"))
-        self.own = [session.client(name, endpoint_url=endpoint, config=once) for name in ("sqs", "dynamodb")]
+        self.sqs, self.dynamodb = (
+            session.client(name, endpoint_url=endpoint) for name in ("sqs", "dynamodb")
+        )
+        self.own = [
+            session.client(name, endpoint_url=endpoint, config=once) for name in ("sqs", "dynamodb")
+        ]
         self.calls: list[tuple[str, dict[str, Any]]] = []
         """What the confirmer asked for: operation and parameters."""
         self.faults = Faults()
@@ -52,13 +56,20 @@ class Scene:
             self.faults.attach(client)
         name = f"t{secrets.token_hex(4)}"
         self.table = f"{name}-state"
-        self.queue = self.sqs.create_queue(QueueName=f"{name}-cc", Attributes={"VisibilityTimeout": str(VISIBILITY_S)})["QueueUrl"]
+        self.queue = self.sqs.create_queue(
+            QueueName=f"{name}-cc", Attributes={"VisibilityTimeout": str(VISIBILITY_S)}
+        )["QueueUrl"]
         self.quarantine = self.sqs.create_queue(QueueName=f"{name}-quarantine")["QueueUrl"]
         self.dynamodb.create_table(
             TableName=self.table,
             BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": part, "AttributeType": "S"} for part in ("assetId", "batchId")],
-            KeySchema=[{"AttributeName": "assetId", "KeyType": "HASH"}, {"AttributeName": "batchId", "KeyType": "RANGE"}],
+            AttributeDefinitions=[
+                {"AttributeName": part, "AttributeType": "S"} for part in ("assetId", "batchId")
+            ],
+            KeySchema=[
+                {"AttributeName": "assetId", "KeyType": "HASH"},
+                {"AttributeName": "batchId", "KeyType": "RANGE"},
+            ],
         )
 
     def _note(self, params: dict[str, Any], model: Any, **_: Any) -> None:
@@ -68,10 +79,16 @@ class Scene:
         for client in (*self.own, self.sqs, self.dynamodb):
             client.close()
 
-    def confirmer(self, check: Callable[[Any], mp.Outcome], attribute: str = "result_CC", **options: Any) -> Confirmer:
+    def confirmer(
+        self, check: Callable[[Any], mp.Outcome], attribute: str = "result_CC", **options: Any
+    ) -> Confirmer:
         dialect = "seed" if attribute.startswith("ingested_") else "today"
         sqs, dynamodb = self.own
-        own = {name: options.pop(name) for name in ("max_messages", "quarantine_url", "blobs") if name in options}
+        own = {
+            name: options.pop(name)
+            for name in ("max_messages", "quarantine_url", "blobs")
+            if name in options
+        }
         settings = ConfirmerSettings(self.queue, self.table, attribute, dialect, "ocfl", **own)
         return Confirmer(check, settings, sqs=sqs, dynamodb=dynamodb, **options)
 
@@ -82,17 +99,29 @@ class Scene:
 
     def put(self, asset: str = ASSET, **attributes: dict[str, Any]) -> None:
         """A row that waits."""
-        self.dynamodb.put_item(TableName=self.table, Item={**self.key(asset), "input": {"S": "{}"}, **attributes})
+        self.dynamodb.put_item(
+            TableName=self.table, Item={**self.key(asset), "input": {"S": "{}"}, **attributes}
+        )
 
     def send(self, body: Any, **labels: str) -> None:
-        attributes = {name: {"DataType": "String", "StringValue": value} for name, value in labels.items()}
+        attributes = {
+            name: {"DataType": "String", "StringValue": value} for name, value in labels.items()
+        }
         text = body if isinstance(body, str) else json.dumps(body)
         self.sqs.send_message(QueueUrl=self.queue, MessageBody=text, MessageAttributes=attributes)
 
     def ask(self, payload: Any, asset: str = ASSET, **more: Any) -> None:
         """As it is asked today: a row that waits, and its message."""
         self.put(asset)
-        self.send({"assetId": asset, "batchId": BATCH, "resultAttrName": "result_CC", "payload": payload, **more})
+        self.send(
+            {
+                "assetId": asset,
+                "batchId": BATCH,
+                "resultAttrName": "result_CC",
+                "payload": payload,
+                **more,
+            }
+        )
 
     def ask_as_in_seed(self, payload: Any, asset: str = ASSET) -> None:
         self.put(asset)
@@ -100,7 +129,9 @@ class Scene:
 
     # What there is ----------------------------------------------------------------------------------------------------------
     def row(self, asset: str = ASSET) -> Image | None:
-        found: Image | None = self.dynamodb.get_item(TableName=self.table, Key=self.key(asset), ConsistentRead=True).get("Item")
+        found: Image | None = self.dynamodb.get_item(
+            TableName=self.table, Key=self.key(asset), ConsistentRead=True
+        ).get("Item")
         return found
 
     def confirmed(self, attribute: str = "result_CC", asset: str = ASSET) -> Any:
@@ -119,9 +150,13 @@ class Scene:
     def left(self) -> tuple[int, int]:
         """How many messages are in the queue: to be seen, and hidden."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self.sqs.get_queue_attributes(QueueUrl=self.queue, AttributeNames=names)["Attributes"]
+        found = self.sqs.get_queue_attributes(QueueUrl=self.queue, AttributeNames=names)[
+            "Attributes"
+        ]
         return int(found[names[0]]), int(found[names[1]])
 
     def aside(self) -> list[dict[str, Any]]:
-        messages = self.sqs.receive_message(QueueUrl=self.quarantine, MaxNumberOfMessages=10).get("Messages", [])
+        messages = self.sqs.receive_message(QueueUrl=self.quarantine, MaxNumberOfMessages=10).get(
+            "Messages", []
+        )
         return [json.loads(message["Body"]) for message in messages]

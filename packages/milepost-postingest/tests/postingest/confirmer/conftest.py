@@ -16,7 +16,9 @@ def session() -> Iterator[boto3.session.Session]:
     account = standins.new_account()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("no_proxy", standins.environment(account)["no_proxy"])
-        yield boto3.session.Session(aws_access_key_id=account, aws_secret_access_key="none", region_name=standins.REGION)
+        yield boto3.session.Session(
+            aws_access_key_id=account, aws_secret_access_key="none", region_name=standins.REGION
+        )
 
 
 @pytest.fixture

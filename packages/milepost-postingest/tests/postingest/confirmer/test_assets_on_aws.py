@@ -50,7 +50,9 @@ class Post:
         self.context = self.milepost.context
         self.store = self.context.ledger.store  # type: ignore[attr-defined]
         self.table = self.store.names.rows("postingest")
-        self.sqs, self.dynamodb = (boto3.client(name, endpoint_url=url) for name in ("sqs", "dynamodb"))
+        self.sqs, self.dynamodb = (
+            boto3.client(name, endpoint_url=url) for name in ("sqs", "dynamodb")
+        )
 
     def close(self) -> None:
         self.milepost.close()
@@ -85,12 +87,17 @@ class Post:
     def confirmer(self, check: Any, attribute: str, blobs: str) -> Confirmer:
         prefix, stage = attribute.split("_")
         dialect = {"result": "today", "ingested": "seed"}[prefix]
-        settings = ConfirmerSettings(self.queue(stage), self.table, attribute, dialect, "ocfl", blobs=blobs)
+        settings = ConfirmerSettings(
+            self.queue(stage), self.table, attribute, dialect, "ocfl", blobs=blobs
+        )
         return Confirmer(check, settings, sqs=self.sqs, dynamodb=self.dynamodb)
 
     def said(self) -> list[tuple[str, str]]:
         bodies = [one.get("body", one) for one in self.heard]
-        return [(one["properties"]["messageType"].rpartition(".")[2], one["parameters"]["status"]) for one in bodies]
+        return [
+            (one["properties"]["messageType"].rpartition(".")[2], one["parameters"]["status"])
+            for one in bodies
+        ]
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +120,9 @@ def library() -> Iterator[StandIn]:
         yield standin
 
 
-def started(folder: Path, endpoint: str, attribute: str, post: Post, **more: str) -> subprocess.Popen[str]:
+def started(
+    folder: Path, endpoint: str, attribute: str, post: Post, **more: str
+) -> subprocess.Popen[str]:
     (folder / "milepost.toml").write_text('applications = ["postingest"]\n')
     environment = {
         **os.environ,
@@ -124,7 +133,14 @@ def started(folder: Path, endpoint: str, attribute: str, post: Post, **more: str
         **more,
     }
     command = [sys.executable, "-m", "milepost", "postingest", "confirmer", "--every", "100ms"]
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
@@ -161,15 +177,25 @@ def test_35_two_confirmers_in_processes_of_their_own_and_three_notifications(
     assert item is not None
     assert item["status"] == "COMPLETED"
     for lines in logs:
-        assert [line["row"] for line in lines if line["message"] == "confirmed"] == [{"assetId": ASSET, "batchId": BATCH}]
+        assert [line["row"] for line in lines if line["message"] == "confirmed"] == [
+            {"assetId": ASSET, "batchId": BATCH}
+        ]
         assert any(line["message"] == "turn" and line["confirmed"] == 1 for line in lines)
         assert {line["level"] for line in lines} == {"INFO"}
     post.close()
 
 
-@pytest.mark.parametrize(("dialect", "disk", "tape"), [("seed", "ingested_CC", "ingested_Scout"), ("today", "result_CC", "result_TC")])
+@pytest.mark.parametrize(
+    ("dialect", "disk", "tape"),
+    [("seed", "ingested_CC", "ingested_Scout"), ("today", "result_CC", "result_TC")],
+)
 def test_32_an_asset_whose_paths_fit_into_no_message_passes_both(
-    ministack: standins.Server, tmp_path: Path, repository: ocfl_scene.Scene, dialect: str, disk: str, tape: str
+    ministack: standins.Server,
+    tmp_path: Path,
+    repository: ocfl_scene.Scene,
+    dialect: str,
+    disk: str,
+    tape: str,
 ) -> None:
     folder = "/".join(["é" * 100] * 5)
     names = [f"{folder}/{number}" for number in range(200)]
@@ -178,10 +204,14 @@ def test_32_an_asset_whose_paths_fit_into_no_message_passes_both(
     post = Post(ministack.url, tmp_path / "blobs", dialect)
     post.put()
     post.run(until_heard=1)
-    assert post.confirmer(CustodialCopy(repository.root).check, disk, blobs=blobs).tick() == TurnTally(received=1, confirmed=1)
+    assert post.confirmer(
+        CustodialCopy(repository.root).check, disk, blobs=blobs
+    ).tick() == TurnTally(received=1, confirmed=1)
     post.run(until_heard=2)
     with scene_of(everything=True) as tapes:
-        assert post.confirmer(tapes.tape.check, tape, blobs=blobs).tick() == TurnTally(received=1, confirmed=1)
+        assert post.confirmer(tapes.tape.check, tape, blobs=blobs).tick() == TurnTally(
+            received=1, confirmed=1
+        )
         asked = {path.removeprefix(f"{tapes.standin.root}/") for path in tapes.standin.asked}
     assert {f"{hashed(OBJECT)}/v1/content/{name}" for name in names} <= asked
     assert len(json.dumps(sorted(asked), ensure_ascii=False).encode()) > LARGEST_PAYLOAD

@@ -51,7 +51,9 @@ def test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left(
     scene.ask(PAYLOAD)
     scene.ask(ABSENT, OTHER)
     tally = scene.confirmer(copy.check).tick()
-    assert tally == TurnTally(received=2, confirmed=1, not_yet=1, notes={"not in the repository yet": 1})
+    assert tally == TurnTally(
+        received=2, confirmed=1, not_yet=1, notes={"not in the repository yet": 1}
+    )
     [update] = scene.made("UpdateItem")
     seen = copy.check(PAYLOAD)
     assert isinstance(seen, mp.Done)
@@ -68,7 +70,15 @@ def test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left(
         "ReturnConsumedCapacity": "TOTAL",
     }
     assert scene.confirmed()["filePaths"] == PATHS
-    assert list(scene.confirmed()) == ["filePaths", "digests", "sizes", "version", "objectId", "fixity", "bytes"]
+    assert list(scene.confirmed()) == [
+        "filePaths",
+        "digests",
+        "sizes",
+        "version",
+        "objectId",
+        "fixity",
+        "bytes",
+    ]
     assert scene.row(OTHER) == {**scene.key(OTHER), "input": {"S": "{}"}}
     assert len(scene.made("DeleteMessage")) == 1
     assert scene.left() == (0, 1)
@@ -105,8 +115,14 @@ def test_19_staged_changes_are_not_confirmed_before_they_are_committed(
     assert f"{hashed(OBJECT)}/v2/content/r1/late.txt" in scene.confirmed()["filePaths"]
 
 
-@pytest.mark.parametrize("payload_at", [None, {"attribute": "payload_CC", "size": 300_000}], ids=["in the message", "on the row"])
-def test_20_a_row_that_is_gone_is_not_made_again_and_its_message_goes(scene: Scene, payload_at: Any) -> None:
+@pytest.mark.parametrize(
+    "payload_at",
+    [None, {"attribute": "payload_CC", "size": 300_000}],
+    ids=["in the message", "on the row"],
+)
+def test_20_a_row_that_is_gone_is_not_made_again_and_its_message_goes(
+    scene: Scene, payload_at: Any
+) -> None:
     scene.send({"assetId": ASSET, "batchId": BATCH, "payload": PAYLOAD, "payloadAt": payload_at})
     assert scene.confirmer(done).tick() == TurnTally(received=1, gone=1)
     assert scene.row() is None
@@ -115,7 +131,9 @@ def test_20_a_row_that_is_gone_is_not_made_again_and_its_message_goes(scene: Sce
 
 @pytest.mark.parametrize("fault", ["throttle", "500", "timeout_before"])
 @pytest.mark.parametrize("operation", ["UpdateItem", "DeleteMessage"])
-def test_21_a_message_is_not_deleted_when_its_update_or_deletion_fails(scene: Scene, operation: str, fault: str) -> None:
+def test_21_a_message_is_not_deleted_when_its_update_or_deletion_fails(
+    scene: Scene, operation: str, fault: str
+) -> None:
     scene.ask(PAYLOAD)
     scene.faults.plan(operation, fault)
     confirmer = scene.confirmer(done)
@@ -160,7 +178,9 @@ def test_23_a_payload_of_another_kind_goes_to_the_quarantine(
     scene: Scene, copy: CustodialCopy, payload: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.ask(payload)
-    assert scene.confirmer(copy.check, quarantine_url=scene.quarantine).tick() == TurnTally(received=1, refused=1)
+    assert scene.confirmer(copy.check, quarantine_url=scene.quarantine).tick() == TurnTally(
+        received=1, refused=1
+    )
     [aside] = scene.aside()
     assert aside["kind"] == "message"
     assert aside["reason"].startswith("WRONG_PAYLOAD: the payload does not name an asset")
@@ -168,10 +188,14 @@ def test_23_a_payload_of_another_kind_goes_to_the_quarantine(
     assert json.loads(aside["content"]["body"])["payload"] == payload
     assert scene.left() == (0, 0)
     assert scene.confirmed() is None
-    assert [record.levelname for record in caplog.records if "WRONG_PAYLOAD" in record.getMessage()] == ["ERROR"]
+    assert [
+        record.levelname for record in caplog.records if "WRONG_PAYLOAD" in record.getMessage()
+    ] == ["ERROR"]
 
 
-def test_23_without_a_quarantine_it_is_left_and_takes_up_ever_less_time(scene: Scene, copy: CustodialCopy) -> None:
+def test_23_without_a_quarantine_it_is_left_and_takes_up_ever_less_time(
+    scene: Scene, copy: CustodialCopy
+) -> None:
     scene.ask({"filePaths": ["a"]})
     assert scene.confirmer(copy.check).tick() == TurnTally(received=1, refused=1)
     assert scene.left() == (0, 1)
@@ -179,24 +203,34 @@ def test_23_without_a_quarantine_it_is_left_and_takes_up_ever_less_time(scene: S
 
 
 @pytest.mark.parametrize("operation", ["SendMessage", "DeleteMessage"])
-def test_23_what_the_quarantine_does_not_take_is_kept(scene: Scene, copy: CustodialCopy, operation: str) -> None:
+def test_23_what_the_quarantine_does_not_take_is_kept(
+    scene: Scene, copy: CustodialCopy, operation: str
+) -> None:
     scene.ask("input")
     scene.faults.plan(operation, "500")
-    assert scene.confirmer(copy.check, quarantine_url=scene.quarantine).tick() == TurnTally(received=1, failed=1)
+    assert scene.confirmer(copy.check, quarantine_url=scene.quarantine).tick() == TurnTally(
+        received=1, failed=1
+    )
     assert scene.left() == (0, 1)
 
 
-def test_a_damaged_object_is_told_and_never_confirmed(scene: Scene, repository: ocfl_scene.Scene) -> None:
+def test_a_damaged_object_is_told_and_never_confirmed(
+    scene: Scene, repository: ocfl_scene.Scene
+) -> None:
     copy = CustodialCopy(repository.root, settled=0)
     path = repository.build()
     next(path.glob("v1/content/*.xml")).unlink()
     scene.ask(PAYLOAD)
-    assert scene.confirmer(copy.check, quarantine_url=scene.quarantine).tick() == TurnTally(received=1, refused=1)
+    assert scene.confirmer(copy.check, quarantine_url=scene.quarantine).tick() == TurnTally(
+        received=1, refused=1
+    )
     assert scene.aside()[0]["reason"].startswith("DAMAGED: ")
     assert scene.confirmed() is None
 
 
-def test_a_repository_that_is_not_mounted_loses_nothing(scene: Scene, repository: ocfl_scene.Scene, copy: CustodialCopy) -> None:
+def test_a_repository_that_is_not_mounted_loses_nothing(
+    scene: Scene, repository: ocfl_scene.Scene, copy: CustodialCopy
+) -> None:
     repository.build()
     confirmer = scene.confirmer(copy.check, quarantine_url=scene.quarantine)
     away = repository.root.rename(repository.root.with_name("away"))
@@ -204,7 +238,9 @@ def test_a_repository_that_is_not_mounted_loses_nothing(scene: Scene, repository
     scene.ask(PAYLOAD)
     tally = confirmer.tick()
     assert (tally.received, tally.not_yet) == (1, 1)
-    assert "is it mounted?" in next(iter(tally.notes)), "what keeps all of them waiting is told with every turn"
+    assert "is it mounted?" in next(iter(tally.notes)), (
+        "what keeps all of them waiting is told with every turn"
+    )
     assert scene.left() == (0, 1)
     repository.root.rmdir()
     away.rename(repository.root)
@@ -218,7 +254,9 @@ def test_24_files_on_tape_are_confirmed_with_their_volumes(scene: Scene) -> None
         tapes.standin.put("a", "L03721", "L03722")
         tapes.standin.put("b", "L03723")
         scene.ask({"filePaths": ["a", "b"]})
-        assert scene.confirmer(tapes.tape.check, "result_TC").tick() == TurnTally(received=1, confirmed=1)
+        assert scene.confirmer(tapes.tape.check, "result_TC").tick() == TurnTally(
+            received=1, confirmed=1
+        )
     row = scene.row()
     assert row is not None
     assert row["result_TC"] == {"S": '{"a":["L03721","L03722"],"b":["L03723"]}'}
@@ -254,15 +292,24 @@ def test_26_a_tape_library_that_lets_nobody_in_is_told_with_every_turn_and_witho
 def test_33_names_stay_as_they_are_to_the_letter_through_both_confirmers(
     scene: Scene, repository: ocfl_scene.Scene, copy: CustodialCopy
 ) -> None:
-    names = ["r\u00e9sum\u00e9 \u2014 \U0001f4dc.txt", "re\u0301sume\u0301.txt", '\u202eabc & "quoted" + 100%.txt', "\u65e5\u672c.txt"]
+    names = [
+        "r\u00e9sum\u00e9 \u2014 \U0001f4dc.txt",
+        "re\u0301sume\u0301.txt",
+        '\u202eabc & "quoted" + 100%.txt',
+        "\u65e5\u672c.txt",
+    ]
     repository.build({name: name for name in names})
     scene.ask(PAYLOAD)
     assert scene.confirmer(copy.check).tick().confirmed == 1
     found = scene.confirmed()
-    assert sorted(found["filePaths"]) == sorted(f"{hashed(OBJECT)}/v1/content/{name}" for name in names)
+    assert sorted(found["filePaths"]) == sorted(
+        f"{hashed(OBJECT)}/v1/content/{name}" for name in names
+    )
     with scene_of() as tapes:
         tapes.on_tape(*found["filePaths"])
-        scene.send(json.dumps({"assetId": ASSET, "batchId": BATCH, "payload": found}, ensure_ascii=False))
+        scene.send(
+            json.dumps({"assetId": ASSET, "batchId": BATCH, "payload": found}, ensure_ascii=False)
+        )
         assert scene.confirmer(tapes.tape.check, "result_TC").tick().confirmed == 1
     assert list(scene.confirmed("result_TC")) == found["filePaths"]
 
@@ -275,25 +322,38 @@ def test_33_names_stay_as_they_are_to_the_letter_through_both_confirmers(
         ("[1, 2]", "the message names no row"),
         ("[" * 200_000, "the message cannot be read"),
         (json.dumps({"assetId": ASSET, "batchId": BATCH}), "has no payload"),
-        (json.dumps({"assetId": 7, "batchId": BATCH, "payload": {}}), "expected one or two texts by name"),
-        (json.dumps({"assetId": ASSET, "batchId": BATCH, "payload": {}, "payloadAt": 3}), "payloadAt does not say where"),
+        (
+            json.dumps({"assetId": 7, "batchId": BATCH, "payload": {}}),
+            "expected one or two texts by name",
+        ),
+        (
+            json.dumps({"assetId": ASSET, "batchId": BATCH, "payload": {}, "payloadAt": 3}),
+            "payloadAt does not say where",
+        ),
     ],
 )
 def test_a_message_that_cannot_be_read_hides_no_other(scene: Scene, body: str, why: str) -> None:
     scene.ask(PAYLOAD)
     scene.send(body)
     scene.ask(PAYLOAD, OTHER)
-    assert scene.confirmer(done, quarantine_url=scene.quarantine).tick() == TurnTally(received=3, confirmed=2, unreadable=1)
+    assert scene.confirmer(done, quarantine_url=scene.quarantine).tick() == TurnTally(
+        received=3, confirmed=2, unreadable=1
+    )
     [aside] = scene.aside()
     assert why in aside["reason"]
     assert aside["content"]["body"] == body
     assert scene.left() == (0, 0)
 
 
-@pytest.mark.parametrize(("label", "why"), [('["assetId"]', "expected one or two texts by name"), ("[" * 200_000, "cannot be read")])
+@pytest.mark.parametrize(
+    ("label", "why"),
+    [('["assetId"]', "expected one or two texts by name"), ("[" * 200_000, "cannot be read")],
+)
 def test_a_label_that_is_no_key_is_told(scene: Scene, label: str, why: str) -> None:
     scene.send(PAYLOAD, key=label)
-    assert scene.confirmer(done, "ingested_CC", quarantine_url=scene.quarantine).tick() == TurnTally(received=1, unreadable=1)
+    assert scene.confirmer(
+        done, "ingested_CC", quarantine_url=scene.quarantine
+    ).tick() == TurnTally(received=1, unreadable=1)
     [aside] = scene.aside()
     assert why in aside["reason"]
     assert aside["content"]["attributes"] == {"key": label}
@@ -312,13 +372,19 @@ def test_a_check_that_raises_ends_nothing_but_itself(scene: Scene) -> None:
 
 
 @pytest.mark.wire
-@pytest.mark.parametrize("payload_at", [None, {"attribute": "payload_CC"}], ids=["to a write", "to a read"])
-def test_an_answer_that_is_not_dynamodbs_says_nothing_of_the_row(scene: Scene, payload_at: Any) -> None:
+@pytest.mark.parametrize(
+    "payload_at", [None, {"attribute": "payload_CC"}], ids=["to a write", "to a read"]
+)
+def test_an_answer_that_is_not_dynamodbs_says_nothing_of_the_row(
+    scene: Scene, payload_at: Any
+) -> None:
     """A proxy's own page, with status 200: boto3 takes it for an empty answer."""
 
     def page(**_: Any) -> AWSResponse:
         body = b"<html>sign in first</html>"
-        return AWSResponse("", 200, {}, HTTPResponse(io.BytesIO(body), {}, 200, preload_content=False))
+        return AWSResponse(
+            "", 200, {}, HTTPResponse(io.BytesIO(body), {}, 200, preload_content=False)
+        )
 
     scene.own[1].meta.events.register_first("before-send", page)
     scene.ask(PAYLOAD, payloadAt=payload_at)
@@ -326,7 +392,9 @@ def test_an_answer_that_is_not_dynamodbs_says_nothing_of_the_row(scene: Scene, p
     assert scene.left() == (0, 1)
 
 
-def test_a_role_that_may_not_name_the_confirmer_still_confirms(scene: Scene, repository: ocfl_scene.Scene, copy: CustodialCopy) -> None:
+def test_a_role_that_may_not_name_the_confirmer_still_confirms(
+    scene: Scene, repository: ocfl_scene.Scene, copy: CustodialCopy
+) -> None:
     repository.build()
     scene.ask(PAYLOAD)
     scene.faults.plan("UpdateItem", "denied")

@@ -38,7 +38,15 @@ class Seen:
 
 def ask(scene: Scene, **attributes: dict[str, Any]) -> None:
     scene.put(**attributes)
-    scene.send({"assetId": ASSET, "batchId": BATCH, "resultAttrName": "result_TC", "payload": None, "payloadAt": AT})
+    scene.send(
+        {
+            "assetId": ASSET,
+            "batchId": BATCH,
+            "resultAttrName": "result_TC",
+            "payload": None,
+            "payloadAt": AT,
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,12 +54,17 @@ def ask(scene: Scene, **attributes: dict[str, Any]) -> None:
     [
         {"payload_TC": {"S": TEXT}},
         {"payload_TC": {"M": {"of": {"S": "CC"}}}, "result_CC": {"S": TEXT}},
-        {"payload_TC": {"M": {"of": {"S": "CC"}}}, "result_CC": {"M": {"filePaths": {"L": [{"S": "é/a"}, {"S": "b"}]}}}},
+        {
+            "payload_TC": {"M": {"of": {"S": "CC"}}},
+            "result_CC": {"M": {"filePaths": {"L": [{"S": "é/a"}, {"S": "b"}]}}},
+        },
         {"queue": {"S": "TC"}, "input": {"S": TEXT}},
     ],
     ids=["on the row", "as another stage's answer", "as typed values", "as the input"],
 )
-def test_a_payload_that_is_not_in_the_message_is_read_from_the_row(scene: Scene, attributes: dict[str, Any]) -> None:
+def test_a_payload_that_is_not_in_the_message_is_read_from_the_row(
+    scene: Scene, attributes: dict[str, Any]
+) -> None:
     ask(scene, **attributes)
     check = Seen()
     assert scene.confirmer(check, "result_TC").tick() == TurnTally(received=1, confirmed=1)
@@ -61,7 +74,10 @@ def test_a_payload_that_is_not_in_the_message_is_read_from_the_row(scene: Scene,
 
 def test_as_in_the_design_document_too(scene: Scene) -> None:
     scene.put(payload_Scout={"M": {"of": {"S": "CC"}}}, ingested_CC={"S": TEXT})
-    scene.send({"payloadAt": {"attribute": "payload_Scout", "size": 300_000}}, key=json.dumps({"assetId": ASSET, "batchId": BATCH}))
+    scene.send(
+        {"payloadAt": {"attribute": "payload_Scout", "size": 300_000}},
+        key=json.dumps({"assetId": ASSET, "batchId": BATCH}),
+    )
     check = Seen()
     assert scene.confirmer(check, "ingested_Scout").tick() == TurnTally(received=1, confirmed=1)
     assert check.payloads == [FILES]
@@ -73,21 +89,29 @@ def test_as_in_the_design_document_too(scene: Scene) -> None:
     [{}, {"queue": {"S": "CC"}}, {"payload_TC": {"M": {"of": {"S": "CC"}}}}],
     ids=["before the write", "at the stage before", "without the answer"],
 )
-def test_a_message_that_comes_before_its_row_is_written_waits(scene: Scene, attributes: dict[str, Any]) -> None:
+def test_a_message_that_comes_before_its_row_is_written_waits(
+    scene: Scene, attributes: dict[str, Any]
+) -> None:
     """Milepost sends first and writes then: what the row has before that must not be taken for the payload."""
     ask(scene, **attributes)
     check = Seen()
-    assert scene.confirmer(check, "result_TC").tick() == TurnTally(received=1, not_yet=1, notes={"its row has no 'payload_TC' yet": 1})
+    assert scene.confirmer(check, "result_TC").tick() == TurnTally(
+        received=1, not_yet=1, notes={"its row has no 'payload_TC' yet": 1}
+    )
     assert check.payloads == []
     assert scene.left() == (0, 1)
 
 
-def test_a_payload_that_milepost_keeps_apart_is_read_from_there(scene: Scene, tmp_path: Path) -> None:
+def test_a_payload_that_milepost_keeps_apart_is_read_from_there(
+    scene: Scene, tmp_path: Path
+) -> None:
     kept = Values(FolderBlobs(tmp_path)).encode({**FILES, "more": "x" * 5000}, "postingest/one")
     assert "blob" in kept["M"]
     ask(scene, payload_TC=kept)
     check = Seen()
-    assert scene.confirmer(check, "result_TC", blobs=str(tmp_path)).tick() == TurnTally(received=1, confirmed=1)
+    assert scene.confirmer(check, "result_TC", blobs=str(tmp_path)).tick() == TurnTally(
+        received=1, confirmed=1
+    )
     assert check.payloads == [{**FILES, "more": "x" * 5000}]
 
 
@@ -103,7 +127,9 @@ def test_a_payload_that_cannot_be_trusted_or_found_is_not_checked(
     (tmp_path / kept["M"]["blob"]["S"]).write_bytes(b'"y"')
     ask(scene, payload_TC=kept)
     check = Seen()
-    assert scene.confirmer(check, "result_TC", blobs=str(tmp_path) if spoiled else None).tick() == TurnTally(received=1, failed=1)
+    assert scene.confirmer(
+        check, "result_TC", blobs=str(tmp_path) if spoiled else None
+    ).tick() == TurnTally(received=1, failed=1)
     assert check.payloads == []
     assert scene.left() == (0, 1)
     assert told in caplog.text
@@ -112,7 +138,14 @@ def test_a_payload_that_cannot_be_trusted_or_found_is_not_checked(
 def test_a_large_confirmation_is_kept_where_milepost_reads_it(scene: Scene, tmp_path: Path) -> None:
     paths = {"filePaths": [f"{number}/é" + "x" * 250 for number in range(2_000)]}
     scene.ask_as_in_seed("x")
-    assert scene.confirmer(Seen(mp.Done({"a": "small"}, payload=paths)), "ingested_CC", blobs=str(tmp_path)).tick().confirmed == 1
+    assert (
+        scene.confirmer(
+            Seen(mp.Done({"a": "small"}, payload=paths)), "ingested_CC", blobs=str(tmp_path)
+        )
+        .tick()
+        .confirmed
+        == 1
+    )
     row = scene.row()
     assert row is not None
     assert row["ingested_CC"] == {"S": '{"a":"small"}'}
@@ -132,7 +165,9 @@ def test_two_rows_never_share_what_is_kept_for_them(scene: Scene, tmp_path: Path
 
 def test_what_is_kept_for_a_row_leaves_with_it(scene: Scene, tmp_path: Path) -> None:
     scene.ask("x")
-    assert scene.confirmer(Seen(mp.Done("x" * (LARGE + 1))), blobs=str(tmp_path)).tick().confirmed == 1
+    assert (
+        scene.confirmer(Seen(mp.Done("x" * (LARGE + 1))), blobs=str(tmp_path)).tick().confirmed == 1
+    )
     row, values = scene.row(), Values(FolderBlobs(tmp_path))
     assert row is not None
     layout = Layout("postingest", scene.table, ("assetId", "batchId"), "result_")
@@ -143,7 +178,9 @@ def test_what_is_kept_for_a_row_leaves_with_it(scene: Scene, tmp_path: Path) -> 
         values.decode(row["result_CC"])
 
 
-def test_a_confirmation_that_no_row_holds_says_what_to_do(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_confirmation_that_no_row_holds_says_what_to_do(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     scene.ask("x")
     assert scene.confirmer(Seen(mp.Done("x" * 400_001))).tick() == TurnTally(received=1, failed=1)
     assert "a row holds 400,000; if Milepost reads" in caplog.text

@@ -19,8 +19,17 @@ from milepost_postingest.custodial_copy import CustodialCopy
 from milepost_postingest.route import open_worker
 from milepost_postingest.tape import Tape
 
-NEEDED = {"SQS_QUEUE_URL": "https://queue", "DYNAMO_TABLE_NAME": "state", "DYNAMO_ATTRIBUTE_NAME": "result_CC"}
-TAPES = {"SCOUTAM_URL": "http://127.0.0.1:1", "SCOUTAM_USERNAME": "u", "SCOUTAM_PASSWORD": "p", "MOUNT_ROOT": "/archive"}
+NEEDED = {
+    "SQS_QUEUE_URL": "https://queue",
+    "DYNAMO_TABLE_NAME": "state",
+    "DYNAMO_ATTRIBUTE_NAME": "result_CC",
+}
+TAPES = {
+    "SCOUTAM_URL": "http://127.0.0.1:1",
+    "SCOUTAM_USERNAME": "u",
+    "SCOUTAM_PASSWORD": "p",
+    "MOUNT_ROOT": "/archive",
+}
 
 
 @pytest.mark.parametrize(
@@ -34,14 +43,29 @@ TAPES = {"SCOUTAM_URL": "http://127.0.0.1:1", "SCOUTAM_USERNAME": "u", "SCOUTAM_
         ("ingested_Second_CC", {"CONFIRMER": "ocfl"}, "seed", "ocfl"),
     ],
 )
-def test_the_attribute_tells_the_dialect_and_what_confirms(attribute: str, more: dict[str, str], dialect: str, worker: str) -> None:
+def test_the_attribute_tells_the_dialect_and_what_confirms(
+    attribute: str, more: dict[str, str], dialect: str, worker: str
+) -> None:
     found = read_settings({**NEEDED, "DYNAMO_ATTRIBUTE_NAME": attribute, **more})
-    assert found == ConfirmerSettings("https://queue", "state", attribute, dialect, worker, 50, None, None)
+    assert found == ConfirmerSettings(
+        "https://queue", "state", attribute, dialect, worker, 50, None, None
+    )
 
 
 def test_the_rest_may_be_given() -> None:
-    found = read_settings({**NEEDED, "MAX_MESSAGES": "200", "QUARANTINE_URL": "https://aside", "MILEPOST_BLOBS": "s3://bucket/blobs"})
-    assert (found.max_messages, found.quarantine_url, found.blobs) == (200, "https://aside", "s3://bucket/blobs")
+    found = read_settings(
+        {
+            **NEEDED,
+            "MAX_MESSAGES": "200",
+            "QUARANTINE_URL": "https://aside",
+            "MILEPOST_BLOBS": "s3://bucket/blobs",
+        }
+    )
+    assert (found.max_messages, found.quarantine_url, found.blobs) == (
+        200,
+        "https://aside",
+        "s3://bucket/blobs",
+    )
 
 
 @pytest.mark.parametrize("name", NEEDED)
@@ -109,7 +133,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_process_ends_with_2_and_says_what_is_missing(
-    environment: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    environment: dict[str, str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in list(os.environ):
         if name.startswith("AWS_"):
@@ -132,7 +159,9 @@ def test_a_log_line_is_one_json_object() -> None:
     try:
         raise ValueError("line\nbreak")
     except ValueError:
-        record = logging.LogRecord("milepost", logging.ERROR, __file__, 1, "not %s", ("confirmed é",), sys.exc_info())
+        record = logging.LogRecord(
+            "milepost", logging.ERROR, __file__, 1, "not %s", ("confirmed é",), sys.exc_info()
+        )
     record.created = 0.0
     record.__dict__.update({"row": {"assetId": "a"}, "kind": OSError})
     text = ConfirmerLogFormat().format(record)

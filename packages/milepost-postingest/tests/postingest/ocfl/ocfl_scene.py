@@ -35,7 +35,9 @@ class Library:
     def __init__(self) -> None:
         if not PYTHON.exists():
             pytest.fail("ocfl-py is not installed in .standins; run make test", pytrace=False)
-        self._process = subprocess.Popen([PYTHON, WRITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [PYTHON, WRITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(self, verb: str, **asked: Any) -> Any:
         assert self._process.stdin is not None
@@ -69,26 +71,59 @@ def hashed(object_id: str) -> str:
 class Scene:
     """A repository of layout 0004, as ocfl-java makes them, unless another is wanted."""
 
-    def __init__(self, folder: Path, *, spec: str = "1.1", layout: str | None = HASHED, config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        spec: str = "1.1",
+        layout: str | None = HASHED,
+        config: dict[str, Any] | None = None,
+    ) -> None:
         self.root = folder / "repository"
         self.spec = spec
         # The library has none of these but 0002 and 0003: the layout's own files are written here, as its specification has them.
         library().ask("root", path=str(self.root), spec=spec, layout=None, params=None)
         if layout is not None:
-            (self.root / "ocfl_layout.json").write_text(json.dumps({"extension": layout, "description": "how ids become paths"}))
+            (self.root / "ocfl_layout.json").write_text(
+                json.dumps({"extension": layout, "description": "how ids become paths"})
+            )
         if layout is not None and config is not None:
             (self.root / "extensions" / layout).mkdir(parents=True)
-            (self.root / "extensions" / layout / "config.json").write_text(json.dumps({"extensionName": layout, **config}))
+            (self.root / "extensions" / layout / "config.json").write_text(
+                json.dumps({"extensionName": layout, **config})
+            )
         self.pauses = 0
 
-    def build(self, *versions: dict[str, str], object_id: str = ASSET, place: str | None = None, **options: Any) -> Path:
+    def build(
+        self,
+        *versions: dict[str, str],
+        object_id: str = ASSET,
+        place: str | None = None,
+        **options: Any,
+    ) -> Path:
         """The object's folder, written by the library."""
         path = self.root / (place or hashed(object_id))
-        library().ask("build", path=str(path), object_id=object_id, versions=versions or (FILES,), spec_version=self.spec, **options)
+        library().ask(
+            "build",
+            path=str(path),
+            object_id=object_id,
+            versions=versions or (FILES,),
+            spec_version=self.spec,
+            **options,
+        )
         return path
 
-    def add(self, path: Path, files: dict[str, str], object_id: str = ASSET, **options: Any) -> None:
-        library().ask("add", path=str(path), object_id=object_id, files=files, spec_version=self.spec, **options)
+    def add(
+        self, path: Path, files: dict[str, str], object_id: str = ASSET, **options: Any
+    ) -> None:
+        library().ask(
+            "add",
+            path=str(path),
+            object_id=object_id,
+            files=files,
+            spec_version=self.spec,
+            **options,
+        )
 
     def repository(self, **options: Any) -> Repository:
         """It does not wait between two looks; the pauses are counted."""

@@ -33,7 +33,9 @@ def build(path: str, object_id: str, versions: list[dict[str, str]], **options: 
     with tempfile.TemporaryDirectory() as source:
         for number, files in enumerate(versions, 1):
             _write(Path(source, f"v{number}"), files)
-        _object(object_id, options).build(source, versions_metadata=_metadata(len(versions)), objdir=path)
+        _object(object_id, options).build(
+            source, versions_metadata=_metadata(len(versions)), objdir=path
+        )
 
 
 def add(path: str, object_id: str, files: dict[str, str], **options: Any) -> None:
@@ -56,7 +58,12 @@ def _object(object_id: str, options: dict[str, Any]) -> Any:
 
 def _metadata(versions: int) -> dict[int, Any]:
     return {
-        number: ocfl.VersionMetadata(created="2026-01-01T00:00:00Z", message="ingest", name="ingest", address="mailto:ops@example.org")
+        number: ocfl.VersionMetadata(
+            created="2026-01-01T00:00:00Z",
+            message="ingest",
+            name="ingest",
+            address="mailto:ops@example.org",
+        )
         for number in range(1, versions + 1)
     }
 

@@ -18,7 +18,11 @@ from tests.project import ROOT
 from milepost_postingest.ocfl.object import Damaged, ObjectFound
 
 GUIDE = ROOT / "docs/guides/postingest.md"
-VERSIONS = ({"a": "1", "b/c": "2"}, {"a": "1", "b/c": "2", "d": "3"}, {"a": "4", "b/c": "2", "d": "3"})
+VERSIONS = (
+    {"a": "1", "b/c": "2"},
+    {"a": "1", "b/c": "2", "d": "3"},
+    {"a": "4", "b/c": "2", "d": "3"},
+)
 Spoil = Callable[[Path], Any]
 
 
@@ -39,7 +43,12 @@ def change(made: Callable[[dict[str, Any]], Any], *folders: str) -> Spoil:
             inventory = json.loads((place / "inventory.json").read_text())
             inventory = made(inventory) or inventory
             (place / "inventory.json").write_text(json.dumps(inventory))
-            sign(place, inventory.get("digestAlgorithm") if inventory.get("digestAlgorithm") in ("sha256", "sha512") else "sha512")
+            sign(
+                place,
+                inventory.get("digestAlgorithm")
+                if inventory.get("digestAlgorithm") in ("sha256", "sha512")
+                else "sha512",
+            )
 
     return spoil
 
@@ -96,7 +105,9 @@ def renamed(name: str, to: list[str]) -> Spoil:
 
 def placed(to: list[str]) -> Spoil:
     """The manifest has other content paths for one of the files."""
-    return change(lambda inventory: inventory["manifest"].update({digest_of(inventory, "v3/content/a"): to}))
+    return change(
+        lambda inventory: inventory["manifest"].update({digest_of(inventory, "v3/content/a"): to})
+    )
 
 
 def fixed(block: Callable[[dict[str, Any]], Any]) -> Spoil:
@@ -147,7 +158,11 @@ def older_type(path: Path) -> None:
 def add_copy(path: Path) -> None:
     """The newest inventory has a copy within the first version, which the older ones do not know."""
     (path / "v1/content/copy").write_text("1")
-    change(lambda inventory: inventory["manifest"][digest_of(inventory, "v1/content/a")].append("v1/content/copy"))(path)
+    change(
+        lambda inventory: inventory["manifest"][digest_of(inventory, "v1/content/a")].append(
+            "v1/content/copy"
+        )
+    )(path)
 
 
 def add_late(path: Path) -> None:
@@ -248,7 +263,9 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case.code}-{number}" for number, case in enumerate(CASES)])
+@pytest.mark.parametrize(
+    "case", CASES, ids=[f"{case.code}-{number}" for number, case in enumerate(CASES)]
+)
 def test_an_object_for_each_code(scene: Scene, case: Case) -> None:
     path = scene.build(*VERSIONS)
     assert problems(path) == []
@@ -318,7 +335,10 @@ def test_an_older_inventory_with_content_of_a_later_version_is_damage(scene: Sce
     (path / "v3/content/copy").write_text("1")
 
     def made(inventory: dict[str, Any]) -> None:
-        inventory["manifest"][digest_of(inventory, "v1/content/a")] = ["v1/content/a", "v3/content/copy"]
+        inventory["manifest"][digest_of(inventory, "v1/content/a")] = [
+            "v1/content/a",
+            "v3/content/copy",
+        ]
 
     change(made, ".", "v3")(path)
     assert isinstance(scene.look(fixity=True), ObjectFound)
@@ -342,12 +362,17 @@ def test_an_older_inventory_with_content_that_it_does_not_use_is_damage(scene: S
     unknown = scene.look()
     change(made, "v1")(path)
     unused = scene.look()
-    assert [answer.code for answer in (unknown, unused) if isinstance(answer, Damaged)] == ["E023", "E107"]
+    assert [answer.code for answer in (unknown, unused) if isinstance(answer, Damaged)] == [
+        "E023",
+        "E107",
+    ]
 
 
 def test_numbers_with_zeros_are_found(scene: Scene) -> None:
     path = scene.build({"a": "1"})
-    text = (path / "inventory.json").read_text().replace('"v1"', '"v0001"').replace('"v1/', '"v0001/')
+    text = (
+        (path / "inventory.json").read_text().replace('"v1"', '"v0001"').replace('"v1/', '"v0001/')
+    )
     for place in (path, path / "v1"):
         (place / "inventory.json").write_text(text)
         sign(place)

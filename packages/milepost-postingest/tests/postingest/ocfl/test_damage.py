@@ -32,7 +32,10 @@ def manifest_says(place: str) -> Callable[[Path], None]:
     """The inventory, signed, has the letter's content elsewhere."""
 
     def spoil(path: Path) -> None:
-        manifest = {digest: [place if one == LETTER else one for one in paths] for digest, paths in inventory(path)["manifest"].items()}
+        manifest = {
+            digest: [place if one == LETTER else one for one in paths]
+            for digest, paths in inventory(path)["manifest"].items()
+        }
         rewrite(path, {"manifest": manifest})
 
     return spoil
@@ -44,7 +47,9 @@ def state_says(name: str) -> Callable[[Path], None]:
     def spoil(path: Path) -> None:
         version = inventory(path)["versions"]["v1"]
         digest = next(iter(version["state"]))
-        rewrite(path, {"versions": {"v1": {**version, "state": {**version["state"], digest: [name]}}}})
+        rewrite(
+            path, {"versions": {"v1": {**version, "state": {**version["state"], digest: [name]}}}}
+        )
 
     return spoil
 
@@ -98,7 +103,10 @@ def folder_as_file(path: Path) -> None:
 
 def twice(path: Path) -> None:
     manifest = inventory(path)["manifest"]
-    rewrite(path, {"manifest": {**manifest, **{digest.upper(): paths for digest, paths in manifest.items()}}})
+    rewrite(
+        path,
+        {"manifest": {**manifest, **{digest.upper(): paths for digest, paths in manifest.items()}}},
+    )
 
 
 def one_place_for_two(path: Path) -> None:
@@ -109,13 +117,22 @@ def one_place_for_two(path: Path) -> None:
 
 def one_name_for_two(path: Path) -> None:
     version = inventory(path)["versions"]["v1"]
-    rewrite(path, {"versions": {"v1": {**version, "state": {digest: ["letter.txt"] for digest in version["state"]}}}})
+    rewrite(
+        path,
+        {
+            "versions": {
+                "v1": {**version, "state": {digest: ["letter.txt"] for digest in version["state"]}}
+            }
+        },
+    )
 
 
 def no_digest(path: Path) -> None:
     """Something else stands for the letter's digest, in manifest and state alike."""
     text = (path / "inventory.json").read_text()
-    digest = next(digest for digest, paths in inventory(path)["manifest"].items() if LETTER in paths)
+    digest = next(
+        digest for digest, paths in inventory(path)["manifest"].items() if LETTER in paths
+    )
     rewrite(path, json.loads(text.replace(digest, "letter")))
 
 
@@ -169,7 +186,9 @@ CASES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "what", "where"), CASES.values(), ids=CASES)
-def test_a_damaged_object_is_never_found(scene: Scene, spoil: Callable[[Path], Any], what: str, where: str) -> None:
+def test_a_damaged_object_is_never_found(
+    scene: Scene, spoil: Callable[[Path], Any], what: str, where: str
+) -> None:
     path = scene.build()
     assert isinstance(scene.look(), ObjectFound)
     spoil(path)
@@ -188,8 +207,14 @@ def test_an_inventory_whose_head_is_an_older_version_is_damage(scene: Scene) -> 
     assert "not the last of its versions" in answer.what
 
 
-@pytest.mark.parametrize("content", ["Dear Sir or madam", "Dear Sir or", "Dear Sir or Madam,"], ids=["other", "cut", "longer"])
-def test_content_that_is_not_what_it_was_is_damage_once_it_is_read(scene: Scene, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    ["Dear Sir or madam", "Dear Sir or", "Dear Sir or Madam,"],
+    ids=["other", "cut", "longer"],
+)
+def test_content_that_is_not_what_it_was_is_damage_once_it_is_read(
+    scene: Scene, content: str
+) -> None:
     """The inventory has no sizes: without reading, this cannot be seen."""
     path = scene.build()
     (path / LETTER).write_text(content)

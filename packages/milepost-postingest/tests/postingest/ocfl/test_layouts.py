@@ -29,23 +29,70 @@ LONG = "abcdefghij" * 10 + "a"
         (HASH_AND_ID, {}, "object-01", "3c0/ff4/240/object-01"),
         (HASH_AND_ID, {}, HORRIBLE, "487/326/d8c/%2e%2ehor%2frib%3ale-%24id"),
         (HASH_AND_ID, {}, "..Hor/rib:lè-$id", "373/529/21a/%2e%2eHor%2frib%3al%c3%a8-%24id"),
-        (HASH_AND_ID, {}, LONG, f"5cc/73e/648/{LONG[:100]}-5cc73e648fbcff136510e330871180922ddacf193b68fdeff855683a01464220"),
+        (
+            HASH_AND_ID,
+            {},
+            LONG,
+            f"5cc/73e/648/{LONG[:100]}-5cc73e648fbcff136510e330871180922ddacf193b68fdeff855683a01464220",
+        ),
         (HASH_AND_ID, MD5, "object-01", "ff/75/53/44/92/48/5e/ab/b3/9f/86/35/67/28/88/object-01"),
-        (HASH_AND_ID, {"tupleSize": 0, "numberOfTuples": 0}, HORRIBLE, "%2e%2ehor%2frib%3ale-%24id"),
+        (
+            HASH_AND_ID,
+            {"tupleSize": 0, "numberOfTuples": 0},
+            HORRIBLE,
+            "%2e%2ehor%2frib%3ale-%24id",
+        ),
         (HASHED, {}, "object-01", f"3c0/ff4/240/{DIGEST}"),
-        (HASHED, {}, HORRIBLE, "487/326/d8c/487326d8c2a3c0b885e23da1469b4d6671fd4e76978924b4443e9e3c316cda6d"),
-        (HASHED, {**MD5, "shortObjectRoot": True}, "object-01", "ff/75/53/44/92/48/5e/ab/b3/9f/86/35/67/28/88/4e"),
+        (
+            HASHED,
+            {},
+            HORRIBLE,
+            "487/326/d8c/487326d8c2a3c0b885e23da1469b4d6671fd4e76978924b4443e9e3c316cda6d",
+        ),
+        (
+            HASHED,
+            {**MD5, "shortObjectRoot": True},
+            "object-01",
+            "ff/75/53/44/92/48/5e/ab/b3/9f/86/35/67/28/88/4e",
+        ),
         (HASHED, {"tupleSize": 0, "numberOfTuples": 0}, "object-01", DIGEST),
-        (OMIT, {"delimiter": ":"}, "urn:uuid:6e8bc430-9c3a-11d9-9669-0800200c9a66", "6e8bc430-9c3a-11d9-9669-0800200c9a66"),
+        (
+            OMIT,
+            {"delimiter": ":"},
+            "urn:uuid:6e8bc430-9c3a-11d9-9669-0800200c9a66",
+            "6e8bc430-9c3a-11d9-9669-0800200c9a66",
+        ),
         (OMIT, {"delimiter": "EDU/"}, "https://institution.edu/abc/edu/f8.05v", "f8.05v"),
         (OMIT, {"delimiter": "aa"}, "aaab", "b"),
-        (TUPLES, {"tupleSize": 4, "numberOfTuples": 2, "reverseObjectRoot": True}, "namespace:12887296", "6927/8821/12887296"),
-        (TUPLES, {"tupleSize": 4, "numberOfTuples": 2, "reverseObjectRoot": True}, "abc123", "321c/ba00/abc123"),
-        (TUPLES, {"delimiter": "edu/", "zeroPadding": "right"}, "https://institution.edu/3448793", "344/879/300/3448793"),
-        (TUPLES, {"delimiter": "edu/", "zeroPadding": "right"}, "https://institution.edu/abc/edu/f8.05v", "f8./05v/000/f8.05v"),
+        (
+            TUPLES,
+            {"tupleSize": 4, "numberOfTuples": 2, "reverseObjectRoot": True},
+            "namespace:12887296",
+            "6927/8821/12887296",
+        ),
+        (
+            TUPLES,
+            {"tupleSize": 4, "numberOfTuples": 2, "reverseObjectRoot": True},
+            "abc123",
+            "321c/ba00/abc123",
+        ),
+        (
+            TUPLES,
+            {"delimiter": "edu/", "zeroPadding": "right"},
+            "https://institution.edu/3448793",
+            "344/879/300/3448793",
+        ),
+        (
+            TUPLES,
+            {"delimiter": "edu/", "zeroPadding": "right"},
+            "https://institution.edu/abc/edu/f8.05v",
+            "f8./05v/000/f8.05v",
+        ),
     ],
 )
-def test_an_id_becomes_the_path_of_the_specification(name: str, config: dict[str, Any], object_id: str, path: str) -> None:
+def test_an_id_becomes_the_path_of_the_specification(
+    name: str, config: dict[str, Any], object_id: str, path: str
+) -> None:
     assert layout_of(name, config)(object_id) == path
 
 
@@ -66,17 +113,23 @@ def test_an_id_becomes_the_path_of_the_specification(name: str, config: dict[str
         (TUPLES, {}, "urn:naïve-id"),
     ],
 )
-def test_an_id_that_would_lead_elsewhere_is_refused(name: str, config: dict[str, Any], object_id: str) -> None:
+def test_an_id_that_would_lead_elsewhere_is_refused(
+    name: str, config: dict[str, Any], object_id: str
+) -> None:
     with pytest.raises(mp.MalformedInput):
         layout_of(name, config)(object_id)
 
 
-@pytest.mark.parametrize("path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "a/../b", "./a", "a/.", "a\0"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "a/../b", "./a", "a/.", "a\0"]
+)
 def test_a_path_that_leads_elsewhere_does_not_stay_below(path: str) -> None:
     assert not stays_below(path)
 
 
-@pytest.mark.parametrize("path", ["a", "a/b", ".a", "a.", "a/.b/c", "...", "a/...", "..a/b..", "é/ü"])
+@pytest.mark.parametrize(
+    "path", ["a", "a/b", ".a", "a.", "a/.b/c", "...", "a/...", "..a/b..", "é/ü"]
+)
 def test_dots_within_names_are_no_way_out(path: str) -> None:
     assert stays_below(path)
 
@@ -86,13 +139,21 @@ def test_dots_within_names_are_no_way_out(path: str) -> None:
     [("0002-flat-direct-storage-layout", None), (HASH_AND_ID, None), (HASH_AND_ID, {**MD5})],
     ids=["0002", "0003", "0003-md5"],
 )
-def test_objects_are_where_the_library_puts_them(tmp_path: Path, layout: str, params: dict[str, Any] | None) -> None:
+def test_objects_are_where_the_library_puts_them(
+    tmp_path: Path, layout: str, params: dict[str, Any] | None
+) -> None:
     """The root and its layout files are the library's own too."""
     root = tmp_path / "repository"
     library().ask("root", path=str(root), spec="1.0", layout=layout, params=params)
     for object_id in (ASSET, "naïve id"):
         place = library().ask("place", path=str(root), object_id=object_id)
-        library().ask("build", path=str(root / place), object_id=object_id, versions=[FILES], spec_version="1.0")
+        library().ask(
+            "build",
+            path=str(root / place),
+            object_id=object_id,
+            versions=[FILES],
+            spec_version="1.0",
+        )
         found = Repository(root).look(object_id, fixity=True)
         assert isinstance(found, ObjectFound)
         assert (found.object_root, found.spec) == (place, "1.0")
@@ -101,12 +162,19 @@ def test_objects_are_where_the_library_puts_them(tmp_path: Path, layout: str, pa
 @pytest.mark.parametrize(
     ("layout", "config", "object_id", "place"),
     [
-        (HASHED, {"digestAlgorithm": "md5", "tupleSize": 2, "numberOfTuples": 2}, "object-01", "ff/75/ff75534492485eabb39f86356728884e"),
+        (
+            HASHED,
+            {"digestAlgorithm": "md5", "tupleSize": 2, "numberOfTuples": 2},
+            "object-01",
+            "ff/75/ff75534492485eabb39f86356728884e",
+        ),
         (OMIT, {"delimiter": ":"}, "urn:uuid:1", "1"),
         (TUPLES, {"tupleSize": 2, "numberOfTuples": 1}, "urn:uuid:12345", "12/12345"),
     ],
 )
-def test_the_root_says_how_its_layout_is_set(tmp_path: Path, layout: str, config: dict[str, Any], object_id: str, place: str) -> None:
+def test_the_root_says_how_its_layout_is_set(
+    tmp_path: Path, layout: str, config: dict[str, Any], object_id: str, place: str
+) -> None:
     scene = Scene(tmp_path, layout=layout, config=config)
     path = scene.build(object_id=object_id, place=place)
     assert problems(path) == []
@@ -115,7 +183,9 @@ def test_the_root_says_how_its_layout_is_set(tmp_path: Path, layout: str, config
     assert found.object_root == place
 
 
-@pytest.mark.parametrize("layout", ["0004", HASHED, {"extensionName": HASHED}, {"extensionName": "0004", "tupleSize": 3}])
+@pytest.mark.parametrize(
+    "layout", ["0004", HASHED, {"extensionName": HASHED}, {"extensionName": "0004", "tupleSize": 3}]
+)
 def test_a_root_that_does_not_say_its_layout_is_told(tmp_path: Path, layout: Any) -> None:
     scene = Scene(tmp_path, layout=None)
     scene.build()
@@ -134,7 +204,11 @@ def test_a_root_that_does_not_say_its_layout_is_told(tmp_path: Path, layout: Any
         (HASHED, {"tupleSize": 33}, "config.json: .*tupleSize"),
         (HASHED, {"tupleSize": 0}, "config.json: .*numberOfTuples"),
         (HASHED, {"tupleSize": 32, "numberOfTuples": 3}, "config.json: .*64 digits"),
-        (HASHED, {"tupleSize": 32, "numberOfTuples": 2, "shortObjectRoot": True}, "config.json: .*shortObjectRoot"),
+        (
+            HASHED,
+            {"tupleSize": 32, "numberOfTuples": 2, "shortObjectRoot": True},
+            "config.json: .*shortObjectRoot",
+        ),
         (HASHED, {"extensionName": OMIT}, "config.json: extensionName"),
     ],
 )

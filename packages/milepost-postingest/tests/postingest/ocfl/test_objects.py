@@ -10,9 +10,27 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.postingest.ocfl.ocfl_scene import ASSET, FILES, MUTABLE, Scene, commit, hashed, mend_empty, problems, sign, stage
+from tests.postingest.ocfl.ocfl_scene import (
+    ASSET,
+    FILES,
+    MUTABLE,
+    Scene,
+    commit,
+    hashed,
+    mend_empty,
+    problems,
+    sign,
+    stage,
+)
 
-from milepost_postingest.ocfl.object import Answer, Damaged, Empty, ObjectFound, ObjectMissing, Staged
+from milepost_postingest.ocfl.object import (
+    Answer,
+    Damaged,
+    Empty,
+    ObjectFound,
+    ObjectMissing,
+    Staged,
+)
 from milepost_postingest.ocfl.repository import Repository
 
 OTHER = "00000000-0000-4000-8000-000000000002"
@@ -32,13 +50,20 @@ def scene(tmp_path: Path) -> Scene:
 @pytest.mark.parametrize("spec", ["1.0", "1.1"])
 @pytest.mark.parametrize("algorithm", ["sha512", "sha256"])
 @pytest.mark.parametrize("fixity", [False, True], ids=["seen", "read"])
-def test_a_whole_object_is_found_with_all_its_files(tmp_path: Path, spec: str, algorithm: str, fixity: bool) -> None:
+def test_a_whole_object_is_found_with_all_its_files(
+    tmp_path: Path, spec: str, algorithm: str, fixity: bool
+) -> None:
     scene = Scene(tmp_path, spec=spec)
     path = scene.build(digest_algorithm=algorithm)
     assert problems(path) == []
     found = scene.look(fixity=fixity)
     assert isinstance(found, ObjectFound)
-    assert (found.version, found.spec, found.algorithm, found.object_root) == ("v1", spec, algorithm, hashed(ASSET))
+    assert (found.version, found.spec, found.algorithm, found.object_root) == (
+        "v1",
+        spec,
+        algorithm,
+        hashed(ASSET),
+    )
     assert found.fixity is fixity
     assert {file.logical: (file.path, file.bytes) for file in found.files} == {
         name: (f"{hashed(ASSET)}/v1/content/{name}", len(text)) for name, text in FILES.items()
@@ -54,9 +79,15 @@ def test_an_object_that_is_not_there_is_missing(scene: Scene) -> None:
 
 
 def test_the_newest_version_is_told_of_and_all_must_be_there(scene: Scene) -> None:
-    path = scene.build({"a": "first", "b": "stays"}, {"a": "second", "b": "stays"}, {"a": "second", "b": "stays", "c": "new"})
+    path = scene.build(
+        {"a": "first", "b": "stays"},
+        {"a": "second", "b": "stays"},
+        {"a": "second", "b": "stays", "c": "new"},
+    )
     assert problems(path) == []
-    assert paths(scene.look(fixity=True)) == [f"{hashed(ASSET)}/{one}" for one in ("v1/content/b", "v2/content/a", "v3/content/c")]
+    assert paths(scene.look(fixity=True)) == [
+        f"{hashed(ASSET)}/{one}" for one in ("v1/content/b", "v2/content/a", "v3/content/c")
+    ]
     found = scene.look(fixity=True)
     assert isinstance(found, ObjectFound)
     assert found.version == "v3"
@@ -76,7 +107,10 @@ def test_every_copy_of_the_same_content_must_be_there(scene: Scene) -> None:
     path = scene.build({"a": "same", "b": "same"}, dedupe=False)
     found = scene.look()
     assert isinstance(found, ObjectFound)
-    assert [(file.logical, file.path.rpartition("/")[2]) for file in found.files] == [("a", "a"), ("b", "b")]
+    assert [(file.logical, file.path.rpartition("/")[2]) for file in found.files] == [
+        ("a", "a"),
+        ("b", "b"),
+    ]
     (path / "v1/content/b").unlink()
     assert isinstance(scene.look(), Damaged)
 
@@ -124,7 +158,10 @@ def test_staged_changes_are_not_confirmed_until_they_are_committed(scene: Scene)
     assert scene.pauses == 0, "it is known what is going on"
     commit(path)
     assert problems(path) == []
-    assert paths(scene.look(fixity=True)) == [f"{hashed(ASSET)}/v1/content/old.txt", f"{hashed(ASSET)}/v2/content/r1/new.txt"]
+    assert paths(scene.look(fixity=True)) == [
+        f"{hashed(ASSET)}/v1/content/old.txt",
+        f"{hashed(ASSET)}/v2/content/r1/new.txt",
+    ]
 
 
 def test_a_new_object_that_is_staged_is_staged_rather_than_empty(scene: Scene) -> None:
@@ -165,7 +202,9 @@ def move_away(*names: str) -> Callable[[Path], Callable[[], None]]:
         aside.mkdir()
         for name in names:
             (path / name).rename(aside / name.replace("/", "_"))
-        return lambda: [(aside / name.replace("/", "_")).rename(path / name) for name in names] and None
+        return lambda: (
+            [(aside / name.replace("/", "_")).rename(path / name) for name in names] and None
+        )
 
     return begin
 
@@ -187,14 +226,18 @@ WRITING = {
 
 
 @pytest.mark.parametrize("begin", WRITING.values(), ids=WRITING)
-def test_an_object_in_the_middle_of_being_written_is_looked_at_again(scene: Scene, begin: Callable[[Path], Callable[[], None]]) -> None:
+def test_an_object_in_the_middle_of_being_written_is_looked_at_again(
+    scene: Scene, begin: Callable[[Path], Callable[[], None]]
+) -> None:
     finish = begin(scene.build())
     found = scene.repository(pause=finish).look(ASSET)
     assert isinstance(found, ObjectFound)
 
 
 @pytest.mark.parametrize("begin", WRITING.values(), ids=WRITING)
-def test_an_object_that_is_still_odd_at_the_second_look_is_damaged(scene: Scene, begin: Callable[[Path], Callable[[], None]]) -> None:
+def test_an_object_that_is_still_odd_at_the_second_look_is_damaged(
+    scene: Scene, begin: Callable[[Path], Callable[[], None]]
+) -> None:
     begin(scene.build())
     assert isinstance(scene.look(), Damaged)
     assert scene.pauses == 1
@@ -208,7 +251,9 @@ def test_many_threads_look_at_once(scene: Scene) -> None:
     repository = scene.repository()
     alone = [repository.look(object_id, fixity=True) for object_id in ids]
     with ThreadPoolExecutor(8) as threads:
-        together = list(threads.map(lambda object_id: repository.look(object_id, fixity=True), ids * 25))
+        together = list(
+            threads.map(lambda object_id: repository.look(object_id, fixity=True), ids * 25)
+        )
     assert together == alone * 25
     assert [type(answer) for answer in alone] == [ObjectFound] * 8 + [ObjectMissing] * 4
 
@@ -232,7 +277,9 @@ def test_looking_leaves_no_file_open(scene: Scene) -> None:
     assert [path for path in open_files() if path.startswith(str(scene.root))] == []
 
 
-def test_a_root_is_the_same_wherever_the_process_goes(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_root_is_the_same_wherever_the_process_goes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     scene.build()
     monkeypatch.chdir(scene.root.parent)
     repository = Repository(scene.root.name)

@@ -17,7 +17,10 @@ from tests.postingest.ocfl.ocfl_scene import ASSET, FILES, Scene, hashed, sign
 from milepost_postingest.ocfl.object import Damaged, ObjectFound
 from milepost_postingest.ocfl.repository import Repository
 
-CONTENT = {name: text.encode() for name, text in {**FILES, "empty": "", "copy.xml": FILES["IO_Metadata.xml"]}.items()}
+CONTENT = {
+    name: text.encode()
+    for name, text in {**FILES, "empty": "", "copy.xml": FILES["IO_Metadata.xml"]}.items()
+}
 
 
 @cache
@@ -26,7 +29,9 @@ def good() -> Path:
     folder = tempfile.mkdtemp(prefix="ocfl-")
     atexit.register(shutil.rmtree, folder)
     scene = Scene(Path(folder))
-    scene.build({"IO_Metadata.xml": "<old/>"}, {name: content.decode() for name, content in CONTENT.items()})
+    scene.build(
+        {"IO_Metadata.xml": "<old/>"}, {name: content.decode() for name, content in CONTENT.items()}
+    )
     return scene.root
 
 
@@ -37,7 +42,9 @@ def hurt(path: Path, data: st.DataObject) -> None:
     content = bytearray(file.read_bytes())
     kind = data.draw(st.sampled_from(["flip", "cut", "grow", "remove", "swap"]), label="kind")
     if kind == "flip" and content:
-        content[data.draw(st.integers(0, len(content) - 1), label="at")] ^= data.draw(st.integers(1, 255), label="bits")
+        content[data.draw(st.integers(0, len(content) - 1), label="at")] ^= data.draw(
+            st.integers(1, 255), label="bits"
+        )
     elif kind == "cut":
         del content[data.draw(st.integers(0, len(content)), label="at") :]
     elif kind == "grow":
@@ -58,7 +65,9 @@ def look_at_a_copy(spoil: Callable[[Path], None]) -> None:
         assert isinstance(answer, Damaged | ObjectFound)
         if isinstance(answer, ObjectFound):
             assert answer.version == "v2"
-            assert {file.logical: (root / file.path).read_bytes() for file in answer.files} == CONTENT
+            assert {
+                file.logical: (root / file.path).read_bytes() for file in answer.files
+            } == CONTENT
 
 
 @settings(max_examples=150)
@@ -75,9 +84,13 @@ def test_a_wrong_digest_is_not_believed_for_being_signed(data: st.DataObject) ->
     def spoil(path: Path) -> None:
         text = (path / "inventory.json").read_text()
         digests = [found.start() for found in re.finditer("[0-9a-f]{128}", text)]
-        at = data.draw(st.sampled_from(digests), label="digest") + data.draw(st.integers(0, 127), label="digit")
+        at = data.draw(st.sampled_from(digests), label="digest") + data.draw(
+            st.integers(0, 127), label="digit"
+        )
         for folder in (path, path / "v2"):
-            (folder / "inventory.json").write_text(text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :])
+            (folder / "inventory.json").write_text(
+                text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :]
+            )
             sign(folder)
 
     look_at_a_copy(spoil)

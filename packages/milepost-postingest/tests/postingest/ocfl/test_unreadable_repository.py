@@ -57,9 +57,13 @@ def test_a_mount_that_comes_back_is_used_again(scene: Scene) -> None:
     assert isinstance(repository.look(ASSET), ObjectFound)
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "code", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT], ids=errno.errorcode.get
+)
 @pytest.mark.parametrize("call", ["open", "read", "scandir"])
-def test_trouble_with_the_disk_is_an_error_and_never_an_answer(scene: Scene, monkeypatch: pytest.MonkeyPatch, call: str, code: int) -> None:
+def test_trouble_with_the_disk_is_an_error_and_never_an_answer(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
     scene.build()
     repository = scene.repository()
 
@@ -74,7 +78,9 @@ def test_trouble_with_the_disk_is_an_error_and_never_an_answer(scene: Scene, mon
     assert isinstance(repository.look(ASSET), ObjectFound)
 
 
-def test_trouble_while_a_file_is_read_through_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_while_a_file_is_read_through_is_an_error(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.build()
     repository, real = scene.repository(), os.open
 
@@ -98,13 +104,17 @@ def test_trouble_while_a_file_is_read_through_is_an_error(scene: Scene, monkeypa
     ],
     ids=["gone", "undeclared", "too-new", "two"],
 )
-def test_what_is_no_storage_root_is_a_mistake_that_says_what_is_expected(scene: Scene, spoil: Callable[[Path], None], said: str) -> None:
+def test_what_is_no_storage_root_is_a_mistake_that_says_what_is_expected(
+    scene: Scene, spoil: Callable[[Path], None], said: str
+) -> None:
     spoil(scene.root)
     with pytest.raises(mp.ConfigMistake, match=f"{said}; expected .*0=ocfl_1.0 or 0=ocfl_1.1"):
         scene.repository()
 
 
-def test_a_root_that_may_not_be_read_is_unreachable(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_may_not_be_read_is_unreachable(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied")
 

@@ -16,7 +16,11 @@ from milepost_postingest.tape import Tape
 
 PAYLOAD = {"preservationSystemId": ASSET}
 FOLDER = "Preservation_1/7f1b7a2c-4d5e-4f60-8a9b-0c1d2e3f4a5b/original/g1"
-SCRIPTS = ["Übergröße & Co/naïve cafe\u0301.txt", "日本語/№ 7 – “Ω”.tif", "Архив/مرحبا/🗄️ 50%+?.tiff"]
+SCRIPTS = [
+    "Übergröße & Co/naïve cafe\u0301.txt",
+    "日本語/№ 7 – “Ω”.tif",
+    "Архив/مرحبا/🗄️ 50%+?.tiff",
+]
 """Names in scripts that every hop must keep, to the code point."""
 
 

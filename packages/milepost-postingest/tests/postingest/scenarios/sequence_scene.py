@@ -18,7 +18,12 @@ KEYS = {
 }
 FILES: list[Any] = [{"filePaths": ["a", "b"]}, {"filePaths": ["c"]}]
 """What confirms the first stage, in either dialect."""
-VOLUMES: list[Any] = [{"a": ["L1"], "b": ["L2"]}, {"c": ["L3"]}, {"a": ["L1"]}, {"a": ["L1"], "b": ["L2"], "c": ["L3"]}]
+VOLUMES: list[Any] = [
+    {"a": ["L1"], "b": ["L2"]},
+    {"c": ["L3"]},
+    {"a": ["L1"]},
+    {"a": ["L1"], "b": ["L2"], "c": ["L3"]},
+]
 """What may confirm the last one; in today's dialect only if it has each of the files."""
 NOTHING: list[Any] = ["", "no", "{}", [], 0]
 
@@ -30,8 +35,12 @@ def on_tape(payload: Any) -> dict[str, list[str]]:
 
 def confirmations(keys: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
     """Of any asset: valid, invalid, early, again, different."""
-    first = st.tuples(st.just("confirm"), st.integers(0, keys - 1), st.just(0), st.sampled_from(FILES + NOTHING))
-    last = st.tuples(st.just("confirm"), st.integers(0, keys - 1), st.just(1), st.sampled_from(VOLUMES + NOTHING))
+    first = st.tuples(
+        st.just("confirm"), st.integers(0, keys - 1), st.just(0), st.sampled_from(FILES + NOTHING)
+    )
+    last = st.tuples(
+        st.just("confirm"), st.integers(0, keys - 1), st.just(1), st.sampled_from(VOLUMES + NOTHING)
+    )
     return first | last
 
 
@@ -57,14 +66,19 @@ class Oracle:
         asset, _ = mp.key_parts(key)
         if self.dialect == "seed":
             return [(asset, kind, text) for kind, text in zip(kinds, texts, strict=True)]
-        return [(message_id(key, stage, kind), kind, text) for stage, kind, text in zip(stages, kinds, texts, strict=True)]
+        return [
+            (message_id(key, stage, kind), kind, text)
+            for stage, kind, text in zip(stages, kinds, texts, strict=True)
+        ]
 
     def check(self, heard: list[dict[str, Any]], results: dict[str, dict[str, Any]]) -> None:
         """`results`: each item's results on the ledger, as long as its row is there."""
         named = [self._name(one) for one in heard]
         assert self.repeats or len(set(named)) == len(named), f"something was told twice: {named}"
         bodies = dict(zip(named, heard, strict=True))
-        assert all(bodies[name] == one for name, one in zip(named, heard, strict=True)), "a repeat differs from the first"
+        assert all(bodies[name] == one for name, one in zip(named, heard, strict=True)), (
+            "a repeat differs from the first"
+        )
         known = {name for key in self.keys for name in self.series(key)}
         assert set(named) <= known, f"told of something else: {set(named) - known}"
         for key in self.keys:
@@ -74,16 +88,24 @@ class Oracle:
             if key not in results:
                 continue
             if len(mine) > 1:
-                assert results[key]["CC"] in self.said.get((key, "CC"), []), f"{key}: nobody has confirmed its first stage"
+                assert results[key]["CC"] in self.said.get((key, "CC"), []), (
+                    f"{key}: nobody has confirmed its first stage"
+                )
             if len(mine) == 3:
                 given = results[key][self.last]
-                assert given in self.said.get((key, self.last), []), f"{key}: complete, and nobody has confirmed its last stage"
+                assert given in self.said.get((key, self.last), []), (
+                    f"{key}: complete, and nobody has confirmed its last stage"
+                )
                 if self.dialect == "today":
-                    assert set(results[key]["CC"]["filePaths"]) <= given.keys(), f"{key}: complete with a part of its files"
+                    assert set(results[key]["CC"]["filePaths"]) <= given.keys(), (
+                        f"{key}: complete with a part of its files"
+                    )
 
     def check_end(self, heard: list[dict[str, Any]], results: dict[str, dict[str, Any]]) -> None:
         self.check(heard, results)
-        missing = {name for key in self.keys for name in self.series(key)} - {self._name(one) for one in heard}
+        missing = {name for key in self.keys for name in self.series(key)} - {
+            self._name(one) for one in heard
+        }
         assert not missing, f"never told: {missing}"
 
     def _name(self, one: dict[str, Any]) -> tuple[Any, ...]:

@@ -25,7 +25,9 @@ SOMETHING = [
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["if it exists", "in any case"])
-def test_a_confirmation_moves_the_asset_to_the_next_stage_with_the_result_as_its_payload(post: Postingest, guarded: bool) -> None:
+def test_a_confirmation_moves_the_asset_to_the_next_stage_with_the_result_as_its_payload(
+    post: Postingest, guarded: bool
+) -> None:
     """Scenario 4."""
     in_cc(post)
     first_queued = post.moment("firstQueued")
@@ -53,12 +55,18 @@ def test_a_confirmer_that_rewrites_the_input_says_what_the_next_stage_is_given(
     post.follow()
     (message,) = post.received("Scout")
     assert message.body == {"files": ["on disk"]}
-    offered = [envelope["data"]["payload"] for envelope in post.told.envelopes if envelope["data"]["reason"] == "offered"]
+    offered = [
+        envelope["data"]["payload"]
+        for envelope in post.told.envelopes
+        if envelope["data"]["reason"] == "offered"
+    ]
     assert offered == [PAYLOAD, {"files": ["on disk"]}]
     assert post.item().row.input_digest == digest
 
 
-def test_a_rewritten_input_with_the_last_confirmation_changes_nothing_of_the_record(post: Postingest) -> None:
+def test_a_rewritten_input_with_the_last_confirmation_changes_nothing_of_the_record(
+    post: Postingest,
+) -> None:
     """Scenario 5: what was handed over is what the seal remembers."""
     in_scout(post)
     digest = post.item().row.input_digest
@@ -70,7 +78,9 @@ def test_a_rewritten_input_with_the_last_confirmation_changes_nothing_of_the_rec
     assert known.input_digest == digest
 
 
-def test_an_input_rewritten_without_a_confirmation_confirms_nothing_and_reaches_nobody_yet(post: Postingest) -> None:
+def test_an_input_rewritten_without_a_confirmation_confirms_nothing_and_reaches_nobody_yet(
+    post: Postingest,
+) -> None:
     """Scenario 16: the first stage's own payload is kept apart, so a resend of it is as before."""
     in_cc(post)
     post.set("input", {"S": '{"early":1}'})
@@ -113,12 +123,18 @@ def test_from_end_to_end_each_event_is_told_once_and_in_order(post: Postingest) 
     assert len({event.id for event in post.told.events}) == len(post.told.events) == 5
     assert post.lines() == ["accepted", "confirmed", "confirmed"]
     assert (post.received("CC"), post.received("Scout"), post.aside()) == ([], [], [])
-    counted = {(count.stage, count.status.value): count.n for count in post.ledger.counts(post.route) if count.n}
+    counted = {
+        (count.stage, count.status.value): count.n
+        for count in post.ledger.counts(post.route)
+        if count.n
+    }
     assert counted == {("Scout", "COMPLETED"): 1}
 
 
 @pytest.mark.parametrize(("value", "result"), SOMETHING)
-def test_each_valid_kind_of_value_confirms(open_at: Opener, value: dict[str, Any], result: Any) -> None:
+def test_each_valid_kind_of_value_confirms(
+    open_at: Opener, value: dict[str, Any], result: Any
+) -> None:
     """Scenario 4: a plain yes is no content, so that the next stage works on what this one did."""
     post = open_at()
     in_cc(post)
@@ -146,7 +162,9 @@ def test_all_values_that_say_no_confirm_nothing(post: Postingest) -> None:
 
 
 @pytest.mark.parametrize("stage", ["CC", "Scout"])
-def test_a_confirmation_set_and_taken_off_before_it_is_read_confirms_nothing(post: Postingest, stage: str) -> None:
+def test_a_confirmation_set_and_taken_off_before_it_is_read_confirms_nothing(
+    post: Postingest, stage: str
+) -> None:
     """Scenario 16: what counts is how the row stands."""
     in_cc(post) if stage == "CC" else in_scout(post)
     post.confirm(stage, text(PATHS))
@@ -174,7 +192,9 @@ def test_taking_off_what_confirmed_nothing_confirms_nothing(post: Postingest) ->
 
 
 @pytest.mark.parametrize("how", ["taken off", "emptied", "changed"])
-def test_a_confirmation_tampered_with_after_it_was_applied_changes_nothing_for_the_next_stage(post: Postingest, how: str) -> None:
+def test_a_confirmation_tampered_with_after_it_was_applied_changes_nothing_for_the_next_stage(
+    post: Postingest, how: str
+) -> None:
     """Scenarios 16 and 30: the first valid one stands, that another came is noted, and a resend has the same payload."""
     in_scout(post)
     if how == "taken off":
@@ -192,7 +212,9 @@ def test_a_confirmation_tampered_with_after_it_was_applied_changes_nothing_for_t
     assert message.body == PATHS
 
 
-def test_tampering_and_the_next_confirmation_in_one_batch_leave_the_first_standing(post: Postingest) -> None:
+def test_tampering_and_the_next_confirmation_in_one_batch_leave_the_first_standing(
+    post: Postingest,
+) -> None:
     """Scenario 16: several changes of one row come together when the relay is behind."""
     in_scout(post)
     post.confirm("CC", text({"filePaths": ["elsewhere"]}))
@@ -226,18 +248,29 @@ def test_two_different_confirmations_before_they_are_read_make_one_step(post: Po
     assert post.lines()[:2] == ["accepted", "confirmed"]
 
 
-@pytest.mark.parametrize("rewrite", [None, text(PATHS)["S"]], ids=["confirms", "rewrites the input"])
+@pytest.mark.parametrize(
+    "rewrite", [None, text(PATHS)["S"]], ids=["confirms", "rewrites the input"]
+)
 @pytest.mark.parametrize(
     ("says", "recorded"),
-    [(None, "row attribute ingested_CC"), ("checker-1 (milepost 1.0.0, ocfl)", "checker-1 (milepost 1.0.0, ocfl)")],
+    [
+        (None, "row attribute ingested_CC"),
+        ("checker-1 (milepost 1.0.0, ocfl)", "checker-1 (milepost 1.0.0, ocfl)"),
+    ],
     ids=["by its attribute", "by what it says"],
 )
-def test_the_history_names_the_confirmer(post: Postingest, says: str | None, recorded: str, rewrite: str | None) -> None:
+def test_the_history_names_the_confirmer(
+    post: Postingest, says: str | None, recorded: str, rewrite: str | None
+) -> None:
     in_cc(post)
     if says is not None:
         post.set("confirmedBy_CC", {"S": says})
     post.confirm("CC", text(PATHS), rewrite=rewrite)
     post.follow()
-    [line] = [entry.line for entry in post.ledger.history(post.route, f"{ASSET}#{BATCH}") if entry.line.reason.value == "confirmed"]
+    [line] = [
+        entry.line
+        for entry in post.ledger.history(post.route, f"{ASSET}#{BATCH}")
+        if entry.line.reason.value == "confirmed"
+    ]
     assert (line.by, line.kept) == (recorded, True)
     assert "confirmedBy_CC" not in (post.row() or {})

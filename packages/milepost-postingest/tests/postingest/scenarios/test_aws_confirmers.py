@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.postingest.aws_scene import ASSET, BATCH, Opener, Postingest, assets
-from tests.postingest.scenarios.repository_and_tape import PAYLOAD, SCRIPTS, RepositoryAndTape, long_names, whole
+from tests.postingest.scenarios.repository_and_tape import (
+    PAYLOAD,
+    SCRIPTS,
+    RepositoryAndTape,
+    long_names,
+    whole,
+)
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence import evidence_of
@@ -21,19 +27,29 @@ from milepost_postingest.confirmer.rules import ConfirmerSettings
 from milepost_postingest.confirmer.service import Confirmer, TurnTally
 
 LAST = {"seed": "Scout", "today": "TC"}
-STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."]
+STATUSES = [
+    "Asset has been ingested to the Preservation System.",
+    "Asset has been written to custodial copy disk.",
+]
 
 
 class Journey:
     """An asset's way through both stages; each confirmer has its turn when the test says so."""
 
-    def __init__(self, post: Postingest, asset: RepositoryAndTape, dialect: str, blobs: Path) -> None:
+    def __init__(
+        self, post: Postingest, asset: RepositoryAndTape, dialect: str, blobs: Path
+    ) -> None:
         self.post, self.asset, self.last = post, asset, LAST[dialect]
         self.confirmers = {
             stage: Confirmer(
                 check,
                 ConfirmerSettings(
-                    post.store.queues.url(post.route, stage), post.table, post.prefix + stage, dialect, "ocfl", blobs=str(blobs)
+                    post.store.queues.url(post.route, stage),
+                    post.table,
+                    post.prefix + stage,
+                    dialect,
+                    "ocfl",
+                    blobs=str(blobs),
                 ),
                 sqs=post.sqs,
                 dynamodb=post.dynamodb,
@@ -142,11 +158,19 @@ def test_a_row_that_takes_no_note_waits_all_the_same(
         journey.turn("CC")
 
         def fails(*_: object) -> None:
-            raise RowGone("there is no such row") if trouble == "gone" else PermissionError("AccessDeniedException")
+            raise (
+                RowGone("there is no such row")
+                if trouble == "gone"
+                else PermissionError("AccessDeniedException")
+            )
 
         monkeypatch.setattr(journey.confirmers["Scout"]._rows, "note", fails)
         assert journey.turn("Scout") == TurnTally(
             received=1,
             not_yet=1,
-            notes={"0 of 1 files on tape, 1 not known to ScoutAM; missing: a.txt (in " + asset.paths[0].rpartition("/")[0] + ")": 1},
+            notes={
+                "0 of 1 files on tape, 1 not known to ScoutAM; missing: a.txt (in "
+                + asset.paths[0].rpartition("/")[0]
+                + ")": 1
+            },
         )

@@ -7,7 +7,19 @@ import json
 from typing import Any
 
 import pytest
-from tests.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.postingest.aws_scene import (
+    AHEAD,
+    ASSET,
+    BATCH,
+    INPUT,
+    OTHER,
+    PATHS,
+    VOLUMES,
+    Opener,
+    Postingest,
+    assets,
+    text,
+)
 
 from milepost.core.errors import LedgerBusy
 from milepost_aws.ledger.names import iso, ms
@@ -18,8 +30,14 @@ MOMENT = iso(AHEAD)
 PAYLOAD = json.loads(INPUT)
 LAST = {"seed": "Scout", "today": "TC"}
 PREFIX = {"seed": "ingested_", "today": "result_"}
-INGESTED, ON_DISK = "Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."
-ON_TAPE = {"seed": "Asset has been written to data tape.", "today": "Asset has been written to tape"}
+INGESTED, ON_DISK = (
+    "Asset has been ingested to the Preservation System.",
+    "Asset has been written to custodial copy disk.",
+)
+ON_TAPE = {
+    "seed": "Asset has been written to data tape.",
+    "today": "Asset has been written to tape",
+}
 
 
 @pytest.fixture(params=["seed", "today"])
@@ -37,11 +55,18 @@ def message(dialect: str, stage: str, payload: Any) -> str:
     """What that stage's confirmer is sent, to the letter."""
     if dialect == "seed":
         return payload if isinstance(payload, str) else json.dumps(payload, separators=(",", ":"))
-    body = {"assetId": ASSET, "batchId": BATCH, "resultAttrName": f"result_{stage}", "payload": payload}
+    body = {
+        "assetId": ASSET,
+        "batchId": BATCH,
+        "resultAttrName": f"result_{stage}",
+        "payload": payload,
+    }
     return json.dumps(body, separators=(",", ":"))
 
 
-def notification(dialect: str, stage: str, kind: str, status: str, parent: str | None = None) -> dict[str, Any]:
+def notification(
+    dialect: str, stage: str, kind: str, status: str, parent: str | None = None
+) -> dict[str, Any]:
     """What everyone is told when the stage has been confirmed ("": when the asset has come)."""
     kind = f"preserve.digital.asset.ingest.{kind}"
     parameters = {"assetId": ASSET, "status": status}
@@ -62,13 +87,20 @@ def sent(post: Postingest, stage: str) -> list[str]:
 
 
 @pytest.mark.parametrize("parent", [None, "b0b41d4e-2c1f-4e0a-9f3a-1d2b3c4d5e6f"])
-def test_a_new_row_is_queued_offered_and_told_to_the_letter(post: Postingest, dialect: str, parent: str | None) -> None:
+def test_a_new_row_is_queued_offered_and_told_to_the_letter(
+    post: Postingest, dialect: str, parent: str | None
+) -> None:
     """Scenarios 1 and 3."""
     post.put(**({} if parent is None else {"correlationId": {"S": parent}}))
     post.follow()
     row = post.row()
     assert row is not None
-    assert [row[name]["S"] for name in ("queue", "firstQueued", "lastQueued", "input")] == ["CC", MOMENT, MOMENT, INPUT]
+    assert [row[name]["S"] for name in ("queue", "firstQueued", "lastQueued", "input")] == [
+        "CC",
+        MOMENT,
+        MOMENT,
+        INPUT,
+    ]
     assert sent(post, "CC") == [message(dialect, "CC", PAYLOAD)]
     assert sent(post, LAST[dialect]) == []
     assert post.told.notifications == [notification(dialect, "", "update", INGESTED, parent)]
@@ -91,7 +123,11 @@ def test_from_end_to_end_to_the_letter(post: Postingest, dialect: str) -> None:
     post.follow()
     row = post.row()
     assert row is not None
-    assert [row[name]["S"] for name in ("queue", "firstQueued", "lastQueued")] == [last, MOMENT, MOMENT]
+    assert [row[name]["S"] for name in ("queue", "firstQueued", "lastQueued")] == [
+        last,
+        MOMENT,
+        MOMENT,
+    ]
     messages += sent(post, last)
     post.confirm(last, text(VOLUMES))
     post.follow()
@@ -107,7 +143,12 @@ def test_from_end_to_end_to_the_letter(post: Postingest, dialect: str) -> None:
     post.delete()
     post.follow()
     assert post.row() is None
-    assert (len(post.told.notifications), sent(post, "CC"), sent(post, last), post.aside()) == (3, [], [], [])
+    assert (len(post.told.notifications), sent(post, "CC"), sent(post, last), post.aside()) == (
+        3,
+        [],
+        [],
+        [],
+    )
 
 
 def test_the_other_dialects_attribute_confirms_nothing(post: Postingest, dialect: str) -> None:
@@ -125,7 +166,9 @@ def test_the_other_dialects_attribute_confirms_nothing(post: Postingest, dialect
 
 def test_a_route_of_one_stage_says_its_own_words_at_the_end(open_at: Opener, dialect: str) -> None:
     """Scenario 6: never those of a tape that it has not got."""
-    post = open_at(VirtualClock(AHEAD), route=assets([{"queueAlias": "CC", "queueOrder": 1}], dialect=dialect))
+    post = open_at(
+        VirtualClock(AHEAD), route=assets([{"queueAlias": "CC", "queueOrder": 1}], dialect=dialect)
+    )
     post.put()
     post.follow()
     post.confirm("CC", text(PATHS))
@@ -137,7 +180,9 @@ def test_a_route_of_one_stage_says_its_own_words_at_the_end(open_at: Opener, dia
     ]
 
 
-def test_an_early_confirmation_is_told_of_in_the_routes_order(post: Postingest, dialect: str) -> None:
+def test_an_early_confirmation_is_told_of_in_the_routes_order(
+    post: Postingest, dialect: str
+) -> None:
     """Scenario 8."""
     last = LAST[dialect]
     post.put()
@@ -178,10 +223,14 @@ def test_today_nothing_less_than_a_whole_result_confirms(open_at: Opener, early:
     assert [one["parameters"]["status"] for one in post.told.notifications] == [INGESTED, ON_DISK]
     post.confirm("TC", text(VOLUMES))
     post.follow()
-    assert post.told.notifications[2:] == [notification("today", "TC", "complete", ON_TAPE["today"])]
+    assert post.told.notifications[2:] == [
+        notification("today", "TC", "complete", ON_TAPE["today"])
+    ]
 
 
-def test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told(post: Postingest, dialect: str) -> None:
+def test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told(
+    post: Postingest, dialect: str
+) -> None:
     """Scenarios 27 and 30: text and labels, at either stage. Today's resender waits until an offer is older than its queue's retention."""
     post.put()
     post.follow()
@@ -206,7 +255,11 @@ def test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told(post: P
 @pytest.mark.parametrize("stage", ["CC", "last"])
 def test_the_documents_example_at_every_stage(open_at: Opener, dialect: str, stage: str) -> None:
     """Scenario 28: on 2025-06-19 at 16:24 one run sends what was sent on 5 June, and not what was sent on 15 June."""
-    first, later, now = "2025-06-05T10:00:00.000Z", "2025-06-15T10:00:00.000Z", "2025-06-19T16:24:00.000Z"
+    first, later, now = (
+        "2025-06-05T10:00:00.000Z",
+        "2025-06-15T10:00:00.000Z",
+        "2025-06-19T16:24:00.000Z",
+    )
     post = open_at(VirtualClock(ms(first)), route=assets(dialect=dialect))
     stage = LAST[dialect] if stage == "last" else stage
     for asset, moment in ((ASSET, first), (OTHER, later)):
@@ -245,12 +298,19 @@ def test_a_notification_sent_again_after_a_lost_answer_has_the_same_id(open_at: 
     post.follow()
     assert lost
     told = post.told.notifications
-    assert {one["properties"]["messageId"] for one in told} == {message_id(f"{ASSET}#{BATCH}", "", told[0]["properties"]["messageType"])}
+    assert {one["properties"]["messageId"] for one in told} == {
+        message_id(f"{ASSET}#{BATCH}", "", told[0]["properties"]["messageType"])
+    }
     assert all(one == told[0] for one in told)
 
 
-@pytest.mark.parametrize("odd", ['{"title":"\uffff"}', '{"title":"\ufffe"}', "plain \x01 text", "", '{"title":"\ud83d\ude80"}'])
-def test_an_asset_with_characters_that_no_queue_takes_stops_nobody(post: Postingest, dialect: str, odd: str) -> None:
+@pytest.mark.parametrize(
+    "odd",
+    ['{"title":"\uffff"}', '{"title":"\ufffe"}', "plain \x01 text", "", '{"title":"\ud83d\ude80"}'],
+)
+def test_an_asset_with_characters_that_no_queue_takes_stops_nobody(
+    post: Postingest, dialect: str, odd: str
+) -> None:
     post.put(content=odd)
     post.put(OTHER)
     post.follow()

@@ -15,7 +15,9 @@ from milepost.engine.acts.bulk import act
 
 
 # What is no row of ours ----------------------------------------------------------------------------------------------------
-def test_a_ghost_that_an_update_leaves_behind_is_set_aside_and_its_neighbours_go_on(post: Postingest) -> None:
+def test_a_ghost_that_an_update_leaves_behind_is_set_aside_and_its_neighbours_go_on(
+    post: Postingest,
+) -> None:
     """Scenarios 12 and 13: an UpdateItem without a condition on a key whose row has gone."""
     ended(post)
     post.delete()
@@ -26,7 +28,11 @@ def test_a_ghost_that_an_update_leaves_behind_is_set_aside_and_its_neighbours_go
     assert post.at(OTHER) == ("CC", "QUEUED")
     (aside,) = post.aside()
     assert "no input" in aside["reason"]
-    assert aside["content"]["row"] == {"assetId": ASSET, "batchId": BATCH, "lastQueued": "2025-06-05T10:00"}
+    assert aside["content"]["row"] == {
+        "assetId": ASSET,
+        "batchId": BATCH,
+        "lastQueued": "2025-06-05T10:00",
+    }
     assert len(post.received("CC")) == 1
     assert "version" not in (post.row() or {})
 
@@ -44,7 +50,9 @@ def test_a_row_born_with_a_confirmation_is_set_aside(post: Postingest, content: 
 
 
 @pytest.mark.parametrize("stage", ["CC", "Scout"])
-def test_an_unfinished_row_that_somebody_deletes_is_set_aside_with_its_image(post: Postingest, stage: str) -> None:
+def test_an_unfinished_row_that_somebody_deletes_is_set_aside_with_its_image(
+    post: Postingest, stage: str
+) -> None:
     """Scenario 10: theirs ignores it; here its lines are in the history and people can see what it was."""
     in_cc(post) if stage == "CC" else in_scout(post)
     lines = post.lines()
@@ -59,7 +67,9 @@ def test_an_unfinished_row_that_somebody_deletes_is_set_aside_with_its_image(pos
     assert {count.n for count in post.ledger.counts(post.route)} <= {0}
 
 
-def test_lines_not_yet_copied_when_a_row_is_deleted_are_in_the_history_all_the_same(open_at: Opener) -> None:
+def test_lines_not_yet_copied_when_a_row_is_deleted_are_in_the_history_all_the_same(
+    open_at: Opener,
+) -> None:
     """Scenario 10."""
     post = open_at()
     in_cc(post)
@@ -67,10 +77,16 @@ def test_lines_not_yet_copied_when_a_row_is_deleted_are_in_the_history_all_the_s
     post.delete()
     post.follow()
     assert post.lines() == ["accepted", "cancelled"]
-    assert post.events() == [("accepted", "CC", "QUEUED"), ("offered", "CC", "QUEUED"), ("cancelled", "CC", "CANCELLED")]
+    assert post.events() == [
+        ("accepted", "CC", "QUEUED"),
+        ("offered", "CC", "QUEUED"),
+        ("cancelled", "CC", "CANCELLED"),
+    ]
 
 
-def test_what_a_deleted_row_had_still_to_tell_is_told_when_somebody_listens_again(open_at: Opener) -> None:
+def test_what_a_deleted_row_had_still_to_tell_is_told_when_somebody_listens_again(
+    open_at: Opener,
+) -> None:
     """Scenarios 10 and 15."""
     post = open_at()
     in_cc(post)
@@ -101,12 +117,18 @@ def test_a_deletion_among_other_changes_hinders_none_of_them(post: Postingest) -
     assert post.aside() == []
 
 
-def test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content(open_at: Opener) -> None:
+def test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content(
+    open_at: Opener,
+) -> None:
     """Scenario 13: the others are handled once; the whole batch delivered again tells nobody anything new."""
     post = open_at()
     names = [f"00000000-0000-4000-8000-{number:012}" for number in range(100)]
     for number, name in enumerate(names):
-        post.put(name, content=None if number == 50 else INPUT, **({"queue": {"S": "CC"}} if number == 50 else {}))
+        post.put(
+            name,
+            content=None if number == 50 else INPUT,
+            **({"queue": {"S": "CC"}} if number == 50 else {}),
+        )
     post.follow()
     assert len(post.batches[0]) == 100
     offered = post.received("CC")
@@ -122,7 +144,9 @@ def test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content(open
     assert {post.item(name).row.version for name in names if name != names[50]} == {1}
 
 
-def test_a_row_of_ours_that_somebody_has_spoilt_is_set_aside_and_its_neighbours_go_on(post: Postingest) -> None:
+def test_a_row_of_ours_that_somebody_has_spoilt_is_set_aside_and_its_neighbours_go_on(
+    post: Postingest,
+) -> None:
     """Scenario 13: attributes of the wrong kind."""
     in_cc(post)
     post.set("status", {"S": "LOST IN THE POST"})
@@ -135,7 +159,9 @@ def test_a_row_of_ours_that_somebody_has_spoilt_is_set_aside_and_its_neighbours_
 
 
 @pytest.mark.parametrize("missing", ["old", "new"])
-def test_a_change_record_without_one_of_its_images_hinders_only_itself(open_at: Opener, missing: str) -> None:
+def test_a_change_record_without_one_of_its_images_hinders_only_itself(
+    open_at: Opener, missing: str
+) -> None:
     """Scenario 9."""
     post = open_at()
     in_cc(post)

@@ -45,7 +45,9 @@ def post(open_at: Opener) -> Postingest:
 
 # After the end -------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("stage", "first"), [("CC", PATHS), ("Scout", VOLUMES)])
-def test_a_different_confirmation_after_the_end_is_noted_once_and_the_first_stays(post: Postingest, stage: str, first: Any) -> None:
+def test_a_different_confirmation_after_the_end_is_noted_once_and_the_first_stays(
+    post: Postingest, stage: str, first: Any
+) -> None:
     told, lines = list(post.told.events), post.lines()
     post.confirm(stage, text({"elsewhere": ["L1"]}))
     for _ in range(3):
@@ -57,7 +59,11 @@ def test_a_different_confirmation_after_the_end_is_noted_once_and_the_first_stay
     assert post.aside() == []
     row = post.row()
     assert row is not None
-    assert (row["status"], "dueShard" in row, "trail" in row) == ({"S": "COMPLETED"}, False, False), "it is finished again"
+    assert (row["status"], "dueShard" in row, "trail" in row) == (
+        {"S": "COMPLETED"},
+        False,
+        False,
+    ), "it is finished again"
     assert post.ledger.store.seals("assets", [KEY])[KEY].head == post.item().row.head
 
 
@@ -68,7 +74,9 @@ def test_the_same_confirmation_after_the_end_says_nothing_new(post: Postingest) 
     assert post.lines() == lines
 
 
-def test_an_answer_after_the_end_for_a_stage_that_was_done_without_one_is_noted_and_taken_off(open_at: Opener) -> None:
+def test_an_answer_after_the_end_for_a_stage_that_was_done_without_one_is_noted_and_taken_off(
+    open_at: Opener,
+) -> None:
     post = at_fetch(open_at)
     settled(post, Done())
     post.confirm("CC", text(PATHS))
@@ -77,7 +85,9 @@ def test_an_answer_after_the_end_for_a_stage_that_was_done_without_one_is_noted_
     told = list(post.told.events)
     post.confirm("fetch", text({"by": "somebody else"}))
     post.follow()
-    assert post.notes() == [{"for": "fetch", "differs": {"type": "done", "output": {"by": "somebody else"}}}]
+    assert post.notes() == [
+        {"for": "fetch", "differs": {"type": "done", "output": {"by": "somebody else"}}}
+    ]
     assert "ingested_fetch" not in (post.row() or {})
     assert (post.at(), post.told.events) == (("CC", "COMPLETED"), told)
 
@@ -101,7 +111,11 @@ def fetched() -> Route:
 def settled(post: Any, outcome: Outcome) -> Item:
     """A worker claims it, and says this."""
     now = post.clock.now()
-    (answer,) = post.ledger.claim([ClaimRequest(post.plan, "fetch", 1, Lease(f"token-{now}", "worker", now + 60_000))], now, 0.0)
+    (answer,) = post.ledger.claim(
+        [ClaimRequest(post.plan, "fetch", 1, Lease(f"token-{now}", "worker", now + 60_000))],
+        now,
+        0.0,
+    )
     (item,) = answer.items
     assert settle(post.ctx, [JobResult(item, outcome, 5)]).written == 1
     post.follow()
@@ -114,8 +128,14 @@ class Embedded:
 
     def __init__(self) -> None:
         self.ledger, self.clock = MemoryLedger(), VirtualClock()
-        self.plan = Plan(fetched(), grace_ms=self.ledger.timing.grace_ms, offer_life_ms=self.ledger.timing.offer_life_ms)
-        self.ctx = Context(self.ledger, {"loans": self.plan}, self.clock, SeededChance(), MemoryBlobs())
+        self.plan = Plan(
+            fetched(),
+            grace_ms=self.ledger.timing.grace_ms,
+            offer_life_ms=self.ledger.timing.offer_life_ms,
+        )
+        self.ctx = Context(
+            self.ledger, {"loans": self.plan}, self.clock, SeededChance(), MemoryBlobs()
+        )
         submit(self.ctx, "loans", [{"assetId": ASSET, "batchId": BATCH}])
 
     def follow(self) -> None:
@@ -127,21 +147,40 @@ def said(ledger: Any) -> tuple[Any, ...]:
     item = ledger.get([("loans", KEY)])[0]
     lines = [written.line for written in ledger.history("loans", KEY)]
     row = item.row
-    facts = (row.stage, row.status, row.attempts, row.round, row.error, row.kept, item.content.results)
-    return facts, [(line.version, line.reason, line.stage, line.to, line.status, line.output, line.offered) for line in lines[1:]]
+    facts = (
+        row.stage,
+        row.status,
+        row.attempts,
+        row.round,
+        row.error,
+        row.kept,
+        item.content.results,
+    )
+    return facts, [
+        (line.version, line.reason, line.stage, line.to, line.status, line.output, line.offered)
+        for line in lines[1:]
+    ]
 
 
 @pytest.mark.parametrize(
-    ("outcome", "value"), [(Reject("no such asset"), PATHS), (Retry("out of reach"), True)], ids=["REJECTED", "MAX_RETRIES_EXCEEDED"]
+    ("outcome", "value"),
+    [(Reject("no such asset"), PATHS), (Retry("out of reach"), True)],
+    ids=["REJECTED", "MAX_RETRIES_EXCEEDED"],
 )
 def test_a_confirmation_of_the_stage_at_which_it_failed_moves_it_on_as_one_by_api_does_elsewhere(
     open_at: Opener, outcome: Outcome, value: Any
 ) -> None:
     post, elsewhere = at_fetch(open_at), Embedded()
-    assert settled(post, outcome).row.status == settled(elsewhere, outcome).row.status != Status.COMPLETED
+    assert (
+        settled(post, outcome).row.status
+        == settled(elsewhere, outcome).row.status
+        != Status.COMPLETED
+    )
     post.confirm("fetch", text(value))
     post.follow()
-    assert isinstance(confirm_outside(elsewhere.ctx, "loans", KEY, "fetch", Done(value), "partner"), Row)
+    assert isinstance(
+        confirm_outside(elsewhere.ctx, "loans", KEY, "fetch", Done(value), "partner"), Row
+    )
     assert post.at() == ("CC", "QUEUED")
     assert said(post.ledger) == said(elsewhere.ledger)
     assert "ttl" not in (post.row() or {})
@@ -150,7 +189,9 @@ def test_a_confirmation_of_the_stage_at_which_it_failed_moves_it_on_as_one_by_ap
     assert post.at() == ("CC", "COMPLETED")
 
 
-def test_a_confirmation_of_a_failed_stage_that_the_stream_lost_is_found_by_the_repair(open_at: Opener) -> None:
+def test_a_confirmation_of_a_failed_stage_that_the_stream_lost_is_found_by_the_repair(
+    open_at: Opener,
+) -> None:
     post = at_fetch(open_at)
     settled(post, Reject("no"))
     post.confirm("fetch", text(PATHS))
@@ -161,7 +202,9 @@ def test_a_confirmation_of_a_failed_stage_that_the_stream_lost_is_found_by_the_r
     assert repaired(post) == {}
 
 
-def test_an_early_confirmation_on_a_failed_row_waits_for_the_item_and_costs_nothing(open_at: Opener) -> None:
+def test_an_early_confirmation_on_a_failed_row_waits_for_the_item_and_costs_nothing(
+    open_at: Opener,
+) -> None:
     post = at_fetch(open_at)
     settled(post, Reject("no"))
     post.confirm("CC", text(PATHS))

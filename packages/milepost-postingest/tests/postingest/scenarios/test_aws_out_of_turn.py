@@ -18,7 +18,9 @@ from milepost.ports.runner import JobResult
 
 
 # Out of order --------------------------------------------------------------------------------------------------------------
-def test_a_confirmation_for_a_later_stage_is_kept_until_the_asset_gets_there(post: Postingest) -> None:
+def test_a_confirmation_for_a_later_stage_is_kept_until_the_asset_gets_there(
+    post: Postingest,
+) -> None:
     """Scenario 8."""
     in_cc(post)
     post.confirm("Scout", text(VOLUMES))
@@ -58,7 +60,9 @@ def test_both_confirmations_in_one_batch_are_applied_in_the_routes_order(post: P
     assert post.lines() == ["accepted", "confirmed", "confirmed"]
 
 
-def test_confirmations_made_while_the_relay_is_down_are_applied_when_it_reads_on(post: Postingest) -> None:
+def test_confirmations_made_while_the_relay_is_down_are_applied_when_it_reads_on(
+    post: Postingest,
+) -> None:
     """Scenario 8: rows put, confirmed and put again, all unread."""
     in_cc(post)
     post.put(OTHER)
@@ -75,7 +79,9 @@ def test_confirmations_made_while_the_relay_is_down_are_applied_when_it_reads_on
     ]
 
 
-def test_a_confirmation_for_a_stage_that_the_route_has_not_got_does_nothing(post: Postingest) -> None:
+def test_a_confirmation_for_a_stage_that_the_route_has_not_got_does_nothing(
+    post: Postingest,
+) -> None:
     """Scenario 34."""
     in_cc(post)
     post.confirm("Offsite", text(PATHS))
@@ -117,8 +123,12 @@ def claimed(post: Postingest) -> Any:
 
 
 @pytest.mark.parametrize("read_before", [True, False], ids=["read before it settles", "unread"])
-@pytest.mark.parametrize("outcome", [Retry("no"), Done({"by": "the worker"})], ids=["failed", "done"])
-def test_a_confirmation_beats_the_outcome_of_the_worker_at_work(open_at: Opener, read_before: bool, outcome: Any) -> None:
+@pytest.mark.parametrize(
+    "outcome", [Retry("no"), Done({"by": "the worker"})], ids=["failed", "done"]
+)
+def test_a_confirmation_beats_the_outcome_of_the_worker_at_work(
+    open_at: Opener, read_before: bool, outcome: Any
+) -> None:
     """Scenario 8: an outsider's word counts like one of our own, and the first wins."""
     post = fetched(open_at)
     post.put()
@@ -138,7 +148,9 @@ def test_a_confirmation_beats_the_outcome_of_the_worker_at_work(open_at: Opener,
     assert post.item().row.total_attempts == 0
 
 
-def test_a_confirmation_taken_off_while_the_worker_is_at_work_does_not_beat_it(open_at: Opener) -> None:
+def test_a_confirmation_taken_off_while_the_worker_is_at_work_does_not_beat_it(
+    open_at: Opener,
+) -> None:
     """Scenario 16."""
     post = fetched(open_at)
     post.put()

@@ -7,7 +7,17 @@ import json
 from typing import Any
 
 import pytest
-from tests.postingest.aws_scene import AHEAD, ASSET, BATCH, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.postingest.aws_scene import (
+    AHEAD,
+    ASSET,
+    BATCH,
+    PATHS,
+    VOLUMES,
+    Opener,
+    Postingest,
+    assets,
+    text,
+)
 from tests.postingest.scenarios.state_change_scene import in_cc, in_scout
 from tests.postingest.scenarios.test_aws_late_confirmations import lose, repaired
 
@@ -24,7 +34,10 @@ LAST = {"seed": "Scout", "today": "TC"}
 @pytest.fixture(params=["seed", "today"])
 def on_tape(request: pytest.FixtureRequest, open_at: Opener) -> tuple[Postingest, str]:
     """An asset whose last stage was offered, in either dialect, and that stage's name."""
-    post, stage = open_at(VirtualClock(AHEAD), route=assets(dialect=request.param)), LAST[request.param]
+    post, stage = (
+        open_at(VirtualClock(AHEAD), route=assets(dialect=request.param)),
+        LAST[request.param],
+    )
     post.put()
     post.follow()
     post.confirm("CC", text(PATHS))
@@ -34,7 +47,9 @@ def on_tape(request: pytest.FixtureRequest, open_at: Opener) -> tuple[Postingest
     return post, stage
 
 
-def test_a_partial_map_confirms_nothing_leaves_the_row_and_is_asked_for_again_soon(on_tape: tuple[Postingest, str]) -> None:
+def test_a_partial_map_confirms_nothing_leaves_the_row_and_is_asked_for_again_soon(
+    on_tape: tuple[Postingest, str],
+) -> None:
     post, stage = on_tape
     pauses = []
     for _ in range(4):
@@ -66,7 +81,9 @@ def test_a_partial_map_confirms_nothing_leaves_the_row_and_is_asked_for_again_so
         text({FIRST: {"archdone": False}, SECOND: {"archdone": True}}), text({FIRST: ["L1"], SECOND: []}), text({"filePaths": [FIRST]}),
     ],
 )  # fmt: skip
-def test_nothing_less_than_all_files_confirms_as_in_the_design_document(open_at: Opener, value: dict[str, Any]) -> None:
+def test_nothing_less_than_all_files_confirms_as_in_the_design_document(
+    open_at: Opener, value: dict[str, Any]
+) -> None:
     post = open_at(VirtualClock(AHEAD))
     in_scout(post)
     post.confirm("Scout", value)
@@ -75,7 +92,9 @@ def test_nothing_less_than_all_files_confirms_as_in_the_design_document(open_at:
     assert len(post.told.notifications) == 2
 
 
-def test_a_first_stage_is_judged_by_what_it_was_given_though_its_confirmer_rewrites_the_input(open_at: Opener) -> None:
+def test_a_first_stage_is_judged_by_what_it_was_given_though_its_confirmer_rewrites_the_input(
+    open_at: Opener,
+) -> None:
     post = open_at(VirtualClock(AHEAD))
     in_cc(post)
     post.confirm("CC", {"BOOL": True}, rewrite=json.dumps(PATHS))
@@ -95,7 +114,9 @@ def test_a_first_stage_is_judged_by_what_it_was_given_though_its_confirmer_rewri
     assert files.at() == ("Scout", "COMPLETED")
 
 
-def test_a_partial_map_that_the_stream_lost_is_found_by_the_repair(on_tape: tuple[Postingest, str]) -> None:
+def test_a_partial_map_that_the_stream_lost_is_found_by_the_repair(
+    on_tape: tuple[Postingest, str],
+) -> None:
     post, stage = on_tape
     post.confirm(stage, text(PART))
     lose(post)
@@ -108,9 +129,26 @@ def test_a_partial_map_that_the_stream_lost_is_found_by_the_repair(on_tape: tupl
 def test_an_operator_confirms_with_force(on_tape: tuple[Postingest, str]) -> None:
     post, stage = on_tape
     key = f"{ASSET}#{BATCH}"
-    plain = act(post.ctx, "confirm", post.route, keys=[key], by="ops", reason="seen on the shelf", stage=stage)
+    plain = act(
+        post.ctx,
+        "confirm",
+        post.route,
+        keys=[key],
+        by="ops",
+        reason="seen on the shelf",
+        stage=stage,
+    )
     assert "can confirm it with force" in plain.refused[0][1]
-    forced = act(post.ctx, "confirm", post.route, keys=[key], by="ops", reason="seen on the shelf", stage=stage, force=True)
+    forced = act(
+        post.ctx,
+        "confirm",
+        post.route,
+        keys=[key],
+        by="ops",
+        reason="seen on the shelf",
+        stage=stage,
+        force=True,
+    )
     assert forced.done == 1
     post.follow()
     assert post.at() == (stage, "COMPLETED")
@@ -123,7 +161,12 @@ def test_digests_and_sizes_are_kept_and_the_next_stage_is_given_the_paths(open_a
     post = open_at(VirtualClock(AHEAD), route=assets(dialect="today"))
     post.put()
     post.follow()
-    found = {**PATHS, "digests": {FIRST: "sha512:ab", SECOND: "sha512:cd"}, "sizes": {FIRST: 1, SECOND: 2}, "version": "v1"}
+    found = {
+        **PATHS,
+        "digests": {FIRST: "sha512:ab", SECOND: "sha512:cd"},
+        "sizes": {FIRST: 1, SECOND: 2},
+        "version": "v1",
+    }
     post.confirm("CC", text(found))
     post.follow()
     (sent,) = post.received("TC")

@@ -8,7 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.postingest.aws_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.postingest.aws_scene import (
+    AHEAD,
+    ASSET,
+    BATCH,
+    INPUT,
+    OTHER,
+    PATHS,
+    VOLUMES,
+    Opener,
+    Postingest,
+    assets,
+    text,
+)
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import LedgerBusy, RouteChanged
@@ -35,7 +47,9 @@ def queue(client: Callable[[str], Any], prefix: str) -> Callable[[int], str]:
     sqs = client("sqs")
 
     def make(seconds: int) -> str:
-        made = sqs.create_queue(QueueName=f"{prefix}-own-{seconds}", Attributes={"MessageRetentionPeriod": str(seconds)})
+        made = sqs.create_queue(
+            QueueName=f"{prefix}-own-{seconds}", Attributes={"MessageRetentionPeriod": str(seconds)}
+        )
         url: str = made["QueueUrl"]
         return url
 
@@ -44,7 +58,10 @@ def queue(client: Callable[[str], Any], prefix: str) -> Callable[[int], str]:
 
 def confirmers(cc: str, scout: str | None = None, **options: Any) -> Route:
     """With queues of somebody's own."""
-    queues = [{"queueAlias": "CC", "queueOrder": 1, "queueUrl": cc, **options}, {"queueAlias": "Scout", "queueOrder": 2, "queueUrl": scout}]
+    queues = [
+        {"queueAlias": "CC", "queueOrder": 1, "queueUrl": cc, **options},
+        {"queueAlias": "Scout", "queueOrder": 2, "queueUrl": scout},
+    ]
     return assets(queues)
 
 
@@ -62,7 +79,9 @@ def into_scout(post: Postingest, asset: str = ASSET) -> None:
 
 
 # When ----------------------------------------------------------------------------------------------------------------------
-def test_what_has_been_in_its_queue_for_as_long_as_that_keeps_it_is_sent_again(open_at: Opener, queue: Callable[[int], str]) -> None:
+def test_what_has_been_in_its_queue_for_as_long_as_that_keeps_it_is_sent_again(
+    open_at: Opener, queue: Callable[[int], str]
+) -> None:
     """Scenario 27: a queue that keeps messages four days."""
     own = queue(FOUR_DAYS // 1000)
     clock = VirtualClock()
@@ -136,10 +155,15 @@ def test_each_stage_goes_by_its_own_queue(open_at: Opener, queue: Callable[[int]
     post.confirm("CC", text(PATHS))
     post.follow()
     assert post.moment("dueAt") - post.moment("lastQueued") == 10 * DAY
-    assert {stage.name: stage.offer_life_ms for stage in post.plan.stages} == {"CC": FOUR_DAYS, "Scout": 10 * DAY}
+    assert {stage.name: stage.offer_life_ms for stage in post.plan.stages} == {
+        "CC": FOUR_DAYS,
+        "Scout": 10 * DAY,
+    }
 
 
-def test_a_queue_of_our_own_name_is_asked_too(open_at: Opener, client: Callable[[str], Any]) -> None:
+def test_a_queue_of_our_own_name_is_asked_too(
+    open_at: Opener, client: Callable[[str], Any]
+) -> None:
     """Scenario 27: whoever deploys the queues says how long they keep messages."""
     first = open_at(VirtualClock())
     url = first.store.queues.url(first.route, "CC")
@@ -164,7 +188,9 @@ def test_a_lost_call_of_a_handlers_stage_is_made_again_within_minutes(open_at: O
     assert len(post.received("fetch")) == 1
 
 
-def test_a_stage_that_says_when_it_is_offered_again_is_not_asked_for_its_queue(open_at: Opener, queue: Callable[[int], str]) -> None:
+def test_a_stage_that_says_when_it_is_offered_again_is_not_asked_for_its_queue(
+    open_at: Opener, queue: Callable[[int], str]
+) -> None:
     """Scenario 27: `resend_after` wins."""
     own = queue(FOUR_DAYS // 1000)
     post = open_at(VirtualClock(), route=confirmers(own, resendAfter="2d"))
@@ -186,7 +212,9 @@ def test_queues_are_asked_once(open_at: Opener) -> None:
 
 # What ----------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("content", [INPUT, "plain text", '{"title":"Übergröße 日本語"}'])
-def test_a_message_is_the_same_the_first_time_and_every_other_time(open_at: Opener, content: str) -> None:
+def test_a_message_is_the_same_the_first_time_and_every_other_time(
+    open_at: Opener, content: str
+) -> None:
     """Scenario 30: theirs has another field name in a resend."""
     post = open_at(VirtualClock())
     into_cc(post, content=content)
@@ -196,9 +224,15 @@ def test_a_message_is_the_same_the_first_time_and_every_other_time(open_at: Open
     assert post.bodies(post.store.queues.url(post.route, "CC")) == [first]
 
 
-@pytest.mark.parametrize("rewrite", [None, '{"files":["on disk"]}'], ids=["result", "rewritten input"])
-@pytest.mark.parametrize("value", [text(PATHS), {"M": {"n": {"N": "1"}}}, {"BOOL": True}], ids=["text", "typed", "yes"])
-def test_a_resend_for_the_second_stage_has_the_second_stages_payload(open_at: Opener, value: dict[str, Any], rewrite: str | None) -> None:
+@pytest.mark.parametrize(
+    "rewrite", [None, '{"files":["on disk"]}'], ids=["result", "rewritten input"]
+)
+@pytest.mark.parametrize(
+    "value", [text(PATHS), {"M": {"n": {"N": "1"}}}, {"BOOL": True}], ids=["text", "typed", "yes"]
+)
+def test_a_resend_for_the_second_stage_has_the_second_stages_payload(
+    open_at: Opener, value: dict[str, Any], rewrite: str | None
+) -> None:
     """Scenario 30: theirs sends the first stage's input, which no tape confirmer can use."""
     post = open_at(VirtualClock())
     into_cc(post)
@@ -210,11 +244,17 @@ def test_a_resend_for_the_second_stage_has_the_second_stages_payload(open_at: Op
     post.clock.advance("14d")
     assert post.resend().resent == 1
     assert post.bodies(post.store.queues.url(post.route, "Scout")) == [first]
-    offered = [envelope["data"]["payload"] for envelope in post.told.envelopes if envelope["data"]["reason"] == "offered"]
+    offered = [
+        envelope["data"]["payload"]
+        for envelope in post.told.envelopes
+        if envelope["data"]["reason"] == "offered"
+    ]
     assert offered[-1] == json.loads(first)
 
 
-def test_a_resend_for_the_first_stage_has_what_it_was_given_though_the_input_was_rewritten_since(open_at: Opener) -> None:
+def test_a_resend_for_the_first_stage_has_what_it_was_given_though_the_input_was_rewritten_since(
+    open_at: Opener,
+) -> None:
     """Scenario 30: sends, resends and send-backs use what was kept."""
     post = open_at(VirtualClock())
     into_cc(post)
@@ -226,7 +266,9 @@ def test_a_resend_for_the_first_stage_has_what_it_was_given_though_the_input_was
     assert post.bodies(post.store.queues.url(post.route, "CC")) == [first]
 
 
-def test_rows_of_another_stage_are_never_touched(open_at: Opener, queue: Callable[[int], str]) -> None:
+def test_rows_of_another_stage_are_never_touched(
+    open_at: Opener, queue: Callable[[int], str]
+) -> None:
     """Scenario 29: however old they are."""
     cc = queue(3600)
     post = open_at(VirtualClock(), route=confirmers(cc))
@@ -253,7 +295,9 @@ def test_a_row_confirmed_just_before_is_moved_on_instead_of_sent_again(open_at: 
     post.follow()
     assert post.at() == ("Scout", "QUEUED")
     assert post.received("CC") == []
-    assert {message.body["filePaths"][0] for message in post.received("Scout")} == {PATHS["filePaths"][0]}
+    assert {message.body["filePaths"][0] for message in post.received("Scout")} == {
+        PATHS["filePaths"][0]
+    }
 
 
 def test_a_run_reads_what_is_due_and_nothing_else(open_at: Opener) -> None:
@@ -265,7 +309,11 @@ def test_a_run_reads_what_is_due_and_nothing_else(open_at: Opener) -> None:
     summary = Resender(post.ctx).run_once()
     assert (summary.looked, summary.resent) == (0, 0)
     counts = post.store.requests.counts
-    assert (counts["dynamodb", "scan"], counts["dynamodb", "batch_get_item"], counts["sqs", "send_message_batch"]) == (0, 0, 0)
+    assert (
+        counts["dynamodb", "scan"],
+        counts["dynamodb", "batch_get_item"],
+        counts["sqs", "send_message_batch"],
+    ) == (0, 0, 0)
 
 
 # What goes wrong -----------------------------------------------------------------------------------------------------------
@@ -347,7 +395,9 @@ def test_a_queue_that_cannot_be_asked_is_told(open_at: Opener, endpoint: str) ->
     timing = post.ledger.timing
     route = assets(name="others")
     with post.before_each_call(busy), pytest.raises(LedgerBusy):
-        post.ledger.prepare(Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms))
+        post.ledger.prepare(
+            Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+        )
     post.ledger.prepare(Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms))
 
 
@@ -385,7 +435,9 @@ def test_rows_at_a_stage_that_the_route_has_not_got_any_more_are_told_of(open_at
     narrow = assets([{"queueAlias": "CC", "queueOrder": 1}])
     with pytest.raises(RouteChanged, match=r"removed 'Offsite' \(1 item there\)"):
         register(post.ledger, Plan(narrow), post.clock.now(), "ops")
-    ctx = Context(post.ledger, {post.route: Plan(narrow)}, post.clock, SeededChance(), MemoryBlobs())
+    ctx = Context(
+        post.ledger, {post.route: Plan(narrow)}, post.clock, SeededChance(), MemoryBlobs()
+    )
     assert status(ctx)["routes"][post.route]["stages"] == {"CC": {}, "Offsite": {"QUEUED": 1}}
     report = doctor(ctx)
     assert [finding.what for finding in report.findings if finding.level == "bad"] == [

@@ -62,7 +62,9 @@ def test_a_spoilt_row_keeps_no_other_from_leaving(open_at: Opener) -> None:
 
 
 @pytest.mark.parametrize(("keep", "hours"), [(0, 1), ("10m", 1), ("30d", 30 * 24)])
-def test_an_ended_row_leaves_by_its_time_to_live_and_its_memory_stays(open_at: Opener, keep: Any, hours: int) -> None:
+def test_an_ended_row_leaves_by_its_time_to_live_and_its_memory_stays(
+    open_at: Opener, keep: Any, hours: int
+) -> None:
     """Scenario 35: theirs deletes the row; here seal and history outlive it, and it leaves an hour after the seal at the earliest."""
     post = open_at(route=kept(keep))
     ended(post)
@@ -105,7 +107,9 @@ def test_a_row_that_did_not_complete_has_no_time_to_live(open_at: Opener, end: s
 def test_a_failed_row_leaves_where_keep_names_its_status(open_at: Opener) -> None:
     post = open_at(route=kept({"completed": "0s", "rejected": "30d"}))
     in_cc(post)
-    confirm_outside(post.ctx, post.route, f"{ASSET}#{BATCH}", "CC", Reject("the object is damaged"), "checker")
+    confirm_outside(
+        post.ctx, post.route, f"{ASSET}#{BATCH}", "CC", Reject("the object is damaged"), "checker"
+    )
     post.follow()
     row = post.row()
     assert row is not None

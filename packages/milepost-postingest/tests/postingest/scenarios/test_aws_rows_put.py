@@ -7,7 +7,18 @@ import json
 from typing import Any
 
 import pytest
-from tests.postingest.aws_scene import ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
+from tests.postingest.aws_scene import (
+    ASSET,
+    BATCH,
+    INPUT,
+    OTHER,
+    PATHS,
+    VOLUMES,
+    Opener,
+    Postingest,
+    assets,
+    text,
+)
 from tests.postingest.scenarios.state_change_scene import PAYLOAD, ended, in_cc, in_scout
 
 
@@ -39,7 +50,9 @@ def test_the_offer_that_is_told_has_what_the_message_has(post: Postingest) -> No
     post.put()
     post.follow()
     (message,) = post.received("CC")
-    offered = next(envelope for envelope in post.told.envelopes if envelope["data"]["reason"] == "offered")
+    offered = next(
+        envelope for envelope in post.told.envelopes if envelope["data"]["reason"] == "offered"
+    )
     assert offered["data"]["payload"] == message.body == PAYLOAD
     assert offered["data"]["work_id"] == message.labels["workId"]
 
@@ -55,7 +68,9 @@ def test_json_is_passed_on_as_json_and_other_text_as_text(open_at: Opener, conte
 
 
 @pytest.mark.parametrize("given", ["b0b41d4e-2c1f-4e0a-9f3a-1d2b3c4d5e6f", None])
-def test_a_correlation_id_on_the_row_is_told_in_everything(open_at: Opener, given: str | None) -> None:
+def test_a_correlation_id_on_the_row_is_told_in_everything(
+    open_at: Opener, given: str | None
+) -> None:
     """Scenario 3: without one the item is given its own, the same on every hop."""
     post = open_at()
     post.put(**({} if given is None else {"correlationId": {"S": given}}))
@@ -77,7 +92,11 @@ def test_the_relays_own_writes_lead_to_nothing(post: Postingest) -> None:
     post.set("lastQueued", {"S": "2038-01-19T03:14:07.000Z"})
     post.follow()
     assert sum(map(len, post.batches)) == records + 2
-    assert (post.at(), post.item().row.version, len(post.told.events)) == (("CC", "QUEUED"), version, told)
+    assert (post.at(), post.item().row.version, len(post.told.events)) == (
+        ("CC", "QUEUED"),
+        version,
+        told,
+    )
     assert (post.received("CC"), post.received("Scout"), post.aside()) == ([], [], [])
 
 
@@ -86,7 +105,9 @@ def test_the_same_asset_in_two_batches_is_two_items(post: Postingest) -> None:
     post.put()
     post.put(batch="TDR_5d29749b-4891-4ae4-abdd-d57c9bab00ee")
     post.follow()
-    assert sorted(message.key["batchId"] for message in post.received("CC")) == sorted([BATCH, "TDR_5d29749b-4891-4ae4-abdd-d57c9bab00ee"])
+    assert sorted(message.key["batchId"] for message in post.received("CC")) == sorted(
+        [BATCH, "TDR_5d29749b-4891-4ae4-abdd-d57c9bab00ee"]
+    )
     post.confirm("CC", text(PATHS))
     post.follow()
     assert [message.key["batchId"] for message in post.received("Scout")] == [BATCH]
@@ -122,9 +143,13 @@ def test_a_row_that_goes_while_it_is_being_adopted_is_not_made_again(open_at: Op
 
 
 # Put again -----------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("content", [INPUT, '{"preservationSystemId":"another"}'], ids=["same content", "other content"])
+@pytest.mark.parametrize(
+    "content", [INPUT, '{"preservationSystemId":"another"}'], ids=["same content", "other content"]
+)
 @pytest.mark.parametrize("stage", ["CC", "Scout"])
-def test_a_row_put_again_goes_on_from_where_it_was(post: Postingest, stage: str, content: str) -> None:
+def test_a_row_put_again_goes_on_from_where_it_was(
+    post: Postingest, stage: str, content: str
+) -> None:
     """Scenario 17: never an orphan; that it was put again is noted, and what else was put with it."""
     in_cc(post) if stage == "CC" else in_scout(post)
     before = post.row()
@@ -134,10 +159,26 @@ def test_a_row_put_again_goes_on_from_where_it_was(post: Postingest, stage: str,
     row = post.row()
     assert row is not None
     assert post.at() == (stage, "QUEUED")
-    same = ("queue", "firstQueued", "lastQueued", "dueAt", "dueShard", "createdAt", "inputDigest", "correlationId", "input")
+    same = (
+        "queue",
+        "firstQueued",
+        "lastQueued",
+        "dueAt",
+        "dueShard",
+        "createdAt",
+        "inputDigest",
+        "correlationId",
+        "input",
+    )
     assert {name: row.get(name) for name in same} == {name: before.get(name) for name in same}
     assert post.lines()[-1] == "noted"
-    assert post.notes() == [{"put again": "with the same content" if content == INPUT else {"input": json.loads(content)}}]
+    assert post.notes() == [
+        {
+            "put again": "with the same content"
+            if content == INPUT
+            else {"input": json.loads(content)}
+        }
+    ]
     assert (post.received("CC"), post.received("Scout"), post.aside()) == ([], [], [])
     post.confirm(stage, text(PATHS))
     post.follow()
@@ -205,7 +246,9 @@ def test_an_asset_put_again_after_its_row_has_left_is_known_by_its_seal(post: Po
     assert post.events() == told
 
 
-def test_an_asset_put_again_with_other_content_after_its_row_has_left_is_set_aside(post: Postingest) -> None:
+def test_an_asset_put_again_with_other_content_after_its_row_has_left_is_set_aside(
+    post: Postingest,
+) -> None:
     """Scenario 17: a conflict that people have to see."""
     ended(post)
     post.delete()
@@ -236,7 +279,11 @@ def test_other_alphabets_survive_every_hop(post: Postingest) -> None:
     post.follow()
     assert post.at(asset) == ("Scout", "COMPLETED")
     assert post.item(asset).results == {"CC": paths, "Scout": {name: ["Bänder"]}}
-    offered = [envelope["data"]["payload"] for envelope in post.told.envelopes if envelope["data"]["reason"] == "offered"]
+    offered = [
+        envelope["data"]["payload"]
+        for envelope in post.told.envelopes
+        if envelope["data"]["reason"] == "offered"
+    ]
     assert offered == [content, paths]
     post.put("ghost-é", None, remark={"S": name})
     post.follow()
@@ -247,13 +294,20 @@ def test_other_alphabets_survive_every_hop(post: Postingest) -> None:
 def test_a_stage_is_offered_at_its_own_queue(open_at: Opener, client: Any, prefix: str) -> None:
     """Scenario 1, with the queue URLs of the document's configuration; no queue of ours is made for such a stage."""
     own = client("sqs").create_queue(QueueName=f"{prefix}-their-confirmer")["QueueUrl"]
-    queues = [{"queueAlias": "CC", "queueOrder": 1, "queueUrl": own}, {"queueAlias": "Scout", "queueOrder": 2}]
+    queues = [
+        {"queueAlias": "CC", "queueOrder": 1, "queueUrl": own},
+        {"queueAlias": "Scout", "queueOrder": 2},
+    ]
     post = open_at(route=assets(queues))
     post.put()
     post.follow()
     (message,) = post.received("CC", own)
     assert message.body == PAYLOAD
-    assert [url for url in client("sqs").list_queues(QueueNamePrefix=prefix)["QueueUrls"] if url.endswith("-CC")] == []
+    assert [
+        url
+        for url in client("sqs").list_queues(QueueNamePrefix=prefix)["QueueUrls"]
+        if url.endswith("-CC")
+    ] == []
     post.confirm("CC", text(PATHS))
     post.follow()
     assert len(post.received("Scout")) == 1
@@ -263,7 +317,10 @@ def test_a_stage_is_offered_at_its_own_queue(open_at: Opener, client: Any, prefi
     ("attributes", "reason"),
     [
         ({"input": {"B": b"\x00\x01\xff"}}, "its input is binary, or has binary values"),
-        ({"input": {"M": {"key": {"L": [{"B": b"\x00"}]}}}}, "its input is binary, or has binary values"),
+        (
+            {"input": {"M": {"key": {"L": [{"B": b"\x00"}]}}}},
+            "its input is binary, or has binary values",
+        ),
         ({"correlationId": {"N": "7"}}, "its correlationId is of type N; write it as text (S)"),
     ],
     ids=["binary", "binary within", "a number as correlation id"],

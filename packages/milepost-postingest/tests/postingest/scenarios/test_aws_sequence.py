@@ -53,7 +53,9 @@ class World:
     def _put(self, number: int, other: bool) -> None:
         """The step function's, which knows no condition."""
         asset, batch = key_parts(self.oracle.keys[number])
-        self.post.put(asset, json.dumps({"preservationSystemId": "another" if other else asset}), batch)
+        self.post.put(
+            asset, json.dumps({"preservationSystemId": "another" if other else asset}), batch
+        )
 
     def _confirm(self, number: int, place: int, value: Any) -> None:
         key, stage = self.oracle.keys[number], self.stages[place]
@@ -66,7 +68,9 @@ class World:
 
     def _take_off(self, number: int, place: int) -> None:
         asset, batch = key_parts(self.oracle.keys[number])
-        if self.post.dynamodb.get_item(TableName=self.post.table, Key=self.post.key(asset, batch)).get("Item"):
+        if self.post.dynamodb.get_item(
+            TableName=self.post.table, Key=self.post.key(asset, batch)
+        ).get("Item"):
             self.post.take_off(self.post.prefix + self.stages[place], asset, batch)
 
     def _answer(self, place: int, number: int) -> None:
@@ -77,7 +81,9 @@ class World:
             message = messages[number % len(messages)]
             payload = message.body["payload"] if self.oracle.dialect == "today" else message.body
             key = "#".join(message.key.values())
-            self._confirm(self.oracle.keys.index(key), place, FILES[0] if place == 0 else on_tape(payload))
+            self._confirm(
+                self.oracle.keys.index(key), place, FILES[0] if place == 0 else on_tape(payload)
+            )
 
     def _lose(self, place: int) -> None:
         self.post.received(self.stages[place])
@@ -110,7 +116,11 @@ class World:
             if next(requests) == failing:
                 raise LedgerBusy("it does not answer")
 
-        with self.post.before_each_call(fail) if when == "before" else self.post.after_each_call(fail):
+        with (
+            self.post.before_each_call(fail)
+            if when == "before"
+            else self.post.after_each_call(fail)
+        ):
             try:
                 work()
             except LedgerBusy:
@@ -119,7 +129,11 @@ class World:
     # What must hold -----------------------------------------------------------------------------------------------------------
     def results(self) -> dict[str, dict[str, Any]]:
         items = self.post.ledger.get([(self.post.route, key) for key in self.oracle.keys])
-        return {key: item.results for key, item in zip(self.oracle.keys, items, strict=True) if item is not None}
+        return {
+            key: item.results
+            for key, item in zip(self.oracle.keys, items, strict=True)
+            if item is not None
+        }
 
     def calm_down(self) -> None:
         """No more trouble: what is missing is put, and each stage gets the answer that it waits for."""
@@ -139,15 +153,23 @@ class World:
         post.clock.advance("2h")
         post.follow()
         self.oracle.check_end(post.told.notifications, self.results())
-        assert {item and item.row.status.value for item in post.ledger.get([(post.route, key) for key in keys])} == {"COMPLETED"}
+        assert {
+            item and item.row.status.value
+            for item in post.ledger.get([(post.route, key) for key in keys])
+        } == {"COMPLETED"}
         # A row that was confirmed before anybody had been asked is shown to people; nothing else is.
-        assert {aside["reason"].partition(" ingested_")[0].partition(" result_")[0] for aside in post.aside()} <= {"it was created with"}
+        assert {
+            aside["reason"].partition(" ingested_")[0].partition(" result_")[0]
+            for aside in post.aside()
+        } <= {"it was created with"}
 
 
 @pytest.mark.parametrize("dialect", ["seed", "today"])
 @given(steps=st.lists(ANY_STEP, min_size=4, max_size=20))
 @settings(max_examples=6, suppress_health_check=list(HealthCheck))
-def test_update_update_complete_whatever_happens(endpoint: str, dialect: str, steps: list[tuple[Any, ...]]) -> None:
+def test_update_update_complete_whatever_happens(
+    endpoint: str, dialect: str, steps: list[tuple[Any, ...]]
+) -> None:
     # Names of this example's own: the fixture that gives them is made once for all.
     with opener(endpoint, f"t{secrets.token_hex(4)}") as open_at:
         world = World(open_at(VirtualClock(AHEAD), route=assets(dialect=dialect)), dialect)

@@ -71,7 +71,9 @@ def moment(written: str) -> int:
     [(INPUT, INPUT), (json.dumps(INPUT), INPUT), ("input", "input"), ("", "")],
     ids=["object", "JSON", "text", "empty"],
 )
-def test_a_new_asset_is_offered_once_and_told_once(scene: InProcessScene, given: Any, payload: Any) -> None:
+def test_a_new_asset_is_offered_once_and_told_once(
+    scene: InProcessScene, given: Any, payload: Any
+) -> None:
     """Scenarios 1 and 2: JSON in text is read, other text is passed on as it is."""
     assert scene.put(content=given) == "new"
     (offer,) = scene.asked()
@@ -80,9 +82,13 @@ def test_a_new_asset_is_offered_once_and_told_once(scene: InProcessScene, given:
     assert scene.at() == ("CC", "QUEUED")
 
 
-def test_one_malformed_asset_among_a_hundred_hinders_no_other_and_nobody_is_told_twice(scene: InProcessScene) -> None:
+def test_one_malformed_asset_among_a_hundred_hinders_no_other_and_nobody_is_told_twice(
+    scene: InProcessScene,
+) -> None:
     """Scenario 13."""
-    rows: list[dict[str, Any]] = [{"assetId": f"asset-{number}", "batchId": BATCH, "input": INPUT} for number in range(100)]
+    rows: list[dict[str, Any]] = [
+        {"assetId": f"asset-{number}", "batchId": BATCH, "input": INPUT} for number in range(100)
+    ]
     del rows[50]["input"]
     for expected in ("new", "known"):
         answers = [receipt.answer for receipt in scene.milepost.submit("postingest", *rows)]
@@ -119,22 +125,32 @@ def test_the_result_of_a_stage_is_what_the_next_is_given(scene: InProcessScene) 
     assert scene.shown()["results"] == {"CC": PATHS, "Scout": VOLUMES}
 
 
-@pytest.mark.parametrize("value", [False, 0, "", " ", "no", "false", "0", "null", "{}", "[]", [], {}, None])
+@pytest.mark.parametrize(
+    "value", [False, 0, "", " ", "no", "false", "0", "null", "{}", "[]", [], {}, None]
+)
 def test_what_says_no_confirms_nothing(scene: InProcessScene, value: Any) -> None:
     """Scenario 16."""
     scene.put()
     with pytest.raises(mp.ActRefused, match="confirms nothing"):
         scene.confirm("CC", value)
-    assert (scene.at(), len(scene.statuses())) == (("CC", "QUEUED" if value is None else "WAITING"), 1)
+    assert (scene.at(), len(scene.statuses())) == (
+        ("CC", "QUEUED" if value is None else "WAITING"),
+        1,
+    )
 
 
-def test_a_confirmation_for_a_later_stage_is_kept_and_told_of_in_order(scene: InProcessScene) -> None:
+def test_a_confirmation_for_a_later_stage_is_kept_and_told_of_in_order(
+    scene: InProcessScene,
+) -> None:
     """Scenario 8."""
     scene.put()
     scene.confirm("Scout", VOLUMES)
     assert (scene.at(), len(scene.statuses())) == (("CC", "QUEUED"), 1)
     scene.confirm("CC", PATHS)
-    assert scene.statuses()[1:] == ["Asset has been written to custodial copy disk.", "Asset has been written to data tape."]
+    assert scene.statuses()[1:] == [
+        "Asset has been written to custodial copy disk.",
+        "Asset has been written to data tape.",
+    ]
 
 
 def test_what_nobody_takes_is_told_later_once_and_in_order(scene: InProcessScene) -> None:
@@ -189,14 +205,22 @@ def test_to_the_millisecond(open_desk: Open) -> None:
     [(SCRIPTS, "seed"), (SCRIPTS, "today"), (long_names(2000), "today")],
     ids=["other alphabets", "other alphabets today", "two thousand files"],
 )
-def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(tmp_path: Path, names: list[str], dialect: str) -> None:
+def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
+    tmp_path: Path, names: list[str], dialect: str
+) -> None:
     """Scenarios 32, 33 and 35: with workers of ours, through the days in which it is not there yet."""
     last = LAST[dialect]
-    queues = [{"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"}, {"queueAlias": last, "queueOrder": 2, "worker": "scoutam"}]
+    queues = [
+        {"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"},
+        {"queueAlias": last, "queueOrder": 2, "worker": "scoutam"},
+    ]
     with whole(tmp_path, names) as asset:
         assert len(names) < 2000 or min(map(len, asset.paths)) > 340
         scene = InProcessScene(
-            url_of("sqlite", tmp_path), queues=queues, dialect=dialect, workers={"CC": asset.on_disk, last: asset.on_tape}
+            url_of("sqlite", tmp_path),
+            queues=queues,
+            dialect=dialect,
+            workers={"CC": asset.on_disk, last: asset.on_tape},
         )
         scene.put(content=PAYLOAD)
         scene.run(scene.clock.now() + DAY)

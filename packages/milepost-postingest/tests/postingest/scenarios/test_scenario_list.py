@@ -12,12 +12,26 @@ from tests.project import path_of_tests
 HERE = "postingest"
 PUT, CONFIRMED, OUT_OF_TURN, TROUBLE, LEAVING, RESENDER, DIALECTS, JOURNEYS, SEQUENCE = (
     f"{HERE}/scenarios/test_aws_{name}.py"
-    for name in ("rows_put", "confirmations", "out_of_turn", "failures", "retention", "resender", "dialects", "confirmers", "sequence")
+    for name in (
+        "rows_put",
+        "confirmations",
+        "out_of_turn",
+        "failures",
+        "retention",
+        "resender",
+        "dialects",
+        "confirmers",
+        "sequence",
+    )
 )
 TOPIC = "aws/test_topic.py"
-EMBEDDED, SEQUENCE_HERE = (f"{HERE}/scenarios/test_{name}.py" for name in ("in_process", "sequence"))
+EMBEDDED, SEQUENCE_HERE = (
+    f"{HERE}/scenarios/test_{name}.py" for name in ("in_process", "sequence")
+)
 CONFIRMER, THROUGH = (f"{HERE}/confirmer/test_{name}.py" for name in ("confirmer", "assets_on_aws"))
-TOLD, QUEUES, COPY, TAPE = (f"{HERE}/test_{name}.py" for name in ("events", "queues", "custodial_copy", "tape"))
+TOLD, QUEUES, COPY, TAPE = (
+    f"{HERE}/test_{name}.py" for name in ("events", "queues", "custodial_copy", "tape")
+)
 SCOUTAM = f"{HERE}/scoutam/test_api.py"
 RESEND = "engine/test_resend.py"
 
@@ -35,7 +49,10 @@ SHOWN: dict[int, dict[str, Where | str]] = {
             TOLD: ["test_the_documents_three_messages_to_the_letter"],
         },
         "aws": {
-            PUT: ["test_a_row_that_a_step_function_puts_is_adopted_and_offered_once", "test_a_stage_is_offered_at_its_own_queue"],
+            PUT: [
+                "test_a_row_that_a_step_function_puts_is_adopted_and_offered_once",
+                "test_a_stage_is_offered_at_its_own_queue",
+            ],
             DIALECTS: ["test_a_new_row_is_queued_offered_and_told_to_the_letter"],
         },
     },
@@ -60,11 +77,17 @@ SHOWN: dict[int, dict[str, Where | str]] = {
                 "test_a_confirmation_moves_the_asset_to_the_next_stage_with_the_result_as_its_payload",
                 "test_a_confirmer_that_rewrites_the_input_says_what_the_next_stage_is_given",
             ],
-            DIALECTS: ["test_from_end_to_end_to_the_letter", "test_the_other_dialects_attribute_confirms_nothing"],
+            DIALECTS: [
+                "test_from_end_to_end_to_the_letter",
+                "test_the_other_dialects_attribute_confirms_nothing",
+            ],
         },
     },
     5: {
-        "embedded": {EMBEDDED: ["test_the_result_of_a_stage_is_what_the_next_is_given"], TOLD: ["test_todays_messages_to_the_letter"]},
+        "embedded": {
+            EMBEDDED: ["test_the_result_of_a_stage_is_what_the_next_is_given"],
+            TOLD: ["test_todays_messages_to_the_letter"],
+        },
         "aws": {
             CONFIRMED: ["test_the_last_confirmation_ends_the_asset_and_leaves_the_others_alone"],
             DIALECTS: ["test_from_end_to_end_to_the_letter"],
@@ -76,15 +99,32 @@ SHOWN: dict[int, dict[str, Where | str]] = {
     },
     7: {"embedded": NO_STREAM, "aws": {PUT: ["test_the_relays_own_writes_lead_to_nothing"]}},
     8: {
-        "embedded": {EMBEDDED: ["test_a_confirmation_for_a_later_stage_is_kept_and_told_of_in_order"]},
+        "embedded": {
+            EMBEDDED: ["test_a_confirmation_for_a_later_stage_is_kept_and_told_of_in_order"]
+        },
         "aws": {
-            OUT_OF_TURN: ["test_a_confirmation_for_a_later_stage_is_kept_until_the_asset_gets_there"],
+            OUT_OF_TURN: [
+                "test_a_confirmation_for_a_later_stage_is_kept_until_the_asset_gets_there"
+            ],
             DIALECTS: ["test_an_early_confirmation_is_told_of_in_the_routes_order"],
         },
     },
-    9: {"embedded": NO_STREAM, "aws": {TROUBLE: ["test_a_change_record_without_one_of_its_images_hinders_only_itself"]}},
-    10: {"embedded": NO_STREAM, "aws": {TROUBLE: ["test_a_deletion_among_other_changes_hinders_none_of_them"]}},
-    11: {"anywhere": {QUEUES: ["test_each_mistake_has_its_own_sentence", "test_a_file_that_is_not_there_is_named"]}},
+    9: {
+        "embedded": NO_STREAM,
+        "aws": {TROUBLE: ["test_a_change_record_without_one_of_its_images_hinders_only_itself"]},
+    },
+    10: {
+        "embedded": NO_STREAM,
+        "aws": {TROUBLE: ["test_a_deletion_among_other_changes_hinders_none_of_them"]},
+    },
+    11: {
+        "anywhere": {
+            QUEUES: [
+                "test_each_mistake_has_its_own_sentence",
+                "test_a_file_that_is_not_there_is_named",
+            ]
+        }
+    },
     12: {
         "embedded": NO_STREAM,
         "aws": {
@@ -96,11 +136,21 @@ SHOWN: dict[int, dict[str, Where | str]] = {
         },
     },
     13: {
-        "embedded": {EMBEDDED: ["test_one_malformed_asset_among_a_hundred_hinders_no_other_and_nobody_is_told_twice"]},
-        "aws": {TROUBLE: ["test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content"], SEQUENCE: [WHATEVER]},
+        "embedded": {
+            EMBEDDED: [
+                "test_one_malformed_asset_among_a_hundred_hinders_no_other_and_nobody_is_told_twice"
+            ]
+        },
+        "aws": {
+            TROUBLE: ["test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content"],
+            SEQUENCE: [WHATEVER],
+        },
     },
     14: {
-        "embedded": {EMBEDDED: ["test_what_nobody_takes_is_told_later_once_and_in_order"], SEQUENCE_HERE: [WHATEVER]},
+        "embedded": {
+            EMBEDDED: ["test_what_nobody_takes_is_told_later_once_and_in_order"],
+            SEQUENCE_HERE: [WHATEVER],
+        },
         "aws": {
             TROUBLE: [
                 "test_a_message_that_cannot_be_sent_is_sent_when_the_record_comes_again",
@@ -118,7 +168,10 @@ SHOWN: dict[int, dict[str, Where | str]] = {
         },
     },
     16: {
-        "embedded": {EMBEDDED: ["test_what_says_no_confirms_nothing"], TOLD: ["test_a_part_of_the_files_on_tape_confirms_nothing"]},
+        "embedded": {
+            EMBEDDED: ["test_what_says_no_confirms_nothing"],
+            TOLD: ["test_a_part_of_the_files_on_tape_confirms_nothing"],
+        },
         "aws": {
             CONFIRMED: [
                 "test_all_values_that_say_no_confirm_nothing",
@@ -143,14 +196,21 @@ SHOWN: dict[int, dict[str, Where | str]] = {
         },
     },
     18: {
-        "embedded": {COPY: ["test_on_a_route_one_asset_arrives_and_another_waits_until_it_is_there"]},
-        "aws": {CONFIRMER: ["test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left"]},
+        "embedded": {
+            COPY: ["test_on_a_route_one_asset_arrives_and_another_waits_until_it_is_there"]
+        },
+        "aws": {
+            CONFIRMER: ["test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left"]
+        },
     },
     19: {
         "anywhere": {COPY: ["test_a_staged_asset_is_confirmed_once_it_is_committed"]},
         "aws": {CONFIRMER: ["test_19_staged_changes_are_not_confirmed_before_they_are_committed"]},
     },
-    20: {"embedded": NO_STREAM, "aws": {CONFIRMER: ["test_20_a_row_that_is_gone_is_not_made_again_and_its_message_goes"]}},
+    20: {
+        "embedded": NO_STREAM,
+        "aws": {CONFIRMER: ["test_20_a_row_that_is_gone_is_not_made_again_and_its_message_goes"]},
+    },
     21: {
         "embedded": {COPY: ["test_on_a_route_a_repository_that_is_away_uses_up_no_tries"]},
         "aws": {
@@ -162,7 +222,12 @@ SHOWN: dict[int, dict[str, Where | str]] = {
     },
     22: {
         "embedded": "The row is the queue: workers take what is due, as many as the stage's concurrency and rate allow.",
-        "aws": {CONFIRMER: ["test_22_a_turn_takes_exactly_as_many_as_it_may", "test_22_it_is_fifty_unless_something_else_is_said"]},
+        "aws": {
+            CONFIRMER: [
+                "test_22_a_turn_takes_exactly_as_many_as_it_may",
+                "test_22_it_is_fifty_unless_something_else_is_said",
+            ]
+        },
     },
     23: {
         "anywhere": {
@@ -201,12 +266,19 @@ SHOWN: dict[int, dict[str, Where | str]] = {
             ],
             TAPE: ["test_an_outage_is_waited_for_and_not_counted"],
         },
-        "aws": {CONFIRMER: ["test_26_a_tape_library_that_lets_nobody_in_is_told_with_every_turn_and_without_the_password"]},
+        "aws": {
+            CONFIRMER: [
+                "test_26_a_tape_library_that_lets_nobody_in_is_told_with_every_turn_and_without_the_password"
+            ]
+        },
     },
     27: {
         "embedded": {EMBEDDED: ["test_to_the_millisecond"]},
         "aws": {
-            RESENDER: ["test_what_has_been_in_its_queue_for_as_long_as_that_keeps_it_is_sent_again", "test_to_the_millisecond"],
+            RESENDER: [
+                "test_what_has_been_in_its_queue_for_as_long_as_that_keeps_it_is_sent_again",
+                "test_to_the_millisecond",
+            ],
             DIALECTS: ["test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told"],
         },
     },
@@ -232,7 +304,12 @@ SHOWN: dict[int, dict[str, Where | str]] = {
         },
     },
     31: {
-        "embedded": {RESEND: ["test_two_at_once_send_each_item_once", "test_bounded_and_goes_on_past_what_it_cannot_move"]},
+        "embedded": {
+            RESEND: [
+                "test_two_at_once_send_each_item_once",
+                "test_bounded_and_goes_on_past_what_it_cannot_move",
+            ]
+        },
         "aws": {
             RESENDER: [
                 "test_a_row_that_goes_between_the_look_and_the_write_is_not_made_again",
@@ -242,7 +319,10 @@ SHOWN: dict[int, dict[str, Where | str]] = {
     },
     32: {
         "embedded": {EMBEDDED: [JOURNEY]},
-        "aws": {JOURNEYS: [JOURNEY], THROUGH: ["test_32_an_asset_whose_paths_fit_into_no_message_passes_both"]},
+        "aws": {
+            JOURNEYS: [JOURNEY],
+            THROUGH: ["test_32_an_asset_whose_paths_fit_into_no_message_passes_both"],
+        },
     },
     33: {
         "embedded": {EMBEDDED: [JOURNEY]},
@@ -253,11 +333,17 @@ SHOWN: dict[int, dict[str, Where | str]] = {
         },
     },
     34: {
-        "embedded": {EMBEDDED: ["test_an_asset_at_a_stage_that_the_configuration_has_not_got_is_reported"]},
+        "embedded": {
+            EMBEDDED: ["test_an_asset_at_a_stage_that_the_configuration_has_not_got_is_reported"]
+        },
         "aws": {RESENDER: ["test_rows_at_a_stage_that_the_route_has_not_got_any_more_are_told_of"]},
     },
     35: {
-        "embedded": {EMBEDDED: [JOURNEY], TOLD: ["test_the_documents_three_messages_to_the_letter"], SEQUENCE_HERE: [WHATEVER]},
+        "embedded": {
+            EMBEDDED: [JOURNEY],
+            TOLD: ["test_the_documents_three_messages_to_the_letter"],
+            SEQUENCE_HERE: [WHATEVER],
+        },
         "aws": {
             DIALECTS: ["test_from_end_to_end_to_the_letter"],
             JOURNEYS: [JOURNEY],
@@ -271,7 +357,11 @@ SHOWN: dict[int, dict[str, Where | str]] = {
 @cache
 def names_in(file: str) -> frozenset[str]:
     tree = ast.parse(path_of_tests(file).read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+    return frozenset(
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
 
 
 def test_every_scenario_is_shown_somewhere() -> None:
@@ -281,7 +371,9 @@ def test_every_scenario_is_shown_somewhere() -> None:
 @pytest.mark.parametrize("number", SHOWN)
 def test_a_scenario_is_shown_on_both_kinds_of_ledger_by_tests_that_exist(number: int) -> None:
     places = SHOWN[number]
-    assert "anywhere" in places or {"embedded", "aws"} <= places.keys(), "or say why it does not apply there"
+    assert "anywhere" in places or {"embedded", "aws"} <= places.keys(), (
+        "or say why it does not apply there"
+    )
     for where in places.values():
         if isinstance(where, str):
             continue

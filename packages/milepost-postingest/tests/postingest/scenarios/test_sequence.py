@@ -38,7 +38,9 @@ ANY_STEP = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from(["1s", "2m", "7h", "14d", "31d"])),
     st.tuples(st.just("deafen"), st.booleans()),
     st.tuples(st.just("trouble"), st.sampled_from(["raise", "retry", "reject"])),
-    st.tuples(st.just("die"), st.sampled_from(["before", "after"]), st.sampled_from(MORTAL), st.booleans()),
+    st.tuples(
+        st.just("die"), st.sampled_from(["before", "after"]), st.sampled_from(MORTAL), st.booleans()
+    ),
     st.just(("run",)),
 )
 STEPS = st.lists(ANY_STEP, min_size=4, max_size=30)
@@ -58,7 +60,10 @@ class World:
         options: dict[str, Any] = {}
         if ours:
             kinds = (("CC", "ocfl"), (self.last, "scoutam"))
-            options["queues"] = [{"queueAlias": alias, "queueOrder": n, "worker": kind} for n, (alias, kind) in enumerate(kinds, 1)]
+            options["queues"] = [
+                {"queueAlias": alias, "queueOrder": n, "worker": kind}
+                for n, (alias, kind) in enumerate(kinds, 1)
+            ]
             options["workers"] = {alias: self._look for alias, _ in kinds}
         self.scene = InProcessScene(url, dialect=dialect, **options)
 
@@ -127,9 +132,17 @@ class World:
         scene, self.deaths = self.scene, self.deaths + 1
         self.oracle.repeats = True
         ledger = MortalLedger(scene.ctx.ledger)
-        ctx = Context(cast(Ledger, ledger), scene.ctx.plans, scene.clock, SeededChance(self.deaths), scene.ctx.blobs)
+        ctx = Context(
+            cast(Ledger, ledger),
+            scene.ctx.plans,
+            scene.clock,
+            SeededChance(self.deaths),
+            scene.ctx.blobs,
+        )
         runner = SimRunner(scene.clock, self.deaths)
-        station = Station(ctx, subscribers=scene.subscribers, runner=runner, holder=f"mortal-{self.deaths}")
+        station = Station(
+            ctx, subscribers=scene.subscribers, runner=runner, holder=f"mortal-{self.deaths}"
+        )
         station.heartbeat.start()
         runner.enlist(station.roles)
         ledger.doomed = (moment, verb)
@@ -147,7 +160,11 @@ class World:
     def results(self) -> dict[str, dict[str, Any]]:
         """The results on each row; those of a row that has left (the route keeps no ended rows) are not there."""
         items = self.scene.ctx.ledger.get([("postingest", key) for key in self.keys])
-        return {key: item.results for key, item in zip(self.keys, items, strict=True) if item is not None}
+        return {
+            key: item.results
+            for key, item in zip(self.keys, items, strict=True)
+            if item is not None
+        }
 
     def check(self) -> None:
         self.oracle.check(self.scene.heard, self.results())
@@ -161,15 +178,30 @@ class World:
             self.there |= {(key, "CC"), (key, self.last)}
         for _ in range(3):
             scene.run(scene.clock.now() + 2 * DAY)
-            for number, item in enumerate(scene.ctx.ledger.get([("postingest", key) for key in self.keys])):
+            for number, item in enumerate(
+                scene.ctx.ledger.get([("postingest", key) for key in self.keys])
+            ):
                 if item is None:
                     continue  # it has completed and left
                 if item.row.status in FAILED:
-                    act(scene.ctx, "retry", "postingest", keys=[item.key], by="ops", reason="mended")
-                if not item.row.terminal and scene.ctx.plan("postingest").by_name[item.stage].external:
+                    act(
+                        scene.ctx, "retry", "postingest", keys=[item.key], by="ops", reason="mended"
+                    )
+                if (
+                    not item.row.terminal
+                    and scene.ctx.plan("postingest").by_name[item.stage].external
+                ):
                     place = 0 if item.stage == "CC" else 1
                     usable = isinstance(item.payload, dict) and "filePaths" in item.payload
-                    self._confirm(number, place, FILES[0] if place == 0 else on_tape(item.payload) if usable else {"a": ["L1"]})
+                    self._confirm(
+                        number,
+                        place,
+                        FILES[0]
+                        if place == 0
+                        else on_tape(item.payload)
+                        if usable
+                        else {"a": ["L1"]},
+                    )
         scene.run(scene.clock.now() + 2 * DAY)
         self.oracle.check_end(scene.heard, self.results())
         assert list(problems(scene.ctx.ledger, "postingest", scene.ctx.plan("postingest"))) == []
@@ -196,7 +228,9 @@ def see_through(ledger: str, dialect: str, ours: bool, steps: list[tuple[Any, ..
 @pytest.mark.parametrize("ours", [False, True], ids=["their confirmers", "our workers"])
 @given(steps=STEPS)
 @settings(max_examples=examples(80, thorough=200))
-def test_update_update_complete_whatever_happens(dialect: str, ours: bool, steps: list[tuple[Any, ...]]) -> None:
+def test_update_update_complete_whatever_happens(
+    dialect: str, ours: bool, steps: list[tuple[Any, ...]]
+) -> None:
     see_through("memory", dialect, ours, steps)
 
 

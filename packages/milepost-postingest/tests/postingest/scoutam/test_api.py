@@ -70,7 +70,9 @@ def test_threads_share_the_login_that_one_of_them_makes() -> None:
 
 def test_a_second_401_after_a_fresh_login_is_an_error_and_no_loop(scene: Scene) -> None:
     scene.standin.fail("status", 401, where=FILES)
-    with pytest.raises(AuthenticationFailed, match=r"^Authentication failed with status code: 401$"):
+    with pytest.raises(
+        AuthenticationFailed, match=r"^Authentication failed with status code: 401$"
+    ):
         scene.client.file(A)
     assert (scene.standin.logins, scene.standin.asked[A]) == (2, 2)
 
@@ -79,7 +81,9 @@ def test_a_login_that_is_refused_is_told_and_not_repeated_for_a_minute(scene: Sc
     """A wrong password, tried again for each of a hundred thousand assets, would lock the account."""
     scene.standin.password = "another"
     for _ in range(5):
-        with pytest.raises(AuthenticationFailed, match=r"^Authentication failed with status code: 401$") as caught:
+        with pytest.raises(
+            AuthenticationFailed, match=r"^Authentication failed with status code: 401$"
+        ) as caught:
             scene.client.file(A)
         assert caught.value.http_status == 401
     assert scene.standin.logins == 1
@@ -89,11 +93,25 @@ def test_a_login_that_is_refused_is_told_and_not_repeated_for_a_minute(scene: Sc
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b"null", b"{}", b'{"response": null}', b'{"response": ""}', b'{"response": "a\\r\\nb"}']
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"response": null}',
+        b'{"response": ""}',
+        b'{"response": "a\\r\\nb"}',
+    ],
 )
-def test_a_login_answer_that_cannot_be_read_is_told_without_its_content(scene: Scene, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_answer_that_cannot_be_read_is_told_without_its_content(
+    scene: Scene, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scene.standin, "log_in", lambda _: (200, body))
-    with pytest.raises(AuthenticationFailed, match="Failed to parse authentication response") as caught:
+    with pytest.raises(
+        AuthenticationFailed, match="Failed to parse authentication response"
+    ) as caught:
         scene.client.file(A)
     assert body == b"" or body.decode() not in str(caught.value)
 
@@ -127,7 +145,9 @@ def test_password_and_token_are_shown_nowhere(caplog: pytest.LogCaptureFixture) 
 
 
 # What is asked --------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["a b", "a+b", "ü/Ärger 50%", "a&path=b", "日本語#?;=~*", "e\u0301 and \u00e9"])
+@pytest.mark.parametrize(
+    "name", ["a b", "a+b", "ü/Ärger 50%", "a&path=b", "日本語#?;=~*", "e\u0301 and \u00e9"]
+)
 def test_a_path_arrives_as_it_is(scene: Scene, name: str) -> None:
     scene.standin.put(name, "L1")
     assert scene.client.file(f"{ROOT}/{name}").volumes("3") == ("L1",)
@@ -137,13 +157,25 @@ def test_a_path_arrives_as_it_is(scene: Scene, name: str) -> None:
 def test_the_api_may_be_below_a_path_and_its_url_may_end_in_a_slash(scene: Scene) -> None:
     with ScoutAM(f"{scene.standin.url}/", scene.standin.user, scene.standin.password) as client:
         assert client.file(A).archdone
-    with ScoutAM(f"{scene.standin.url}/tape/api/", scene.standin.user, scene.standin.password) as client:
+    with ScoutAM(
+        f"{scene.standin.url}/tape/api/", scene.standin.user, scene.standin.password
+    ) as client:
         with pytest.raises(AuthenticationFailed, match="404"):
             client.file(A)
 
 
 @pytest.mark.parametrize(
-    "url", ["", "scoutam", "ftp://scoutam", "http://", "http://me:pw@scoutam", "http://h/?a=b", "http://h:99999", "http://h/a b"]
+    "url",
+    [
+        "",
+        "scoutam",
+        "ftp://scoutam",
+        "http://",
+        "http://me:pw@scoutam",
+        "http://h/?a=b",
+        "http://h:99999",
+        "http://h/a b",
+    ],
 )
 def test_what_is_no_url_of_an_api_is_refused(url: str) -> None:
     with pytest.raises(mp.UsageError) as caught:
@@ -171,23 +203,40 @@ def test_an_answer_that_is_not_what_was_promised_is_unreadable(scene: Scene, kin
 
 
 @pytest.mark.parametrize("status", [206, 302, 400, 403, 405])
-def test_a_status_that_was_not_promised_is_unreadable_and_no_redirect_is_followed(scene: Scene, status: int) -> None:
-    scene.standin.fail("status", status, headers={"Location": f"{scene.standin.url}/v1/file?path={ROOT}/b"}, where=FILES)
+def test_a_status_that_was_not_promised_is_unreadable_and_no_redirect_is_followed(
+    scene: Scene, status: int
+) -> None:
+    scene.standin.fail(
+        "status",
+        status,
+        headers={"Location": f"{scene.standin.url}/v1/file?path={ROOT}/b"},
+        where=FILES,
+    )
     with pytest.raises(Unreadable, match=f"status code: {status}"):
         scene.client.file(A)
     assert scene.standin.asked == {A: 1}
 
 
 @pytest.mark.parametrize(("status", "after"), [(500, None), (503, "7"), (429, "7"), (408, None)])
-def test_not_now_is_unavailable_with_what_it_said(scene: Scene, status: int, after: str | None) -> None:
-    scene.standin.fail("status", status, headers={"Retry-After": after} if after else None, where=FILES)
+def test_not_now_is_unavailable_with_what_it_said(
+    scene: Scene, status: int, after: str | None
+) -> None:
+    scene.standin.fail(
+        "status", status, headers={"Retry-After": after} if after else None, where=FILES
+    )
     with pytest.raises(Unavailable, match=rf"^{status}$") as caught:
         scene.client.file(A)
     assert (caught.value.http_status, caught.value.retry_after) == (status, 7.0 if after else None)
 
 
 def test_a_date_to_come_back_at_is_read_by_the_servers_clock(scene: Scene) -> None:
-    scene.standin.fail("status", 503, times=1, headers={"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}, where=FILES)
+    scene.standin.fail(
+        "status",
+        503,
+        times=1,
+        headers={"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"},
+        where=FILES,
+    )
     with pytest.raises(Unavailable) as caught:
         scene.client.file(A)
     assert caught.value.retry_after == 86_400, "at most a day"
@@ -201,9 +250,16 @@ def test_a_date_to_come_back_at_is_read_by_the_servers_clock(scene: Scene) -> No
 @pytest.mark.parametrize("where", [FILES, LOGIN])
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("hang", "no whole answer within 0.25 s"), ("drip", "no whole answer within 0.25 s"), ("reset", "closed before"), ("cut", "cut off")],
+    [
+        ("hang", "no whole answer within 0.25 s"),
+        ("drip", "no whole answer within 0.25 s"),
+        ("reset", "closed before"),
+        ("cut", "cut off"),
+    ],
 )
-def test_an_answer_that_does_not_come_whole_in_time_is_unavailable(kind: Any, said: str, where: str | None) -> None:
+def test_an_answer_that_does_not_come_whole_in_time_is_unavailable(
+    kind: Any, said: str, where: str | None
+) -> None:
     with scene_of(client={"timeout": QUICK} if "within" in said else {}) as scene:
         scene.on_tape("a")
         scene.standin.fail(kind, where=where)
@@ -258,17 +314,34 @@ def test_a_state_of_another_shape_is_unreadable(said: object) -> None:
 @pytest.mark.parametrize("volumes", [[], [None], [""], [" "], ["L1", None], ["L1", ""]])
 def test_a_copy_with_a_section_on_no_volume_is_on_no_tape(volumes: list[object]) -> None:
     sections = [{"volume": volume} for volume in volumes]
-    assert read_state(json.dumps({"archdone": True, "copies": [{"copy": "3", "sections": sections}]}).encode()).volumes("3") == ()
+    assert (
+        read_state(
+            json.dumps({"archdone": True, "copies": [{"copy": "3", "sections": sections}]}).encode()
+        ).volumes("3")
+        == ()
+    )
 
 
 def test_a_state_says_which_copy_is_damaged() -> None:
     section = {"volume": "L1"}
-    copies = [{"copy": 1, "damaged": True, "sections": [section]}, {"copy": "3", "sections": [section]}]
+    copies = [
+        {"copy": 1, "damaged": True, "sections": [section]},
+        {"copy": "3", "sections": [section]},
+    ]
     state = read_state(json.dumps({"archdone": True, "copies": copies, "damaged": True}).encode())
-    assert (state.is_damaged("1"), state.is_damaged("3"), state.volumes("1"), state.volumes("3")) == (True, False, (), ("L1",))
+    assert (
+        state.is_damaged("1"),
+        state.is_damaged("3"),
+        state.volumes("1"),
+        state.volumes("3"),
+    ) == (True, False, (), ("L1",))
     copies[1]["sections"] = [section, {"volume": "L2", "damaged": True}]
     assert read_state(json.dumps({"archdone": True, "copies": copies}).encode()).volumes("3") == ()
-    anyone = read_state(json.dumps({"archdone": True, "copies": [{"copy": "3", "sections": [section]}], "damaged": True}).encode())
+    anyone = read_state(
+        json.dumps(
+            {"archdone": True, "copies": [{"copy": "3", "sections": [section]}], "damaged": True}
+        ).encode()
+    )
     assert anyone.volumes("3") == (), "whichever copy is meant, it may be this one"
 
 
@@ -331,7 +404,9 @@ def test_one_file_that_always_fails_stops_no_other(scene: Scene) -> None:
     assert scene.standin.asked[f"{ROOT}/bad"] == 10
 
 
-def test_who_says_when_to_come_back_is_left_alone_until_then_and_a_minute_at_most(scene: Scene) -> None:
+def test_who_says_when_to_come_back_is_left_alone_until_then_and_a_minute_at_most(
+    scene: Scene,
+) -> None:
     scene.client.file(A)
     scene.standin.fail("status", 503, times=1, headers={"Retry-After": "30"}, where=FILES)
     for _ in range(2):

@@ -48,8 +48,20 @@ def test_it_ends_though_somebody_hangs_in_it_and_leaves_no_thread() -> None:
 
 
 def test_as_a_program_it_prints_its_address_and_answers() -> None:
-    command = [sys.executable, "-m", "milepost_postingest.standins.scoutam", "--port", "0", "--after", "1h", "--root", "/tape"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as program:
+    command = [
+        sys.executable,
+        "-m",
+        "milepost_postingest.standins.scoutam",
+        "--port",
+        "0",
+        "--after",
+        "1h",
+        "--root",
+        "/tape",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as program:
         try:
             assert program.stdout is not None
             url = program.stdout.readline().strip()

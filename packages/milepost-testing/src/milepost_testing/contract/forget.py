@@ -61,8 +61,14 @@ class ForgetContract(Promises):
         world.add("p2")
         world.clock.advance("2h")
         before = (world.row("p1"), world.ledger.feed(0, 100))
-        asked = [ForgetRequest("parcels", key, name_of(key), world.now, dry_run=True) for key in ("p1", "p2")]
-        assert ["it has not ended" in world.ledger.forget(one).refused for one in asked] == [False, True]
+        asked = [
+            ForgetRequest("parcels", key, name_of(key), world.now, dry_run=True)
+            for key in ("p1", "p2")
+        ]
+        assert ["it has not ended" in world.ledger.forget(one).refused for one in asked] == [
+            False,
+            True,
+        ]
         assert (world.row("p1"), world.ledger.feed(0, 100)) == before
 
     def test_a_forgotten_key_stays_known(self, forgetful: World) -> None:
@@ -73,10 +79,18 @@ class ForgetContract(Promises):
         assert world.ledger.get([("parcels", "p1")]) == [None]
         (known,) = world.ledger.peek("parcels", ["p1"])
         assert known is not None
-        assert (known.key, known.status, known.sealed, known.forgotten) == ("p1", Status.COMPLETED, True, True)
+        assert (known.key, known.status, known.sealed, known.forgotten) == (
+            "p1",
+            Status.COMPLETED,
+            True,
+            True,
+        )
         assert (known.head, known.ended_at, known.stage) == (row.head, row.entered_at, row.stage)
         assert (known.input_digest, known.content_digest) == (b"", None)
-        assert world.ledger.recognise("parcels", ["p1", "p9"], [row.input_digest, b"x" * 32]) == [known, None]
+        assert world.ledger.recognise("parcels", ["p1", "p9"], [row.input_digest, b"x" * 32]) == [
+            known,
+            None,
+        ]
         assert world.add("p1", "p2") == [known, None]
         assert world.ledger.get([("parcels", "p1")]) == [None]
 
@@ -100,7 +114,9 @@ class ForgetContract(Promises):
         assert [line.seq for line in fed] == [line.seq for line in before]
         assert [line.digest for line in fed] == digests
         assert [line.removed for line in fed] == [True] * len(before)
-        assert [(line.line.version, line.line.at) for line in fed] == [(line.line.version, line.line.at) for line in before]
+        assert [(line.line.version, line.line.at) for line in fed] == [
+            (line.line.version, line.line.at) for line in before
+        ]
         assert [line.previous for line in fed] == [b"", *digests[:-1]]
         assert [line.payload for line in fed] == [None] * len(before)
         (known,) = world.ledger.peek("parcels", ["p1"])
@@ -127,7 +143,9 @@ class ForgetContract(Promises):
         assert forget(world, PRIVATE).lines
         assert self.traces(world.ledger, PRIVATE) == []
 
-    def test_nothing_of_an_item_whose_lines_are_pruned_is_left_either(self, forgetful: World) -> None:
+    def test_nothing_of_an_item_whose_lines_are_pruned_is_left_either(
+        self, forgetful: World
+    ) -> None:
         world = forgetful
         world.bring(PRIVATE, to="COMPLETED")
         world.clock.advance("1h")
@@ -182,7 +200,11 @@ class ForgetContract(Promises):
         lines = {key: world.ledger.history("parcels", key) for key in ("p2", "p10")}
         forget(world, "p1")
         for before, after in zip(others, [world.item(key) for key in ("p2", "p10")], strict=True):
-            assert (after.row.head, after.input, after.row.error) == (before.row.head, before.input, before.row.error)
+            assert (after.row.head, after.input, after.row.error) == (
+                before.row.head,
+                before.input,
+                before.row.error,
+            )
         assert {key: world.ledger.history("parcels", key) for key in ("p2", "p10")} == lines
         assert world.count() == {"REJECTED": 2}
         world.audit()
@@ -217,5 +239,13 @@ def _submit_again(world: World, key: str) -> None:
     (seal,) = world.ledger.peek("parcels", [key])
     assert seal is not None
     content = {"id": key, "n": 2}
-    again = accept(world.plan, key, content, world.now, correlation_id=f"c-{key}", digest=digest_of(content), anew=True)
+    again = accept(
+        world.plan,
+        key,
+        content,
+        world.now,
+        correlation_id=f"c-{key}",
+        digest=digest_of(content),
+        anew=True,
+    )
     assert world.ledger.add(world.plan, [NewItem(again, content, seal.head)], world.now) == [None]

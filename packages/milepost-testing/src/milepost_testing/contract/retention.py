@@ -13,7 +13,14 @@ from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ports.items import Conflict, KnownKey, NewItem
-from milepost.ports.retention import DeliveredLines, Keep, Leaving, LeftFailures, PruneCriteria, Pruned
+from milepost.ports.retention import (
+    DeliveredLines,
+    Keep,
+    Leaving,
+    LeftFailures,
+    PruneCriteria,
+    Pruned,
+)
 from milepost_testing.contract.base import Promises
 from milepost_testing.contract.world import World
 
@@ -33,9 +40,17 @@ def prune(
     """Prune items that ended before now. A ledger may keep its newest line, so another item gets that one first."""
     world.add("anchor")
     anchor = world.row("anchor")
-    assert world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest")) is None
-    delivered = DeliveredLines(world.ledger.last_seq() if up_to is None else up_to, frozenset(("parcels", key) for key in parked))
-    return world.ledger.prune(PruneCriteria("parcels", statuses, world.now, forget_before, delivered, limit, keep))
+    assert (
+        world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest"))
+        is None
+    )
+    delivered = DeliveredLines(
+        world.ledger.last_seq() if up_to is None else up_to,
+        frozenset(("parcels", key) for key in parked),
+    )
+    return world.ledger.prune(
+        PruneCriteria("parcels", statuses, world.now, forget_before, delivered, limit, keep)
+    )
 
 
 class RetentionContract(Promises):
@@ -47,7 +62,12 @@ class RetentionContract(Promises):
         assert world.ledger.get([("parcels", "p1")]) == [None]
         (known,) = world.ledger.peek("parcels", ["p1"])
         assert known is not None
-        assert (known.key, known.status, known.sealed, known.ended_at) == ("p1", Status.COMPLETED, True, row.entered_at)
+        assert (known.key, known.status, known.sealed, known.ended_at) == (
+            "p1",
+            Status.COMPLETED,
+            True,
+            row.entered_at,
+        )
         assert (known.head, known.input_digest) == (row.head, digest_of({"id": "p1"}))
         assert world.add("p1", other="content") == [known]
         assert world.ledger.get([("parcels", "p1")]) == [None]
@@ -71,7 +91,12 @@ class RetentionContract(Promises):
         world.clock.advance("1h")
         world.bring("late", to="COMPLETED")
         assert prune(world).items == 2
-        assert [item and item.key for item in world.ledger.get([("parcels", key) for key in ("early", "cancelled", "live", "late")])] == [
+        assert [
+            item and item.key
+            for item in world.ledger.get(
+                [("parcels", key) for key in ("early", "cancelled", "live", "late")]
+            )
+        ] == [
             None,
             None,
             "live",
@@ -89,10 +114,15 @@ class RetentionContract(Promises):
         pruned = prune(world, up_to=delivered)
         assert (pruned.items, pruned.lines) == (2, 1)
         assert world.ledger.get([("parcels", "p1"), ("parcels", "p2")]) == [None, None]
-        assert all(known is not None and known.sealed for known in world.ledger.peek("parcels", ["p1", "p2"]))
+        assert all(
+            known is not None and known.sealed
+            for known in world.ledger.peek("parcels", ["p1", "p2"])
+        )
         assert world.ledger.history("parcels", "p1") == []
         assert world.ledger.history("parcels", "p2") == lines["p2"]
-        assert [line for line in world.ledger.feed(0, 100) if line.key != "anchor"] == fed, "with the payloads that they offered"
+        assert [line for line in world.ledger.feed(0, 100) if line.key != "anchor"] == fed, (
+            "with the payloads that they offered"
+        )
         pruned = prune(world)
         assert (pruned.items, pruned.lines) == (0, 1)
         assert world.ledger.history("parcels", "p2") == []
@@ -122,12 +152,16 @@ class RetentionContract(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         lines = world.ledger.history("parcels", "p1")
-        pruned = world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(0), 10))
+        pruned = world.ledger.prune(
+            PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(0), 10)
+        )
         assert (pruned.items, pruned.lines) == (1, 0)
         world.add("p2")
         assert [line.key for line in world.ledger.history("parcels", "p2")] == ["p2"]
         assert world.ledger.history("parcels", "p1") == lines
-        assert [line.seq for line in world.ledger.feed(0, 100) if line.key == "p1"] == [line.seq for line in lines]
+        assert [line.seq for line in world.ledger.feed(0, 100) if line.key == "p1"] == [
+            line.seq for line in lines
+        ]
 
     def test_a_seal_is_not_forgotten_while_its_lines_wait(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
@@ -138,7 +172,9 @@ class RetentionContract(Promises):
         assert world.ledger.peek("parcels", ["p1"]) == [None]
         assert world.ledger.history("parcels", "p1") == []
 
-    def test_failed_items_whose_rows_have_left_are_found_by_the_beginning_of_their_keys(self, world: World) -> None:
+    def test_failed_items_whose_rows_have_left_are_found_by_the_beginning_of_their_keys(
+        self, world: World
+    ) -> None:
         world.bring("a-1.done", to="COMPLETED")
         for key in ("a-1.x", "a-1.y", "a-10.x", "a-1.stays"):
             world.add(key)
@@ -148,9 +184,16 @@ class RetentionContract(Promises):
         assert world.apply(retry(stays, world.plan, world.now, by="ops")) is None
         prune(world)
         left = world.ledger.left_failures("parcels", "a-1.", None, 10)
-        assert [(seal.key, seal.status) for seal in left.seals] == [("a-1.x", Status.REJECTED), ("a-1.y", Status.REJECTED)]
+        assert [(seal.key, seal.status) for seal in left.seals] == [
+            ("a-1.x", Status.REJECTED),
+            ("a-1.y", Status.REJECTED),
+        ]
         assert (left.next, left.complete) == (None, True)
-        assert [seal.key for seal in world.ledger.left_failures("parcels", "", None, 10).seals] == ["a-1.x", "a-1.y", "a-10.x"]
+        assert [seal.key for seal in world.ledger.left_failures("parcels", "", None, 10).seals] == [
+            "a-1.x",
+            "a-1.y",
+            "a-10.x",
+        ]
         assert world.ledger.left_failures("parcels", "b", None, 10).seals == []
 
     def test_failed_items_whose_rows_have_left_come_in_pages(self, world: World) -> None:
@@ -175,7 +218,10 @@ class RetentionContract(Promises):
         world.clock.advance("1h")
         pruned = prune(world, statuses=COMPLETED)
         assert (pruned.items, pruned.statuses) == (1, {Status.COMPLETED: 1})
-        assert (world.row("failed").status, world.row("cancelled").status) == (Status.REJECTED, Status.CANCELLED)
+        assert (world.row("failed").status, world.row("cancelled").status) == (
+            Status.REJECTED,
+            Status.CANCELLED,
+        )
         assert prune(world, statuses=frozenset()).items == 0
         pruned = prune(world, statuses=frozenset({Status.REJECTED, Status.CANCELLED}))
         assert (pruned.items, pruned.statuses) == (2, {Status.REJECTED: 1, Status.CANCELLED: 1})
@@ -187,7 +233,10 @@ class RetentionContract(Promises):
         first, second, third = prune(world, limit=2), prune(world, limit=2), prune(world, limit=2)
         assert [first.items, second.items, third.items] == [2, 2, 1]
         assert (first.more, third.more) == (True, False)
-        assert all(known and known.sealed for known in world.ledger.peek("parcels", [f"p{n}" for n in range(5)]))
+        assert all(
+            known and known.sealed
+            for known in world.ledger.peek("parcels", [f"p{n}" for n in range(5)])
+        )
         world.audit()
 
     def test_seals_older_than_the_route_remembers_are_forgotten(self, world: World) -> None:
@@ -211,7 +260,9 @@ class RetentionContract(Promises):
         shown: list[Leaving] = []
 
         def keep(leaving: Sequence[Leaving]) -> None:
-            assert all(world.ledger.get([("parcels", one.item.key) for one in leaving])), "they are still there"
+            assert all(world.ledger.get([("parcels", one.item.key) for one in leaving])), (
+                "they are still there"
+            )
             shown.extend(leaving)
 
         while prune(world, limit=2, keep=keep).more:
@@ -219,7 +270,11 @@ class RetentionContract(Promises):
         assert sorted(one.item.key for one in shown) == ["p1", "p2", "p3"]
         for one in shown:
             item = items[one.item.key]
-            assert (one.item.row.head, one.item.input, one.item.results) == (item.row.head, item.input, item.results)
+            assert (one.item.row.head, one.item.input, one.item.results) == (
+                item.row.head,
+                item.input,
+                item.results,
+            )
             assert [line.body for line in one.lines] == [line.body for line in lines[item.key]]
             assert [line.seq for line in one.lines] == [line.seq for line in lines[item.key]]
 
@@ -237,7 +292,9 @@ class RetentionContract(Promises):
         assert prune(world).items == 1
         world.audit()
 
-    def test_an_item_that_changes_after_it_was_kept_is_kept_again_before_it_leaves(self, world: World) -> None:
+    def test_an_item_that_changes_after_it_was_kept_is_kept_again_before_it_leaves(
+        self, world: World
+    ) -> None:
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         kept: list[Leaving] = []
@@ -245,7 +302,12 @@ class RetentionContract(Promises):
         def keep(leaving: Sequence[Leaving]) -> None:
             if not kept:
                 row = world.row("p1")
-                assert world.apply(change(row, Reason.NOTED, world.now, row.status, {}, note="checked by hand")) is None
+                assert (
+                    world.apply(
+                        change(row, Reason.NOTED, world.now, row.status, {}, note="checked by hand")
+                    )
+                    is None
+                )
             kept.extend(leaving)
 
         prune(world, keep=keep)
@@ -262,7 +324,14 @@ class RetentionContract(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         assert world.ledger.prune(
-            PruneCriteria("letters", TERMINAL, world.now, world.now, DeliveredLines(world.ledger.last_seq()), 10)
+            PruneCriteria(
+                "letters",
+                TERMINAL,
+                world.now,
+                world.now,
+                DeliveredLines(world.ledger.last_seq()),
+                10,
+            )
         ) == Pruned(0, 0, False)
         assert world.row("p1").status is Status.COMPLETED
 
@@ -292,7 +361,9 @@ class RetentionContract(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         read_up_to = world.ledger.last_seq()
-        world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(read_up_to), 100))
+        world.ledger.prune(
+            PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(read_up_to), 100)
+        )
         world.add("p2")
         assert [line.key for line in world.ledger.feed(read_up_to, 10)] == ["p2"]
         assert world.ledger.last_seq() > read_up_to
@@ -306,9 +377,15 @@ class RetentionContract(Promises):
         assert seal is not None
         world.clock.advance("1h")
         content = {"id": "p1", "n": 2}
-        made = accept(world.plan, "p1", content, world.now, correlation_id="c2", digest=digest_of(content))
-        assert world.ledger.add(world.plan, [NewItem(made, content, b"x" * 32)], world.now) == [seal]
-        assert world.ledger.add(world.plan, [NewItem(made, content, seal.head)], world.now) == [None]
+        made = accept(
+            world.plan, "p1", content, world.now, correlation_id="c2", digest=digest_of(content)
+        )
+        assert world.ledger.add(world.plan, [NewItem(made, content, b"x" * 32)], world.now) == [
+            seal
+        ]
+        assert world.ledger.add(world.plan, [NewItem(made, content, seal.head)], world.now) == [
+            None
+        ]
         assert world.item("p1").input == content
         (known,) = world.ledger.peek("parcels", ["p1"])
         assert known is not None

@@ -34,7 +34,11 @@ def sample_route(name: str = "parcels", **weigh: Any) -> Route:
         "lane": lambda content: content.get("lane", ""),
     }
     route.stage("weigh", **(options | weigh))(_handler)
-    route.stage("stamp", checks=Checks(every="1h", up_to="6h", overdue="1d"), retry=Backoff(attempts=2, base=1, jitter=0))(_handler)
+    route.stage(
+        "stamp",
+        checks=Checks(every="1h", up_to="6h", overdue="1d"),
+        retry=Backoff(attempts=2, base=1, jitter=0),
+    )(_handler)
     route.external("delivered", resend_after="14d", overdue="30d")
     return route
 
@@ -46,30 +50,59 @@ def _handler(item: Item) -> Outcome:
 class World:
     """One ledger, and what a test needs to drive it. Every claim gets a fresh token."""
 
-    def __init__(self, ledger: Ledger, route: Route | None = None, *, clock: VirtualClock | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, route: Route | None = None, *, clock: VirtualClock | None = None
+    ) -> None:
         self.ledger = ledger
         self.clock = clock or VirtualClock()
         self.chance = SeededChance()
         timing = ledger.timing
-        self.plan = ledger.prepare(Plan(route or sample_route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms))
+        self.plan = ledger.prepare(
+            Plan(
+                route or sample_route(),
+                grace_ms=timing.grace_ms,
+                offer_life_ms=timing.offer_life_ms,
+            )
+        )
 
     @property
     def now(self) -> int:
         return self.clock.now()
 
     # In -------------------------------------------------------------------------------------------------------------
-    def new_item(self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any) -> NewItem:
+    def new_item(
+        self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any
+    ) -> NewItem:
         content = {"id": key, **content}
-        fields: dict[str, Any] = {"correlation_id": f"c-{key}", "digest": digest_of(content), "list_id": list_id, "not_before": not_before}
+        fields: dict[str, Any] = {
+            "correlation_id": f"c-{key}",
+            "digest": digest_of(content),
+            "list_id": list_id,
+            "not_before": not_before,
+        }
         return NewItem(accept(self.plan, key, content, self.now, **fields), content)
 
-    def add(self, *keys: str, list_id: str | None = None, not_before: int | None = None, **content: Any) -> list[KnownKey | Refused | None]:
-        new_items = [self.new_item(key, list_id=list_id, not_before=not_before, **content) for key in keys]
+    def add(
+        self, *keys: str, list_id: str | None = None, not_before: int | None = None, **content: Any
+    ) -> list[KnownKey | Refused | None]:
+        new_items = [
+            self.new_item(key, list_id=list_id, not_before=not_before, **content) for key in keys
+        ]
         return self.ledger.add(self.plan, new_items, self.now)
 
     # Through --------------------------------------------------------------------------------------------------------
-    def ask(self, stage: str = "weigh", want: int = 100, *, holder: str = "worker", lease: int = LEASE, **more: Any) -> ClaimRequest:
-        return ClaimRequest(self.plan, stage, want, Lease(self.chance.token(), holder, self.now + lease), **more)
+    def ask(
+        self,
+        stage: str = "weigh",
+        want: int = 100,
+        *,
+        holder: str = "worker",
+        lease: int = LEASE,
+        **more: Any,
+    ) -> ClaimRequest:
+        return ClaimRequest(
+            self.plan, stage, want, Lease(self.chance.token(), holder, self.now + lease), **more
+        )
 
     def claim(self, stage: str = "weigh", want: int = 100, **more: Any) -> ClaimResult:
         return self.ledger.claim([self.ask(stage, want, **more)], self.now, 0.0)[0]
@@ -90,9 +123,13 @@ class World:
         assert isinstance(change, Change), f"there is no change to write: {change}"
         return self.ledger.apply([change], self.now, **more)[0]
 
-    def confirm(self, key: str, stage: str, outcome: Outcome | None = None) -> Conflict | Refused | None:
+    def confirm(
+        self, key: str, stage: str, outcome: Outcome | None = None
+    ) -> Conflict | Refused | None:
         outcome = Done(True) if outcome is None else outcome
-        return self.apply(confirm(self.item(key), stage, outcome, self.plan, self.now, 0.0, by="partner"))
+        return self.apply(
+            confirm(self.item(key), stage, outcome, self.plan, self.now, 0.0, by="partner")
+        )
 
     def look(self, key: str) -> Change | None:
         """The change that the resender would write."""
@@ -163,7 +200,9 @@ class World:
         assert self.ledger.write(HOLD, name, None)
 
     def limit(self, name: str, **limits: Any) -> None:
-        assert self.ledger.write(LIMIT, name, {"by": "ops", "reason": "test", "at": self.now, **limits})
+        assert self.ledger.write(
+            LIMIT, name, {"by": "ops", "reason": "test", "at": self.now, **limits}
+        )
 
     def breaker(self, name: str) -> BreakerRecord | None:
         """The ledger's record of a lane's breaker."""
@@ -173,7 +212,12 @@ class World:
     def set_version(self, version: int) -> None:
         """The ledger now has this version of the route."""
         plan = self.plan
-        value = {"version": version, "digest": plan.digest, "shape": [list(pair) for pair in plan.shape], "at": self.now}
+        value = {
+            "version": version,
+            "digest": plan.digest,
+            "shape": [list(pair) for pair in plan.shape],
+            "at": self.now,
+        }
         assert self.ledger.write(ROUTE, plan.name, value)
 
 

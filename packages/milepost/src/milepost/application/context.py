@@ -36,15 +36,23 @@ class AppDocuments:
         """All documents whose names begin with this, by name. All documents of all applications are read: keep them few."""
         found = self._context.ledger.read(self._kind)
         start = self._prefix + prefix
-        return {name.removeprefix(self._prefix): found[name] for name in sorted(found) if name.startswith(start)}
+        return {
+            name.removeprefix(self._prefix): found[name]
+            for name in sorted(found)
+            if name.startswith(start)
+        }
 
     def put(self, name: str, value: Any, expect: int | None = None) -> bool:
         """Write a document. `expect` is the version that it must have now, 0 if it must not exist; False: it has another one."""
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
-            raise UsageError(f"invalid name of a document {name!r}; use printable text of at most {LONGEST_NAME} characters")
+            raise UsageError(
+                f"invalid name of a document {name!r}; use printable text of at most {LONGEST_NAME} characters"
+            )
         size = len(msgspec.json.encode(value))
         if size > LARGEST:
-            raise UsageError(f"the document {name!r} has {size:,} bytes; at most {LARGEST:,} are kept in one")
+            raise UsageError(
+                f"the document {name!r} has {size:,} bytes; at most {LARGEST:,} are kept in one"
+            )
         return self._context.ledger.write(self._kind, self._prefix + name, value, expect=expect)
 
     def remove(self, name: str, expect: int | None = None) -> bool:
@@ -52,13 +60,22 @@ class AppDocuments:
         held = self.get(name)
         if held is None or (expect is not None and held.version != expect):
             return False
-        return self._context.ledger.write(self._kind, self._prefix + name, None, expect=held.version)
+        return self._context.ledger.write(
+            self._kind, self._prefix + name, None, expect=held.version
+        )
 
 
 class SharedSubmits(Protocol):
     """The HTTP server's submits: those that wait at the same time are written with one commit."""
 
-    async def submit(self, route: str, content: Any, by: str, not_before: int | None = None, correlation_id: str | None = None) -> Receipt:
+    async def submit(
+        self,
+        route: str,
+        content: Any,
+        by: str,
+        not_before: int | None = None,
+        correlation_id: str | None = None,
+    ) -> Receipt:
         """Submit one item; it is durable when this returns. `not_before` is in milliseconds since 1970."""
 
 
@@ -97,7 +114,9 @@ class AppContext(Operations, Generic[S]):
     def context(self) -> Context:
         """The ledger with its routes, for Milepost's own parts; it is not part of the public API."""
         if self._opened is None:
-            raise UsageError(f"this command of {self.name!r} opens no ledger; declare it with ledger='read' or ledger='write'")
+            raise UsageError(
+                f"this command of {self.name!r} opens no ledger; declare it with ledger='read' or ledger='write'"
+            )
         return self._opened
 
     def work(self, *, until_idle: float = 0) -> None:
@@ -105,16 +124,28 @@ class AppContext(Operations, Generic[S]):
         For commands with `ledger="write"`, such as one that cron runs; elsewhere 'milepost up' works already. Ctrl-C and SIGTERM let running handlers finish,
         and then end the command (SystemExit)."""
         if self._work is None:
-            raise UsageError("work() is for commands that are declared with ledger='write'; elsewhere 'milepost up' does the work")
+            raise UsageError(
+                "work() is for commands that are declared with ledger='write'; elsewhere 'milepost up' does the work"
+            )
         self._work(until_idle)
 
     async def submit_async(
-        self, route: str, content: Any, *, by: str, not_before: str | None = None, correlation_id: str | None = None
+        self,
+        route: str,
+        content: Any,
+        *,
+        by: str,
+        not_before: str | None = None,
+        correlation_id: str | None = None,
     ) -> Receipt:
         """Submit one item without blocking the event loop; a new item is on disk when this returns. In an endpoint, items that are
         submitted at the same time share one commit. `correlation_id`: by default that of the call."""
         given_id = correlation_id or current_correlation_id()
         if self._submits is not None:
-            return await self._submits.submit(route, content, by, start_ms(self.context, not_before), given_id)
-        receipts = await asyncio.to_thread(self.submit, route, content, by=by, not_before=not_before, correlation_id=given_id)
+            return await self._submits.submit(
+                route, content, by, start_ms(self.context, not_before), given_id
+            )
+        receipts = await asyncio.to_thread(
+            self.submit, route, content, by=by, not_before=not_before, correlation_id=given_id
+        )
         return receipts[0]

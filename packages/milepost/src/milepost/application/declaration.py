@@ -148,9 +148,13 @@ class Application(Generic[S]):
         bound_by: str | None = None,
     ) -> None:
         if NAME.fullmatch(name) is None:
-            raise UsageError(f"an application cannot be called {name!r}; use small letters, digits and '-', and a letter first")
+            raise UsageError(
+                f"an application cannot be called {name!r}; use small letters, digits and '-', and a letter first"
+            )
         if not (isinstance(settings, type) and issubclass(settings, AppSettings)):
-            raise UsageError(f"the settings of application {name!r} are {settings!r}; write a subclass of milepost.AppSettings")
+            raise UsageError(
+                f"the settings of application {name!r} are {settings!r}; write a subclass of milepost.AppSettings"
+            )
         self.name, self.settings, self.summary = name, settings, summary
         self.templates = None if templates is None else Path(templates)
         self.command_module = commands
@@ -166,7 +170,9 @@ class Application(Generic[S]):
         self.metric_makers: list[Callable[[AppContext[S]], Iterable[Metric]]] = []
         self.aws_makers: list[Callable[[S], AwsAccess]] = []
         self.alert_makers: list[Callable[[S], Iterable[AlertRule]]] = []
-        self.translate: Callable[[str, Any, Callable[[int], int]], Any] = lambda name, value, place: value
+        self.translate: Callable[[str, Any, Callable[[int], int]], Any] = (
+            lambda name, value, place: value
+        )
 
     def routes(self, function: F) -> F:
         """Declare the routes: a function of the settings, or of the settings and the application's state."""
@@ -179,14 +185,18 @@ class Application(Generic[S]):
         self.openers.append(function)
         return function
 
-    def resuming(self, function: Callable[[AppContext[S], PauseView, str], None]) -> Callable[[AppContext[S], PauseView, str], None]:
+    def resuming(
+        self, function: Callable[[AppContext[S], PauseView, str], None]
+    ) -> Callable[[AppContext[S], PauseView, str], None]:
         """Declare a function that is called before an operator ends a pause in one of its routes, by whichever command, endpoint or page. It gets
         the `AppContext`, the `PauseView` and the operator's name. An exception leaves the pause in force. A program that ends its own pause
         (`own=True`) does not call it."""
         self.before_resume.append(function)
         return function
 
-    def moved(self, function: Callable[[str, Any, Callable[[int], int]], Any]) -> Callable[[str, Any, Callable[[int], int]], Any]:
+    def moved(
+        self, function: Callable[[str, Any, Callable[[int], int]], Any]
+    ) -> Callable[[str, Any, Callable[[int], int]], Any]:
         """Declare how a document changes when `milepost move` brings it to another ledger: a function of its name, its value and `place`, which
         gives for a place in the feed here the one there. Without it, documents are moved as they are."""
         self.translate = function
@@ -202,7 +212,12 @@ class Application(Generic[S]):
         arguments; its docstring is the help, and a number that it returns is the exit code. `ledger`: "read" opens the existing ledger,
         "write" creates it if there is none and requires that the routes agree with it, "none" opens none."""
 
-        return _declared(self.commands, lambda function: CommandPart(name or function.__name__.replace("_", "-"), function, ledger))
+        return _declared(
+            self.commands,
+            lambda function: CommandPart(
+                name or function.__name__.replace("_", "-"), function, ledger
+            ),
+        )
 
     def check(self, name: str, *, ready: bool = False) -> Callable[[F], F]:
         """Declare a health check: a function of the `AppContext` that yields a `Finding` for each thing that it checked. `milepost
@@ -217,9 +232,13 @@ class Application(Generic[S]):
         it in a function, at most every minute, unless it is `per_process`: it does something for its own process alone, such as filling a cache."""
 
         every_ms = span_ms(every, f"{self.name}: every of the service {name!r}")
-        return _declared(self.services, lambda function: ServicePart(name, function, every_ms, per_process))
+        return _declared(
+            self.services, lambda function: ServicePart(name, function, every_ms, per_process)
+        )
 
-    def alerts(self, function: Callable[[S], Iterable[AlertRule]]) -> Callable[[S], Iterable[AlertRule]]:
+    def alerts(
+        self, function: Callable[[S], Iterable[AlertRule]]
+    ) -> Callable[[S], Iterable[AlertRule]]:
         """Declare alerts: a function of the settings that gives the `AlertRule`s. `milepost up` watches for them, in each process; an alert
         is raised, and over, once. A rule whose `to` is empty is not watched."""
         self.alert_makers.append(function)
@@ -248,11 +267,29 @@ class Application(Generic[S]):
 
         return _declared(
             self.endpoints,
-            lambda function: EndpointPart(method, path, function, scope, query, body, answers or {}, summary, largest, origins, on_problem),
+            lambda function: EndpointPart(
+                method,
+                path,
+                function,
+                scope,
+                query,
+                body,
+                answers or {},
+                summary,
+                largest,
+                origins,
+                on_problem,
+            ),
         )
 
     def page(
-        self, path: str, *, title: str = "", scope: str = "read", query: type[Struct] | None = None, form: type[Struct] | None = None
+        self,
+        path: str,
+        *,
+        title: str = "",
+        scope: str = "read",
+        query: type[Struct] | None = None,
+        form: type[Struct] | None = None,
     ) -> Callable[[F], F]:
         """Declare a page of the dashboard. The function gets the `AppContext` and the `Call`, and returns a `Page`, a `Redirect` or a
         `Download`. The menu lists a page that has a `title`. With `form` it receives the form that another page sends there (POST), as `call.body`;
@@ -261,10 +298,22 @@ class Application(Generic[S]):
         method = "GET" if form is None else "POST"
         return _declared(
             self.endpoints,
-            lambda function: EndpointPart(method, path, function, scope, query, form, summary=title or path, page=True, title=title),
+            lambda function: EndpointPart(
+                method,
+                path,
+                function,
+                scope,
+                query,
+                form,
+                summary=title or path,
+                page=True,
+                title=title,
+            ),
         )
 
-    def metrics(self, function: Callable[[AppContext[S]], Iterable[Metric]]) -> Callable[[AppContext[S]], Iterable[Metric]]:
+    def metrics(
+        self, function: Callable[[AppContext[S]], Iterable[Metric]]
+    ) -> Callable[[AppContext[S]], Iterable[Metric]]:
         """Declare figures for `/metrics`: a function of the `AppContext` that is called for every scrape."""
         self.metric_makers.append(function)
         return function
@@ -283,7 +332,9 @@ class Application(Generic[S]):
         """This application with the settings of a table; environment variables take precedence (MILEPOST_NAME_FIELD is a field's text, or
         JSON). `allow_cidrs` are the networks for all applications, to which its own settings add. Raises ConfigMistake that names
         the field and says what would be right."""
-        settings = read_settings(self.settings, self.name, table or {}, environment, place, allow_cidrs)
+        settings = read_settings(
+            self.settings, self.name, table or {}, environment, place, allow_cidrs
+        )
         return ConfiguredApplication(self, settings)
 
 
@@ -311,24 +362,39 @@ class ConfiguredApplication(Generic[S]):
         return [route for make in self.application.route_makers for route in self._made(make)]
 
     def _made(self, make: Callable[..., Iterable[Route]]) -> Iterable[Route]:
-        return make(self.settings, self.state) if len(inspect.signature(make).parameters) > 1 else make(self.settings)
+        return (
+            make(self.settings, self.state)
+            if len(inspect.signature(make).parameters) > 1
+            else make(self.settings)
+        )
 
     @cached_property
     @translated_net_errors()
     def state(self) -> Any:
         """The state that its parts share, made once; None if it has none."""
-        return None if self.application.make_state is None else self.application.make_state(self.settings)
+        return (
+            None
+            if self.application.make_state is None
+            else self.application.make_state(self.settings)
+        )
 
     @cached_property
     def alert_rules(self) -> list[AlertRule]:
         """Its alert rules that name a receiver."""
-        return [rule for make in self.application.alert_makers for rule in make(self.settings) if rule.to]
+        return [
+            rule
+            for make in self.application.alert_makers
+            for rule in make(self.settings)
+            if rule.to
+        ]
 
     @property
     def aws(self) -> list[AwsAccess]:
         """The AWS resources outside the ledger that it uses, those of the receivers of its alerts included."""
         receivers = [address for rule in self.alert_rules for address in rule.to]
-        topics = tuple(address.removeprefix("sns:") for address in receivers if address.startswith("sns:"))
+        topics = tuple(
+            address.removeprefix("sns:") for address in receivers if address.startswith("sns:")
+        )
         mails = any(address.startswith("email:ses:") for address in receivers)
         alerts = [AwsAccess(sends_mail=mails, publishes_to=topics)] if topics or mails else []
         return [*(make(self.settings) for make in self.application.aws_makers), *alerts]
@@ -336,10 +402,15 @@ class ConfiguredApplication(Generic[S]):
     @property
     def accepting(self) -> list[EndpointPart]:
         """Its endpoints through which callers submit items: those with the scope "submit"."""
-        return [part for part in self.application.endpoints if part.scope == "submit" and not part.page]
+        return [
+            part for part in self.application.endpoints if part.scope == "submit" and not part.page
+        ]
 
     def on(
-        self, context: Context | None, submits: SharedSubmits | None = None, work: Callable[[float], None] | None = None
+        self,
+        context: Context | None,
+        submits: SharedSubmits | None = None,
+        work: Callable[[float], None] | None = None,
     ) -> AppContext[S]:
         """The context of its parts; without a ledger's context it has settings and state only. `work` runs the ledger's work until idle."""
         from milepost.application.context import AppContext

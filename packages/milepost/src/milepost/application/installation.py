@@ -19,7 +19,18 @@ from milepost.core.errors import ConfigMistake, LedgerUnavailable, UsageError
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.context import Context
-from milepost.engine.health.findings import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
+from milepost.engine.health.findings import (
+    BAD,
+    DOCTOR,
+    OK,
+    OVERVIEW,
+    READY,
+    WARN,
+    Check,
+    CheckResult,
+    CheckRun,
+    Finding,
+)
 from milepost.engine.metrics import Family, exposition
 from milepost.engine.views.lanes import PauseView
 from milepost.ports.subscriber import Subscriber
@@ -34,23 +45,33 @@ AFRESH_S, QUICK_S = 10.0, 0.5
 """How long `doctor`, and a quick view, wait for a check."""
 
 
-def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppContext[Any]]:
+def install(
+    ctx: Context, applications: Iterable[ConfiguredApplication[Any]]
+) -> list[AppContext[Any]]:
     """Add the applications' checks, and their functions for resumed pauses, to the ledger's context, and call their functions for an opened
     ledger. Returns their contexts."""
     found = list(applications)
     ctx.checks = tuple(
-        Check(f"{one.name} {part.name}", AppCheck(one.on(ctx), part), (DOCTOR, OVERVIEW, READY) if part.ready else (DOCTOR, OVERVIEW))
+        Check(
+            f"{one.name} {part.name}",
+            AppCheck(one.on(ctx), part),
+            (DOCTOR, OVERVIEW, READY) if part.ready else (DOCTOR, OVERVIEW),
+        )
         for one in found
         for part in one.application.checks
     )
-    ctx.before_resume = tuple(partial(_before_resume, one, ctx) for one in found if one.application.before_resume)
+    ctx.before_resume = tuple(
+        partial(_before_resume, one, ctx) for one in found if one.application.before_resume
+    )
     for one in found:
         for opened in one.application.openers:
             opened(one.on(ctx))
     return [one.on(ctx) for one in found]
 
 
-def _before_resume(one: ConfiguredApplication[Any], ctx: Context, pause: PauseView, by: str) -> None:
+def _before_resume(
+    one: ConfiguredApplication[Any], ctx: Context, pause: PauseView, by: str
+) -> None:
     """Call the application's functions if the pause is in one of its routes."""
     if pause.scope.partition("/")[0] in {route.name for route in one.routes}:
         for function in one.application.before_resume:
@@ -70,15 +91,26 @@ def services(
                     f"two alert rules are called {rule.name!r}: they would share a record, and each miss failures; rename one"
                 )
             known.add(rule.watch_name)
-        found += [AppService(one.on(ctx), part) for part in one.application.services if per_process or not part.per_process]
+        found += [
+            AppService(one.on(ctx), part)
+            for part in one.application.services
+            if per_process or not part.per_process
+        ]
         found += alert_watches(ctx, one.alert_rules, getattr(one.settings, "allow_cidrs", ()))
     return found
 
 
-def alert_watches(ctx: Context, rules: Iterable[AlertRule], allow_cidrs: Sequence[str] = ()) -> list[AlertWatch]:
+def alert_watches(
+    ctx: Context, rules: Iterable[AlertRule], allow_cidrs: Sequence[str] = ()
+) -> list[AlertWatch]:
     """The watches for these rules. Raises ConfigMistake for an unknown address."""
     return [
-        AlertWatch(ctx, rule, [_receiver(rule, address, allow_cidrs) for address in rule.to], f"{rule.name}-{ctx.chance.token()}")
+        AlertWatch(
+            ctx,
+            rule,
+            [_receiver(rule, address, allow_cidrs) for address in rule.to],
+            f"{rule.name}-{ctx.chance.token()}",
+        )
         for rule in rules
     ]
 
@@ -89,7 +121,9 @@ def _receiver(rule: AlertRule, address: str, allow_cidrs: Sequence[str]) -> Subs
     except UsageError as error:
         raise ConfigMistake(f"the alerts {rule.name}: {error}") from None
     if receiver is None:
-        raise ConfigMistake(f"the alerts {rule.name}: unknown subscriber {address!r}; write {FORMS}")
+        raise ConfigMistake(
+            f"the alerts {rule.name}: unknown subscriber {address!r}; write {FORMS}"
+        )
     return receiver
 
 
@@ -100,13 +134,18 @@ def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -
         prefix = f"milepost_{one.name.replace('-', '_')}_"
         for make in one.application.metric_makers:
             try:
-                made = [Family(prefix + each.name, each.kind, each.help, each.labels, each.samples) for each in make(one.on(ctx))]
+                made = [
+                    Family(prefix + each.name, each.kind, each.help, each.labels, each.samples)
+                    for each in make(one.on(ctx))
+                ]
                 for name, n in Counter(each.name for each in [*found, *made]).items():
                     if n > 1:
                         raise ValueError(f"two metrics are called {name}")
                 for name in [name for each in made for name in (each.name, *each.labels)]:
                     if METRIC_NAME.fullmatch(name) is None:
-                        raise ValueError(f"{name!r} cannot be the name of a metric or a label; use letters, digits and '_'")
+                        raise ValueError(
+                            f"{name!r} cannot be the name of a metric or a label; use letters, digits and '_'"
+                        )
                 exposition(made)  # it raises if one cannot be written
                 found += made
             except Exception:
@@ -131,8 +170,14 @@ class AppCheck:
             return
         part = self.part
         for finding in self.findings(afresh=run.thorough):
-            sentence = "" if finding.level == OK else f"{finding.what[:1].upper()}{finding.what[1:]}."
-            unready = f"the check {part.name!r} fails; 'milepost doctor' says more" if part.ready and finding.level == BAD else ""
+            sentence = (
+                "" if finding.level == OK else f"{finding.what[:1].upper()}{finding.what[1:]}."
+            )
+            unready = (
+                f"the check {part.name!r} fails; 'milepost doctor' says more"
+                if part.ready and finding.level == BAD
+                else ""
+            )
             yield CheckResult(finding, headline=sentence, part=self.app.name, unready=unready)
 
     def findings(self, *, afresh: bool) -> list[Finding]:
@@ -140,7 +185,11 @@ class AppCheck:
         with self._lock:
             if self._run is None or not self._run.is_alive():
                 known = self._ended_at is not None and time.monotonic() - self._ended_at < KEEP_S
-                self._run = None if known and not afresh else threading.Thread(target=self._look, name="health-check", daemon=True)
+                self._run = (
+                    None
+                    if known and not afresh
+                    else threading.Thread(target=self._look, name="health-check", daemon=True)
+                )
                 if self._run is not None:
                     self._run.start()
             run = self._run
@@ -151,13 +200,19 @@ class AppCheck:
         if not run.is_alive() or (self._ended_at is not None and not afresh):
             return self._found
         what = f"the check {self.part.name!r} has not answered within {wait_s:g} s"
-        return [Finding(WARN, self.app.name, what, "check whether the systems that it calls can be reached")]
+        return [
+            Finding(
+                WARN, self.app.name, what, "check whether the systems that it calls can be reached"
+            )
+        ]
 
     def _look(self) -> None:
         try:
             found = convert(to_builtins(list(self.part.function(self.app))), list[Finding])
         except Exception as error:
-            log.exception("the health check %r of application %r failed", self.part.name, self.app.name)
+            log.exception(
+                "the health check %r of application %r failed", self.part.name, self.app.name
+            )
             what = f"the check {self.part.name!r} failed: {type(error).__name__}: {error}"
             found = [Finding(WARN, self.app.name, what, "see the log")]
         self._found, self._ended_at = found, time.monotonic()
@@ -183,6 +238,10 @@ class AppService:
             raise
         except Exception:
             self.failed = True
-            log.exception("the service %r of application %r failed; the next call comes as usual", self._part.name, self._app.name)
+            log.exception(
+                "the service %r of application %r failed; the next call comes as usual",
+                self._part.name,
+                self._app.name,
+            )
         self.quiet = True
         return self._part.every_ms / 1000

@@ -25,7 +25,12 @@ S = TypeVar("S", bound=AppSettings)
 
 
 def read_settings(
-    kind: type[S], name: str, table: Mapping[str, Any], environment: Mapping[str, str] | None, place: str, allow_cidrs: Sequence[str] = ()
+    kind: type[S],
+    name: str,
+    table: Mapping[str, Any],
+    environment: Mapping[str, str] | None,
+    place: str,
+    allow_cidrs: Sequence[str] = (),
 ) -> S:
     """The settings of the application `name`: from the table; environment variables take precedence (MILEPOST_NAME_FIELD is a field's
     text, or JSON; None: `os.environ`). `place` names the table's file in error messages. `allow_cidrs` are the networks for all applications."""
@@ -70,7 +75,9 @@ def _from_text(text: str, wanted: Any, variable: str) -> Any:
             raise _mistake(first, wanted, variable) from None
 
 
-def _mistake(error: msgspec.ValidationError, wanted: Any, place: str, given: Mapping[str, Any] | None = None) -> ConfigMistake:
+def _mistake(
+    error: msgspec.ValidationError, wanted: Any, place: str, given: Mapping[str, Any] | None = None
+) -> ConfigMistake:
     fault = field_fault(error, wanted)
     field = f" {fault.field}" if fault.field else ""
     if given is not None and "[...]" in field:

@@ -14,12 +14,17 @@ from milepost.ports.extensions import BLOBS, extension, missing_package
 
 
 def open_blobs(
-    address: str | None, region: str | None = None, endpoint: str | None = None, left: Callable[[], float] = lambda: math.inf
+    address: str | None,
+    region: str | None = None,
+    endpoint: str | None = None,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> Blobs:
     """The blob store at this address: a folder that all processes of a ledger share, or what an installed package opens, such as
     s3://BUCKET/PREFIX. Without a region or an endpoint boto3 uses its own configuration. `left`: seconds until the deadline."""
     if address is None:
-        return NoBlobs("set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach")
+        return NoBlobs(
+            "set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach"
+        )
     storage = _storage(address)
     if storage is None:
         return FolderBlobs(address)
@@ -44,7 +49,9 @@ def _storage(address: str) -> Any:
     known = extension(BLOBS, scheme)
     if known is None:
         missing = missing_package(BLOBS, scheme)
-        raise UsageError(f"the address {address!r} has an unknown form; {missing or 'write the path of a folder'}")
+        raise UsageError(
+            f"the address {address!r} has an unknown form; {missing or 'write the path of a folder'}"
+        )
     return known
 
 
@@ -55,7 +62,9 @@ class NoBlobs:
         self.advice = advice
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        raise ConfigMistake(f"a value is too large for its row, and no blob store is configured: {self.advice}")
+        raise ConfigMistake(
+            f"a value is too large for its row, and no blob store is configured: {self.advice}"
+        )
 
     def read(self, name: str) -> Iterator[bytes]:
         raise FileNotFoundError(f"{name}: {self.advice}")

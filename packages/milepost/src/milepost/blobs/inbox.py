@@ -53,11 +53,17 @@ class FolderInbox:
         skipped = {self.path / name for name in skip}
         found: list[InboxFile] = []
         for folder, folders, names in os.walk(self.path):
-            folders[:] = [name for name in folders if not name.startswith(".") and Path(folder, name) not in skipped]
+            folders[:] = [
+                name
+                for name in folders
+                if not name.startswith(".") and Path(folder, name) not in skipped
+            ]
             for name in names:
                 if not name.startswith("."):
                     with suppress(FileNotFoundError):
-                        found.append(self._look((Path(folder, name)).relative_to(self.path).as_posix()))
+                        found.append(
+                            self._look((Path(folder, name)).relative_to(self.path).as_posix())
+                        )
         return sorted(found, key=lambda file: file.name)
 
     def open(self, file: InboxFile) -> AbstractContextManager[BinaryIO]:
@@ -110,7 +116,12 @@ class FolderInbox:
         facts = (self.path / name).stat()
         if not stat.S_ISREG(facts.st_mode):
             raise FileNotFoundError(f"{name!r} is no file: a pipe, for example, may never end")
-        return InboxFile(name, facts.st_size, f"{facts.st_ino}-{facts.st_size}-{facts.st_mtime_ns}", facts.st_mtime)
+        return InboxFile(
+            name,
+            facts.st_size,
+            f"{facts.st_ino}-{facts.st_size}-{facts.st_mtime_ns}",
+            facts.st_mtime,
+        )
 
 
 def parts_of(name: str) -> Iterator[str]:

@@ -76,7 +76,9 @@ def _is_text(argument: str) -> bool:
 
 
 def _say(message: str, code: int) -> int:
-    click.echo(_folded(f"milepost: {message}") if sys.stderr.isatty() else f"milepost: {message}", err=True)
+    click.echo(
+        _folded(f"milepost: {message}") if sys.stderr.isatty() else f"milepost: {message}", err=True
+    )
     return code
 
 
@@ -84,7 +86,12 @@ def _say_json(error: Exception, message: str, code: int) -> int:
     """Print an error as JSON, in the one shape that all commands use."""
     import json
 
-    click.echo(json.dumps({"error": {"kind": type(error).__name__, "message": message}}, ensure_ascii=False), err=True)
+    click.echo(
+        json.dumps(
+            {"error": {"kind": type(error).__name__, "message": message}}, ensure_ascii=False
+        ),
+        err=True,
+    )
     return code
 
 
@@ -95,5 +102,7 @@ def _folded(message: str) -> str:
 
     text, found, command = message.partition(": milepost ")
     width = max(40, shutil.get_terminal_size().columns)
-    folded = textwrap.fill(text + (":" if found else ""), width, break_long_words=False, break_on_hyphens=False)
+    folded = textwrap.fill(
+        text + (":" if found else ""), width, break_long_words=False, break_on_hyphens=False
+    )
     return f"{folded}\n  milepost {command}" if found else folded

@@ -15,7 +15,14 @@ from milepost.application import is_name
 from milepost.cli.config import CliSettings
 from milepost.cli.options import ledger_option, routes_option, settings
 from milepost.cli.sections import MODULES, SECTIONS
-from milepost.ports.extensions import APPLICATIONS, COMMANDS, extension, extension_points, loaded, missing_package
+from milepost.ports.extensions import (
+    APPLICATIONS,
+    COMMANDS,
+    extension,
+    extension_points,
+    loaded,
+    missing_package,
+)
 
 if TYPE_CHECKING:
     from milepost.application.declaration import CommandPart, ConfiguredApplication
@@ -32,11 +39,21 @@ class Sectioned(click.Group):
         if cmd_name not in MODULES:
             return _application_group(cmd_name) or extension(COMMANDS, cmd_name)
         defined = vars(import_module(MODULES[cmd_name])).values()
-        return next(value for value in defined if isinstance(value, click.Command) and value.name == cmd_name)
+        return next(
+            value
+            for value in defined
+            if isinstance(value, click.Command) and value.name == cmd_name
+        )
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+        if (
+            not name.startswith("-")
+            and not ctx.resilient_parsing
+            and self.get_command(ctx, name) is None
+        ):
             # click looks for similar names only among commands that were imported.
             ctx.fail(f"No such command {name!r}.{_similar(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
@@ -44,11 +61,19 @@ class Sectioned(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, members in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, command.get_short_help_str(62)) for name in members if (command := self.get_command(ctx, name))])
+                formatter.write_dl(
+                    [
+                        (name, command.get_short_help_str(62))
+                        for name in members
+                        if (command := self.get_command(ctx, name))
+                    ]
+                )
         installed = extension_points(COMMANDS)
         if installed:
             with formatter.section("From installed packages"):
-                formatter.write_dl([(point.name, loaded(point).get_short_help_str(62)) for point in installed])
+                formatter.write_dl(
+                    [(point.name, loaded(point).get_short_help_str(62)) for point in installed]
+                )
         specs = CliSettings().application_specs
         if specs:
             with formatter.section("Applications"):
@@ -132,7 +157,12 @@ def _application_group(name: str) -> click.Group | None:
                 import_module(one.application.command_module)
             commands = [_command(one.application.name, part) for part in one.application.commands]
             summary = one.application.summary or f"The commands of {name}."
-            return click.Group(name, commands, help=summary, context_settings={"help_option_names": ["-h", "--help"]})
+            return click.Group(
+                name,
+                commands,
+                help=summary,
+                context_settings={"help_option_names": ["-h", "--help"]},
+            )
     return None
 
 
@@ -159,10 +189,21 @@ def _work(given: CliSettings, ctx: Context, until_idle: float) -> None:
     from milepost.cli.work.foreground import run
     from milepost.runners.logs import logs
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         with logs(os.environ.get("MILEPOST_LOG", "text")):
-            ended_by = run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, None, given.signer(), given.grace_ms())
+            ended_by = run(
+                ctx,
+                {"worker", "resender", "relay"},
+                given.subscribers(),
+                until_idle,
+                None,
+                given.signer(),
+                given.grace_ms(),
+            )
     finally:
         # Outside of work a signal ends the command at once.
         for number, handler in before.items():

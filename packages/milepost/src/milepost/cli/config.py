@@ -52,7 +52,10 @@ class CliSettings:
     @property
     def arguments(self) -> list[str]:
         """The options that give another process the same settings."""
-        return [*(() if self._ledger is None else (f"--ledger={self._ledger}",)), *(f"--routes={one}" for one in self._routes)]
+        return [
+            *(() if self._ledger is None else (f"--ledger={self._ledger}",)),
+            *(f"--routes={one}" for one in self._routes),
+        ]
 
     @cached_property
     def file(self) -> dict[str, Any]:
@@ -61,7 +64,11 @@ class CliSettings:
     @property
     def ledger(self) -> str:
         """The ledger's URL; a bare path is taken for a SQLite file."""
-        url = self._ledger or os.environ.get("MILEPOST_LEDGER") or str(self.file.get("ledger", DEFAULT_LEDGER))
+        url = (
+            self._ledger
+            or os.environ.get("MILEPOST_LEDGER")
+            or str(self.file.get("ledger", DEFAULT_LEDGER))
+        )
         return url if ":" in url else f"sqlite:///{url}"
 
     @property
@@ -93,9 +100,16 @@ class CliSettings:
         for name in tables:
             # Where the environment names other applications, the file still has the tables of its own.
             if name not in found and APPLICATIONS not in os.environ:
-                there = f"applications names {', '.join(found)}" if found else 'name it: applications = ["NAME"]'
+                there = (
+                    f"applications names {', '.join(found)}"
+                    if found
+                    else 'name it: applications = ["NAME"]'
+                )
                 raise ConfigMistake(f"{FILE}: [{name}] is the table of no application; {there}")
-        return [one.configured(tables.get(one.name), allow_cidrs=self.allow_cidrs) for one in found.values()]
+        return [
+            one.configured(tables.get(one.name), allow_cidrs=self.allow_cidrs)
+            for one in found.values()
+        ]
 
     def routes(self) -> list[Route]:
         """The routes that options or milepost.toml name, and those of the applications; may be empty."""
@@ -136,7 +150,9 @@ class CliSettings:
         Names must be unique, because two subscribers with one name would share a cursor and each miss events."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
-            subscriber = _subscriber(spec, self.allow_cidrs, offers=not _has_stage_queues(self.ledger))
+            subscriber = _subscriber(
+                spec, self.allow_cidrs, offers=not _has_stage_queues(self.ledger)
+            )
             if subscriber.name in found:
                 raise ConfigMistake(
                     f"two subscribers are called {subscriber.name!r}, one of them {spec}; "
@@ -153,7 +169,9 @@ class CliSettings:
         return [AlertRule(name="milepost", to=receivers)] if receivers else []
 
     @contextmanager
-    def context(self, *, act: bool = False, create: bool = False, dry_run: bool = False) -> Iterator[Context]:
+    def context(
+        self, *, act: bool = False, create: bool = False, dry_run: bool = False
+    ) -> Iterator[Context]:
         """Open the ledger with the routes. With `act` the routes must agree with the ledger's; with `create` a missing ledger is
         created. With `dry_run` nothing is created or registered: a missing ledger counts as empty."""
         from milepost.composition import open_context
@@ -167,7 +185,9 @@ class CliSettings:
             check_there(url)
         elif dry_run and not is_there(url):
             url = "memory:"
-        ctx = open_context(url, routes, check=act and not dry_run, make=create and not dry_run, mode=self.mode)
+        ctx = open_context(
+            url, routes, check=act and not dry_run, make=create and not dry_run, mode=self.mode
+        )
         with closing(ctx.ledger):
             if self.applications:
                 from milepost.application.installation import install
@@ -183,8 +203,16 @@ def check_application_name(name: str, others: Container[str] = ()) -> None:
     from milepost.cli.sections import MODULES
 
     if name in others or name in FIELDS or name in MODULES:
-        taken = "another application" if name in others else "a setting" if name in FIELDS else "a command"
-        raise ConfigMistake(f"an application cannot be called {name!r}: that is the name of {taken} already")
+        taken = (
+            "another application"
+            if name in others
+            else "a setting"
+            if name in FIELDS
+            else "a command"
+        )
+        raise ConfigMistake(
+            f"an application cannot be called {name!r}: that is the name of {taken} already"
+        )
 
 
 def _check_routes(ctx: Context) -> None:
@@ -219,7 +247,9 @@ def check_there(url: str) -> None:
     opened.)"""
     if _is_built_in(url) and not is_there(url):
         path = url.partition(":///")[2]
-        raise LedgerError(f"there is no ledger at {path}; 'milepost submit' and 'milepost up' create one, --ledger selects another")
+        raise LedgerError(
+            f"there is no ledger at {path}; 'milepost submit' and 'milepost up' create one, --ledger selects another"
+        )
 
 
 def _is_built_in(url: str) -> bool:
@@ -239,12 +269,16 @@ def _has_stage_queues(url: str) -> bool:
 def read_file(path: Path) -> dict[str, Any]:
     """Read and check milepost.toml; empty if the file does not exist."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a byte order mark
+        text = path.read_text(
+            encoding="utf-8-sig"
+        )  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigMistake(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}; save it as UTF-8") from None
+        raise ConfigMistake(
+            f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}; save it as UTF-8"
+        ) from None
     except OSError as error:
         raise ConfigMistake(f"{path} cannot be read: {error.strerror}") from None
     import tomllib
@@ -257,8 +291,14 @@ def read_file(path: Path) -> dict[str, Any]:
         if name not in FIELDS and isinstance(value, dict):
             continue  # the settings of an application: checked when applications are loaded
         if name not in FIELDS:
-            raise ConfigMistake(f"{path}: {name!r} is not a setting; settings are {', '.join(FIELDS)}, and [NAME] for an application")
-        right = isinstance(value, str) if FIELDS[name] == "text" else isinstance(value, list) and all(isinstance(v, str) for v in value)
+            raise ConfigMistake(
+                f"{path}: {name!r} is not a setting; settings are {', '.join(FIELDS)}, and [NAME] for an application"
+            )
+        right = (
+            isinstance(value, str)
+            if FIELDS[name] == "text"
+            else isinstance(value, list) and all(isinstance(v, str) for v in value)
+        )
         if not right:
             raise ConfigMistake(f"{path}: {name} is {value!r}; it must be {FIELDS[name]}")
     if "mode" in found:
@@ -288,15 +328,21 @@ def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subsc
         return Formed(_subscriber(spec.removeprefix(PREFIX), allow_cidrs, offers=offers))
     place, _, name = spec.partition(":")
     if not name:
-        raise ConfigMistake(f"unknown subscriber {spec!r}; write {FORMS}, or module:name or file.py:name")
+        raise ConfigMistake(
+            f"unknown subscriber {spec!r}; write {FORMS}, or module:name or file.py:name"
+        )
     from milepost.route_files import load_file, load_module
 
-    module = load_file(Path(place), "subscriber file") if place.endswith(".py") else load_module(place)
+    module = (
+        load_file(Path(place), "subscriber file") if place.endswith(".py") else load_module(place)
+    )
     found: Any = getattr(module, name, None)
     if hasattr(found, "tell"):
         return cast("Subscriber", found)
     if not callable(found):
-        raise ConfigMistake(f"{place} has no function {name!r} that could receive events; write  def {name}(event): ...")
+        raise ConfigMistake(
+            f"{place} has no function {name!r} that could receive events; write  def {name}(event): ..."
+        )
     from milepost.subscribers import CallSubscriber
 
     return CallSubscriber(found, name=name)

@@ -20,17 +20,30 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ledger_option = click.option("--ledger", metavar="URL", help="URL of the ledger [MILEPOST_LEDGER; default sqlite:///milepost.db].")
-routes_option = click.option("--routes", multiple=True, metavar="FILE[:NAME]", help="A route file, or module:name; may be repeated.")
+ledger_option = click.option(
+    "--ledger",
+    metavar="URL",
+    help="URL of the ledger [MILEPOST_LEDGER; default sqlite:///milepost.db].",
+)
+routes_option = click.option(
+    "--routes",
+    multiple=True,
+    metavar="FILE[:NAME]",
+    help="A route file, or module:name; may be repeated.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would happen, without changing anything."
+)
 
 
 def settings(command: F) -> F:
     """Add --ledger and --routes to a command and pass it the resulting settings as first argument."""
 
     @functools.wraps(command)
-    def with_settings(*args: Any, ledger: str | None, routes: tuple[str, ...], **options: Any) -> Any:
+    def with_settings(
+        *args: Any, ledger: str | None, routes: tuple[str, ...], **options: Any
+    ) -> Any:
         general = click.get_current_context().find_object(CliSettings) or CliSettings()
         return command(general.overridden(ledger, routes), *args, **options)
 
@@ -57,8 +70,15 @@ def listing_group(command: Callable[..., None]) -> click.Group:
 
 def signed(command: F) -> F:
     """Add --by and --reason: each operator act is recorded with a name and a reason."""
-    command = click.option("--reason", metavar="TEXT", help="Why; recorded in the history.")(command)
-    return click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Your name; recorded in the history [MILEPOST_BY].")(command)
+    command = click.option("--reason", metavar="TEXT", help="Why; recorded in the history.")(
+        command
+    )
+    return click.option(
+        "--by",
+        envvar="MILEPOST_BY",
+        metavar="NAME",
+        help="Your name; recorded in the history [MILEPOST_BY].",
+    )(command)
 
 
 def act_options(command: F) -> F:
@@ -68,11 +88,21 @@ def act_options(command: F) -> F:
 
 def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -> tuple[str, str]:
     """Name and reason. Raises a usage error if one is missing; a dry run needs neither."""
-    missing = [name for name, value in (("--by NAME", by), ("--reason TEXT", reason)) if not (value or "").strip()]
+    missing = [
+        name
+        for name, value in (("--by NAME", by), ("--reason TEXT", reason))
+        if not (value or "").strip()
+    ]
     if missing and not dry_run:
         command = click.get_current_context().command
-        preview = " (--dry-run needs neither)" if any(one.name == "dry_run" for one in command.params) else ""
-        raise click.UsageError(f"{' and '.join(missing)} missing: every act is recorded with a name and a reason{preview}")
+        preview = (
+            " (--dry-run needs neither)"
+            if any(one.name == "dry_run" for one in command.params)
+            else ""
+        )
+        raise click.UsageError(
+            f"{' and '.join(missing)} missing: every act is recorded with a name and a reason{preview}"
+        )
     return by or "preview", reason or "preview"
 
 
@@ -88,10 +118,14 @@ def at_option(text: str, option: str = "--at") -> datetime | timedelta:
     if is_span(text):
         return timedelta(milliseconds=span_ms(text, option))
     now = datetime.now(UTC)
-    return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), option, local_zone()) / 1000, UTC)
+    return datetime.fromtimestamp(
+        moment_ms(text, round(now.timestamp() * 1000), option, local_zone()) / 1000, UTC
+    )
 
 
-limit_option = click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many."
+)
 
 
 def print_rest(n: int) -> None:
@@ -100,12 +134,29 @@ def print_rest(n: int) -> None:
 
 
 _OPTIONS = (
-    click.option("--status", "statuses", multiple=True, metavar="STATUS", help="A status, 'failed' or 'live'; may be repeated."),
-    click.option("--stage", "stages", multiple=True, metavar="STAGE", help="Items at this stage; may be repeated."),
-    click.option("--lane", metavar="LANE", help="Items in this lane."),
-    click.option("--group", metavar="ID", help="Items with this kind of error (see 'milepost groups')."),
     click.option(
-        "--list", "list_", metavar="NAME", help="Items from the lists with this name, or from the list with this id (see 'milepost lists')."
+        "--status",
+        "statuses",
+        multiple=True,
+        metavar="STATUS",
+        help="A status, 'failed' or 'live'; may be repeated.",
+    ),
+    click.option(
+        "--stage",
+        "stages",
+        multiple=True,
+        metavar="STAGE",
+        help="Items at this stage; may be repeated.",
+    ),
+    click.option("--lane", metavar="LANE", help="Items in this lane."),
+    click.option(
+        "--group", metavar="ID", help="Items with this kind of error (see 'milepost groups')."
+    ),
+    click.option(
+        "--list",
+        "list_",
+        metavar="NAME",
+        help="Items from the lists with this name, or from the list with this id (see 'milepost lists').",
     ),
     click.option(
         "--part",
@@ -114,7 +165,11 @@ _OPTIONS = (
         metavar="FIELD=VALUE",
         help="Items whose composite key has this part, such as batchId=B-7; may be repeated.",
     ),
-    click.option("--older-than", metavar="SPAN", help="Items that entered their stage, or ended, longer ago than this, such as 2d."),
+    click.option(
+        "--older-than",
+        metavar="SPAN",
+        help="Items that entered their stage, or ended, longer ago than this, such as 2d.",
+    ),
 )
 
 
@@ -125,7 +180,9 @@ def filters(command: F) -> F:
     return command
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation, however many rows must be read.")
+yes_option = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation, however many rows must be read."
+)
 
 
 def confirm_cost(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) -> None:
@@ -142,7 +199,9 @@ def confirm_cost(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) 
     elif sys.stdin.isatty() and sys.stderr.isatty():
         click.confirm(f"{warning}. Continue?", abort=True, err=True)
     else:
-        raise UsageError(f"{warning}; to do it all the same, give --yes ('--status failed' is served by an index)")
+        raise UsageError(
+            f"{warning}; to do it all the same, give --yes ('--status failed' is served by an index)"
+        )
 
 
 def query_of(ctx: Context, route: str, **chosen: Any) -> Query:

@@ -92,13 +92,22 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    made = Table(
+        box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True
+    )
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right)
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            overflow="fold",
+            no_wrap=column in right,
+        )
     return made
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
+) -> None:
     """Print rows as a table without a frame; None is shown as '-'. Columns in `right` are aligned right, for numbers. When piped, each row
     stays on one line."""
     made = table(*columns, right=right)
@@ -183,7 +192,13 @@ def megabyte_progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[i
 
 @contextmanager
 def _bar(what: str) -> Iterator[ProgressFigures]:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     began = monotonic()
     columns = (
@@ -208,4 +223,6 @@ def print_next_page(token: str | None, ordered: bool, besides: str = "") -> None
     if not ordered:
         click.echo("In no order: more match than this ledger can sort; narrow the search down.")
     if token is not None:
-        click.echo(f"… and more{f'; {besides}' if besides else ''}. The next page: the same command with --after {token}")
+        click.echo(
+            f"… and more{f'; {besides}' if besides else ''}. The next page: the same command with --after {token}"
+        )

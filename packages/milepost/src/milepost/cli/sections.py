@@ -5,7 +5,20 @@ from __future__ import annotations
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "demo", "completion"),
     "Work": ("up", "work", "submit"),
-    "Look": ("status", "show", "list", "forecast", "groups", "alerts", "volume", "watch", "lists", "acts", "export", "doctor"),
+    "Look": (
+        "status",
+        "show",
+        "list",
+        "forecast",
+        "groups",
+        "alerts",
+        "volume",
+        "watch",
+        "lists",
+        "acts",
+        "export",
+        "doctor",
+    ),
     "Prove": ("signing-key", "heads", "verify"),
     "Act": (
         "retry",
@@ -22,7 +35,19 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "limit",
         "breakers",
     ),
-    "Keep": ("routes", "subscribers", "keys", "prune", "forget", "backup", "restore", "adopt", "quarantine", "move", "upgrade"),
+    "Keep": (
+        "routes",
+        "subscribers",
+        "keys",
+        "prune",
+        "forget",
+        "backup",
+        "restore",
+        "adopt",
+        "quarantine",
+        "move",
+        "upgrade",
+    ),
 }
 """The sections of the help, each with its commands in order."""
 _SHARED = {
@@ -34,6 +59,8 @@ _SHARED = {
 }
 _MODULE = {name: module for module, names in _SHARED.items() for name in names}
 MODULES = {
-    name: f"milepost.cli.{title.lower()}.{_MODULE.get(name, name).replace('-', '_')}" for title, names in SECTIONS.items() for name in names
+    name: f"milepost.cli.{title.lower()}.{_MODULE.get(name, name).replace('-', '_')}"
+    for title, names in SECTIONS.items()
+    for name in names
 }
 """The module of a command is in the folder of its section, and has its name, unless several share one: `look/status.py`, `act/items.py`."""

@@ -41,11 +41,15 @@ def tell_output_errors_apart() -> None:
     if stream is None:
         # A descriptor that refuses writes takes the number, or the ledger's file would get it.
         os.dup2(os.open(os.devnull, os.O_RDONLY), STDOUT)
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Descriptor(STDOUT, "w", closefd=False)), encoding="utf-8")
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Descriptor(STDOUT, "w", closefd=False)), encoding="utf-8"
+        )
         return
     if not isinstance(stream, io.TextIOWrapper):
         return
-    raw = getattr(stream.buffer, "raw", stream.buffer)  # with PYTHONUNBUFFERED the buffer is the descriptor itself
+    raw = getattr(
+        stream.buffer, "raw", stream.buffer
+    )  # with PYTHONUNBUFFERED the buffer is the descriptor itself
     if isinstance(raw, io.FileIO):
         stream.flush()
         descriptor = _Descriptor(raw.fileno(), "w", closefd=False)

@@ -55,7 +55,9 @@ def keeps_lease(change: Change) -> bool:
     """Whether this change leaves the item with its worker, as a note does. Then the ledger keeps the present lease expiry: the worker
     may have extended it since `before` was read."""
     before, after = change.before, change.after
-    return after.lease is not None and after.lease == before.lease and after.look_at == before.look_at
+    return (
+        after.lease is not None and after.lease == before.lease and after.look_at == before.look_at
+    )
 
 
 class Author(Struct, frozen=True, gc=False):
@@ -76,7 +78,12 @@ NO_AUTHOR = Author()
 
 def worker_of(row: Row, why: str | None = None) -> Author:
     """The worker that has claimed the item, with the digest of its claim; empty if there is none."""
-    return Author(row.holder, row.claimed_at, why, claim=None if row.lease is None else claim_digest(row.lease))
+    return Author(
+        row.holder,
+        row.claimed_at,
+        why,
+        claim=None if row.lease is None else claim_digest(row.lease),
+    )
 
 
 Fields = dict[str, Any]
@@ -122,7 +129,9 @@ def change(
     puts: tuple[Put, ...] = (),
 ) -> Change:
     """One write with its line; sets `fields` of the row. Takes ownership of `fields`, to avoid a copy."""
-    line, body, head = next_line(row, reason, now, status, author, to, attempt, output, offered, note)
+    line, body, head = next_line(
+        row, reason, now, status, author, to, attempt, output, offered, note
+    )
     fields["version"] = line.version
     fields["head"] = head
     fields["updated_at"] = now
@@ -144,7 +153,9 @@ def end(
     puts: tuple[Put, ...] = (),
 ) -> Change:
     """End the item at its stage: nothing is due, and no worker has claimed it. `error` is the one it ends with, if any."""
-    line, body, head = next_line(row, reason, now, status, author, None, attempt, output, None, note)
+    line, body, head = next_line(
+        row, reason, now, status, author, None, attempt, output, None, note
+    )
     after = replace(
         row,
         status=status,

@@ -40,7 +40,11 @@ def kept_author(kept: Any) -> str:
 
 def without_author(kept: Any) -> Any:
     """A kept outcome without the name of who gave it."""
-    return {name: value for name, value in kept.items() if name != "by"} if isinstance(kept, dict) else kept
+    return (
+        {name: value for name, value in kept.items() if name != "by"}
+        if isinstance(kept, dict)
+        else kept
+    )
 
 
 def by_kept(line: Line) -> bool:
@@ -53,17 +57,26 @@ def is_outcome_of(line: Line, claim: str) -> bool:
     no worker reported an outcome, so there is no response time."""
     if line.claim != claim or line.reason not in OUTCOMES:
         return False
-    return line.reason is not Reason.EXHAUSTED or (line.attempt is not None and line.attempt.response_ms is not None)
+    return line.reason is not Reason.EXHAUSTED or (
+        line.attempt is not None and line.attempt.response_ms is not None
+    )
 
 
 def records(line: Line, outcome: Outcome) -> bool:
     """Whether the line records this outcome. A line that was decided otherwise (undecided, by a kept confirmation, or because the
     outcome could not be stored) stands for any outcome of its claim."""
-    if line.reason is Reason.UNDECIDED or by_kept(line) or (line.attempt is not None and line.attempt.category == CANNOT_BE_STORED):
+    if (
+        line.reason is Reason.UNDECIDED
+        or by_kept(line)
+        or (line.attempt is not None and line.attempt.category == CANNOT_BE_STORED)
+    ):
         return True
     if isinstance(outcome, Done):
         output = None if outcome.output is None else digest_of(outcome.output).hex()
-        return line.reason in (Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED) and line.output == output
+        return (
+            line.reason in (Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED)
+            and line.output == output
+        )
     if isinstance(outcome, NotYet):
         return line.reason is Reason.NOT_YET and line.note == outcome.note
     if isinstance(outcome, Checked):

@@ -16,7 +16,9 @@ GroupKey = tuple[str, str, str]
 """(route, stage, error group)."""
 
 
-def count_all(changes: Sequence[Change], counters: dict[CounterKey, int], groups: dict[GroupKey, int]) -> None:
+def count_all(
+    changes: Sequence[Change], counters: dict[CounterKey, int], groups: dict[GroupKey, int]
+) -> None:
     """Add the deltas of many changes. Most changes of a batch are alike, so equal ones are added up first and counted once."""
     moves: dict[tuple[str, Status, int, str, str, Status, int, bool], int] = {}
     for change in changes:
@@ -42,7 +44,9 @@ def count_all(changes: Sequence[Change], counters: dict[CounterKey, int], groups
         counters[to] = counters.get(to, 0) + n
 
 
-def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict[GroupKey, int]) -> None:
+def count(
+    before: Row, after: Row, counters: dict[CounterKey, int], groups: dict[GroupKey, int]
+) -> None:
     """Add one change's deltas to running sums. A row of version 0 did not exist, so nothing is subtracted for it."""
     to = (after.route, after.stage, after.status, after.entered_at // HOUR)
     if before.version:
@@ -56,7 +60,9 @@ def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict
     else:
         counters[to] = counters.get(to, 0) + 1
     # The error of an item that moves to another stage is counted there from now on.
-    if before.error is not after.error or (before.error is not None and before.stage != after.stage):
+    if before.error is not after.error or (
+        before.error is not None and before.stage != after.stage
+    ):
         if before.error is not None:
             left = (before.route, before.stage, before.error.group)
             groups[left] = groups.get(left, 0) - 1

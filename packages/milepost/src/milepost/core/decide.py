@@ -7,12 +7,32 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Author, Change, Fields, also, change, end, next_line, worker_of
+from milepost.core.change import (
+    FREE,
+    Author,
+    Change,
+    Fields,
+    also,
+    change,
+    end,
+    next_line,
+    worker_of,
+)
 from milepost.core.claims import kept_author, without_author
 from milepost.core.failures import CANNOT_BE_STORED, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
-from milepost.core.outcome import Checked, Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
+from milepost.core.outcome import (
+    Checked,
+    Done,
+    HandedOver,
+    NotYet,
+    Outcome,
+    Reject,
+    Retry,
+    outcome_from_builtins,
+    outcome_to_builtins,
+)
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import Reason, Status
@@ -41,15 +61,29 @@ def refusal(value: Any, stage: Stage | None = None, payload: Any = None) -> str 
     """Why this value does not confirm the stage; None: it does. Valid are true, a non-zero number, a non-empty object or list, and text
     that does not mean no. A stage may have its own rule, also by its `payload` (None: not known yet)."""
     if stage is None or stage.accepts is None:
-        confirms = value.strip().lower() not in EMPTY_WORDS if isinstance(value, str) else bool(value)
-        return None if confirms else f"{_excerpt(value)} confirms nothing; give true, a number, text or an object"
+        confirms = (
+            value.strip().lower() not in EMPTY_WORDS if isinstance(value, str) else bool(value)
+        )
+        return (
+            None
+            if confirms
+            else f"{_excerpt(value)} confirms nothing; give true, a number, text or an object"
+        )
     try:
         confirms = bool(stage.accepts(value, payload))
     except ValueError as error:
         return str(error)[:REFUSAL_LIMIT] or f"{_excerpt(value)} confirms nothing"
     except Exception as error:
-        return f"the stage's own check failed on {_excerpt(value)}: {type(error).__name__}: {error}"[:REFUSAL_LIMIT]
-    return None if confirms else f"{_excerpt(value)} confirms nothing; the stage's own check does not accept it"
+        return (
+            f"the stage's own check failed on {_excerpt(value)}: {type(error).__name__}: {error}"[
+                :REFUSAL_LIMIT
+            ]
+        )
+    return (
+        None
+        if confirms
+        else f"{_excerpt(value)} confirms nothing; the stage's own check does not accept it"
+    )
 
 
 REFUSAL_LIMIT = 1_000
@@ -92,7 +126,18 @@ class Acceptance:
         overdue_at = None if stage.overdue_ms is None else starts_at + stage.overdue_ms
         self._stage = stage
         self._offers = stage.external and status is Status.QUEUED
-        self._line = Line(1, now, Reason.ACCEPTED, stage.name, status, by=by or None, why=why, note=note, life=life, epoch=plan.epoch)
+        self._line = Line(
+            1,
+            now,
+            Reason.ACCEPTED,
+            stage.name,
+            status,
+            by=by or None,
+            why=why,
+            note=note,
+            life=life,
+            epoch=plan.epoch,
+        )
         self._body = encode_line(self._line)
         self._row = Row(
             plan.name, "", stage.name, status, 1, b"", now, now, starts_at, "", b"", "", look_at, overdue_at,
@@ -106,19 +151,39 @@ class Acceptance:
             body = encode_line(line)
         start = origin(row.route, key, digest, row.life)
         lane = "" if stage.lane is None else stage.lane_of(content)
-        after = replace(row, key=key, head=link(start, body), correlation_id=correlation_id, input_digest=digest, lane=lane)
+        after = replace(
+            row,
+            key=key,
+            head=link(start, body),
+            correlation_id=correlation_id,
+            input_digest=digest,
+            lane=lane,
+        )
         return Change(replace(NOTHING, head=start), after, line, body)
 
 
-def accept(plan: Plan, key: str, content: Any, now: int, *, correlation_id: str, digest: bytes, **common: Any) -> Change:
+def accept(
+    plan: Plan,
+    key: str,
+    content: Any,
+    now: int,
+    *,
+    correlation_id: str,
+    digest: bytes,
+    **common: Any,
+) -> Change:
     """The first change of one new item; `common` are the options of `Acceptance`."""
-    return Acceptance(plan, now, **common)(key, content, correlation_id=correlation_id, digest=digest)
+    return Acceptance(plan, now, **common)(
+        key, content, correlation_id=correlation_id, digest=digest
+    )
 
 
 NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
 
 
-def entry_state(stage: Stage, now: int, not_before: int | None) -> tuple[Status, int, int, int | None]:
+def entry_state(
+    stage: Stage, now: int, not_before: int | None
+) -> tuple[Status, int, int, int | None]:
     """Status, next look, entry time and remaining `not_before` of an item that has just reached a stage. If the stage has no grace time,
     this write offers it, too."""
     if not_before is not None and not_before > now:
@@ -152,8 +217,23 @@ def arrive(
     status, look_at, entered_at, not_before = entry_state(stage, now, row.not_before)
     if not_before is None and name in kept:
         look_at = now
-    offered = work_id(row.route, row.key, name, pass_no, row.life) if stage.external and status is _QUEUED else None
-    line, body, head = next_line(row, reason, now, status, author, None if name == row.stage else name, None, output, offered, note)
+    offered = (
+        work_id(row.route, row.key, name, pass_no, row.life)
+        if stage.external and status is _QUEUED
+        else None
+    )
+    line, body, head = next_line(
+        row,
+        reason,
+        now,
+        status,
+        author,
+        None if name == row.stage else name,
+        None,
+        output,
+        offered,
+        note,
+    )
     # One call of at most 30 values (a keyword counts twice): beyond that Python first builds a list and a dict.
     after = Row(
         row.route,
@@ -215,7 +295,9 @@ def decide(
     claim = None if expired or row.lease is None else claim_digest(row.lease)
     author = Author(by or row.holder, row.claimed_at, why, act, claim, from_kept)
     if type(outcome) is Done:
-        return pass_on(item, outcome, plan, now, _CONFIRMED if outside else _ADVANCED, author, forced)
+        return pass_on(
+            item, outcome, plan, now, _CONFIRMED if outside else _ADVANCED, author, forced
+        )
     stage = plan.by_name[row.stage]
     fields: Fields = {"kept": without(row.kept, row.stage)} if row.stage in row.kept else {}
     if type(outcome) is NotYet:
@@ -225,7 +307,11 @@ def decide(
         return _checked(row, stage, outcome, now, jitter, fields, author)
     if type(outcome) is HandedOver:
         fields |= FREE
-        fields |= {"look_at": row.not_earlier(now + span_ms(outcome.within, "within")), "handed_over": True, "unknown": False}
+        fields |= {
+            "look_at": row.not_earlier(now + span_ms(outcome.within, "within")),
+            "handed_over": True,
+            "unknown": False,
+        }
         note = cut_note(outcome.note)
         fields |= {"undecided": None, "note": note}
         return change(row, Reason.HANDED_OVER, now, Status.WAITING, fields, author, note=note)
@@ -233,7 +319,15 @@ def decide(
     return fail(row, stage, outcome, now, jitter, fields, author, response_ms)
 
 
-def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author: Author, forced: str | None = None) -> Change:
+def pass_on(
+    item: Item,
+    done: Done,
+    plan: Plan,
+    now: int,
+    reason: Reason,
+    author: Author,
+    forced: str | None = None,
+) -> Change:
     """Complete this stage: bring the item to the next one, or end it. `forced` is noted: why the answer would have been refused."""
     row, content = item.row, item.content
     here, kept = row.stage, row.kept
@@ -259,12 +353,24 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author
             kept, note = _arriving(without(kept, here), following, payload)
         if forced is not None:
             note = {**(note or {}), "forced": forced}
-        return arrive(item, following, now, reason, author, kept=kept, output=output, note=note, puts=puts)
+        return arrive(
+            item, following, now, reason, author, kept=kept, output=output, note=note, puts=puts
+        )
     if row.again:
         note = AGAIN
     if forced is not None:
         note = {**(note or {}), "forced": forced}
-    completed = end(row, _FINISHED if reason is _ADVANCED else reason, now, _COMPLETED, author, None, output=output, note=note, puts=puts)
+    completed = end(
+        row,
+        _FINISHED if reason is _ADVANCED else reason,
+        now,
+        _COMPLETED,
+        author,
+        None,
+        output=output,
+        note=note,
+        puts=puts,
+    )
     return also(completed, kept=without(kept, here)) if here in kept else completed
 
 
@@ -287,13 +393,24 @@ def _next_look_ms(row: Row, stage: Stage, outcome: NotYet | Checked, jitter: flo
     return stage.checks.after_ms(row.looks, jitter)
 
 
-def _checked(row: Row, stage: Stage, outcome: Checked, now: int, jitter: float, fields: Fields, author: Author) -> Change:
+def _checked(
+    row: Row,
+    stage: Stage,
+    outcome: Checked,
+    now: int,
+    jitter: float,
+    fields: Fields,
+    author: Author,
+) -> Change:
     """A success at a stage that the item does not leave: as if it had just arrived there, nothing of earlier checks counts."""
     note = cut_note(outcome.note)
     output = None if outcome.output is None else digest_of(outcome.output).hex()
     puts = () if outcome.output is None else (Put("result", row.stage, outcome.output),)
     fields |= FREE
-    fields |= {"look_at": row.not_earlier(now + _next_look_ms(row, stage, outcome, jitter)), "entered_at": now}
+    fields |= {
+        "look_at": row.not_earlier(now + _next_look_ms(row, stage, outcome, jitter)),
+        "entered_at": now,
+    }
     fields |= {"overdue_at": None if stage.overdue_ms is None else now + stage.overdue_ms}
     fields |= {
         "looks": 0,
@@ -305,20 +422,39 @@ def _checked(row: Row, stage: Stage, outcome: Checked, now: int, jitter: float, 
         "undecided": None,
         "note": note,
     }
-    return change(row, Reason.CHECKED, now, Status.WAITING, fields, author, output=output, note=note, puts=puts)
+    return change(
+        row,
+        Reason.CHECKED,
+        now,
+        Status.WAITING,
+        fields,
+        author,
+        output=output,
+        note=note,
+        puts=puts,
+    )
 
 
-def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, author: Author) -> Change:
+def _not_yet(
+    row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, author: Author
+) -> Change:
     after = _next_look_ms(row, stage, outcome, jitter)
     fields |= FREE
-    fields |= {"look_at": row.not_earlier(now + after), "looks": row.looks + 1, "handed_over": False, "unknown": outcome.unknown}
+    fields |= {
+        "look_at": row.not_earlier(now + after),
+        "looks": row.looks + 1,
+        "handed_over": False,
+        "unknown": outcome.unknown,
+    }
     note = cut_note(outcome.note)
     fields |= {"undecided": None, "note": note}
     if row.looks == 0 or note != row.note:
         return change(row, Reason.NOT_YET, now, Status.WAITING, fields, author, note=note)
     # Nothing new: the row changes, the history does not grow. Then only the row records that the claim was settled.
     settled = author.claim or row.settled
-    return Change(row, replace(row, updated_at=now, status=Status.WAITING, settled=settled, **fields))
+    return Change(
+        row, replace(row, updated_at=now, status=Status.WAITING, settled=settled, **fields)
+    )
 
 
 def given_back(row: Row, now: int, *, why: str, unknown: bool = False) -> Change:
@@ -342,7 +478,11 @@ def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
     the line that decides. An outcome too large to be stored becomes a failed attempt that says so."""
     large = too_large(outcome)
     if large is not None:
-        outcome = Retry(f"this outcome cannot be stored until it is decided: {large}", category=CANNOT_BE_STORED, unknown=True)
+        outcome = Retry(
+            f"this outcome cannot be stored until it is decided: {large}",
+            category=CANNOT_BE_STORED,
+            unknown=True,
+        )
     fields = {"undecided": outcome_to_builtins(outcome), "look_at": now, "lease": None}
     return change(row, Reason.UNDECIDED, now, row.status, fields, replace(worker_of(row), by=by))
 

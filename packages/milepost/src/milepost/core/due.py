@@ -45,10 +45,15 @@ def has_new_look(before: Row, after: Row) -> bool:
             or before.not_before != after.not_before
             or before.pass_no != after.pass_no
         )
-    return after.status in (Status.WAITING, Status.RETRY_SCHEDULED) and after.look_at not in (None, before.look_at)
+    return after.status in (Status.WAITING, Status.RETRY_SCHEDULED) and after.look_at not in (
+        None,
+        before.look_at,
+    )
 
 
-def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *, called: bool = False) -> Change | None:
+def look(
+    item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *, called: bool = False
+) -> Change | None:
     """The change for a due item. With a `lease` the item is claimed if it is ready for work; without one (the resender) only changes
     that need no worker are made. None: nothing to do for this caller.
 
@@ -62,7 +67,12 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
     status = row.status
     held = status is _PROCESSING
     expired = row.look_at is not None and row.look_at <= now and not row.later_than(now)
-    if row.look_at == now and stage.external and status is _QUEUED and plan.route.dialect == "today":
+    if (
+        row.look_at == now
+        and stage.external
+        and status is _QUEUED
+        and plan.route.dialect == "today"
+    ):
         expired = False  # as in today's resender, an offer exactly as old as its queue's retention is not sent again yet
     if row.undecided is not None and held:
         return decide(item, outcome_from_builtins(row.undecided), plan, now, jitter, by=row.holder)
@@ -78,10 +88,17 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
         return _report_overdue(row, now) if overdue else None
     if held:
         return replace(
-            _lost(row, stage, now, lease), expired_at=row.look_at, breaker=stage.breaker_of(row.lane), party=stage.party_of(row.key)
+            _lost(row, stage, now, lease),
+            expired_at=row.look_at,
+            breaker=stage.breaker_of(row.lane),
+            party=stage.party_of(row.key),
         )
     if row.handed_over:
-        silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
+        silence = Retry(
+            "no answer came in time after the work was handed over",
+            category="NO_ANSWER",
+            unknown=True,
+        )
         return fail(row, stage, silence, now, jitter, {}, Author("resender"))
     if status is _PENDING and (stage.external or lease is None):
         return offered(row, stage, now)
@@ -93,7 +110,9 @@ def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *
         # If the row itself is the queue, there is nothing to offer: a worker will find it.
         return offered(row, stage, now) if stage.offer_life_ms else None
     if overdue:
-        return change(row, Reason.OVERDUE, now, _PROCESSING, {**_claim_fields(lease, now), "overdue_at": None})
+        return change(
+            row, Reason.OVERDUE, now, _PROCESSING, {**_claim_fields(lease, now), "overdue_at": None}
+        )
     return Change(row, _claimed(row, lease, now))
 
 
@@ -103,13 +122,32 @@ def claimed_on_arrival(change: Change, now: int, lease: Lease) -> Change | None:
     row = change.after
     if row.status is not Status.QUEUED or row.look_at is None or row.look_at > now:
         return None
-    if row.kept or row.undecided is not None or row.handed_over or (row.overdue_at is not None and row.overdue_at <= now):
+    if (
+        row.kept
+        or row.undecided is not None
+        or row.handed_over
+        or (row.overdue_at is not None and row.overdue_at <= now)
+    ):
         return None
-    return Change(change.before, _claimed(row, lease, now), change.line, change.body, change.puts, change.expired_at)
+    return Change(
+        change.before,
+        _claimed(row, lease, now),
+        change.line,
+        change.body,
+        change.puts,
+        change.expired_at,
+    )
 
 
 def _claimed(row: Row, lease: Lease, now: int) -> Row:
-    return replace(row, status=_PROCESSING, lease=lease.token, holder=lease.holder, claimed_at=now, look_at=lease.until)
+    return replace(
+        row,
+        status=_PROCESSING,
+        lease=lease.token,
+        holder=lease.holder,
+        claimed_at=now,
+        look_at=lease.until,
+    )
 
 
 def _claim_fields(lease: Lease, now: int) -> Fields:
@@ -128,13 +166,23 @@ def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
         message = f"{losses} workers were lost while they held this item"
         failure = Failure("WORKER_LOST", message, now, "worker-lost")
         attempt = Attempt(row.attempts + 1, "WORKER_LOST", message)
-        lost = end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, author, failure, attempt=attempt)
+        lost = end(
+            row,
+            Reason.EXHAUSTED,
+            now,
+            Status.MAX_RETRIES_EXCEEDED,
+            author,
+            failure,
+            attempt=attempt,
+        )
         return also(lost, losses=losses, unknown=True)
     fields = {"losses": losses, "unknown": True}
     if lease is None:
         fields |= {**FREE, "look_at": now + stage.offer_life_ms}
         return change(row, Reason.LOST, now, Status.QUEUED, fields, author)
-    return change(row, Reason.LOST, now, Status.PROCESSING, {**fields, **_claim_fields(lease, now)}, author)
+    return change(
+        row, Reason.LOST, now, Status.PROCESSING, {**fields, **_claim_fields(lease, now)}, author
+    )
 
 
 def offered(row: Row, stage: Stage, now: int) -> Change:
@@ -143,12 +191,23 @@ def offered(row: Row, stage: Stage, now: int) -> Change:
     if not stage.external:
         return Change(row, replace(row, status=Status.QUEUED, look_at=look_at, updated_at=now))
     work = work_id_of(row)
-    return change(row, Reason.OFFERED, now, Status.QUEUED, {"look_at": look_at}, Author("relay"), offered=work)
+    return change(
+        row, Reason.OFFERED, now, Status.QUEUED, {"look_at": look_at}, Author("relay"), offered=work
+    )
 
 
-def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:
+def resent(
+    row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None
+) -> Change:
     """Offer a stage again, with a new line: at an external stage that is a new event with the same work_id. Whether work that was handed
     over has been done is then unknown."""
-    fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False, "unknown": row.unknown or row.handed_over}
+    fields = {
+        **FREE,
+        "look_at": now + stage.offer_life_ms,
+        "handed_over": False,
+        "unknown": row.unknown or row.handed_over,
+    }
     offered = work_id_of(row) if stage.external else None
-    return change(row, Reason.RESENT, now, Status.QUEUED, fields, Author(by, None, why, act), offered=offered)
+    return change(
+        row, Reason.RESENT, now, Status.QUEUED, fields, Author(by, None, why, act), offered=offered
+    )

@@ -124,7 +124,9 @@ def is_shortage(error: BaseException | None) -> bool:
     """Whether the error, or the one that it was raised from, says that the process or its ledger lacks something that may come back: a
     lock, disk space or file descriptors. No item is at fault, and a service that meets it continues later."""
     while error is not None:
-        if isinstance(error, LedgerUnavailable) or (isinstance(error, OSError) and error.errno in NO_DESCRIPTOR):
+        if isinstance(error, LedgerUnavailable) or (
+            isinstance(error, OSError) and error.errno in NO_DESCRIPTOR
+        ):
             return True
         error = error.__cause__
     return False

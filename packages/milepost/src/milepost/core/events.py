@@ -12,9 +12,21 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso
 
-QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE, Reason.OFFERED, Reason.RESENT})
+QUIET = frozenset(
+    {
+        Reason.UNDECIDED,
+        Reason.GIVEN_BACK,
+        Reason.KEPT,
+        Reason.NOTED,
+        Reason.LATE,
+        Reason.OFFERED,
+        Reason.RESENT,
+    }
+)
 """Lines for the record only, without an event; the offer of an external stage has its own event."""
-KINDS = frozenset(reason.value for reason in Reason if reason not in QUIET | {Reason.CLAIMED}) | {"offered"}
+KINDS = frozenset(reason.value for reason in Reason if reason not in QUIET | {Reason.CLAIMED}) | {
+    "offered"
+}
 """All kinds of events of items."""
 
 
@@ -45,7 +57,9 @@ class Envelope(dict[str, Any]):
 
     __slots__ = ("event", "formed")
 
-    def __init__(self, content: dict[str, Any], event: SubscriberEvent, *, formed: bool = False) -> None:
+    def __init__(
+        self, content: dict[str, Any], event: SubscriberEvent, *, formed: bool = False
+    ) -> None:
         super().__init__(content)
         self.event = event
         self.formed = formed
@@ -58,22 +72,48 @@ def event_id(route: str, key: str, version: int, kind: str, life: int = 0, epoch
     return f"{named}/e{epoch}" if epoch else named
 
 
-def events_of(line: Line, route: str, key: str, correlation_id: str, payload: Any = None) -> tuple[Event, ...]:
+def events_of(
+    line: Line, route: str, key: str, correlation_id: str, payload: Any = None
+) -> tuple[Event, ...]:
     """The events of one line, in order. `payload` is that of an offered external stage."""
     version, at, status = line.version, line.at, line.status
     events: tuple[Event, ...] = ()
     if line.reason not in QUIET:
         kind = line.reason.value
         named = event_id(route, key, version, kind, line.life, line.epoch)
-        events = (Event(named, kind, route, key, version, at, line.stage, status, correlation_id, line),)
+        events = (
+            Event(named, kind, route, key, version, at, line.stage, status, correlation_id, line),
+        )
     if line.offered is not None:
         named = event_id(route, key, version, "offered", line.life, line.epoch)
-        events = (*events, Event(named, "offered", route, key, version, at, line.after_stage, status, correlation_id, line, payload))
+        events = (
+            *events,
+            Event(
+                named,
+                "offered",
+                route,
+                key,
+                version,
+                at,
+                line.after_stage,
+                status,
+                correlation_id,
+                line,
+                payload,
+            ),
+        )
     return events
 
 
 def cloud_envelope(
-    event_id: str, source: str, kind: str, subject: str, at: int, sequence: int, data: dict[str, Any], **extensions: str
+    event_id: str,
+    source: str,
+    kind: str,
+    subject: str,
+    at: int,
+    sequence: int,
+    data: dict[str, Any],
+    **extensions: str,
 ) -> dict[str, Any]:
     """A CloudEvent 1.0 as JSON."""
     return {
@@ -101,7 +141,11 @@ def cloud_event(event: Event, plan: Plan | None = None) -> Envelope:
         "reason": event.kind,
     }
     stage = plan.by_name.get(event.stage) if plan is not None else None
-    if stage is not None and stage.announce and event.kind in ("advanced", "completed", "confirmed"):
+    if (
+        stage is not None
+        and stage.announce
+        and event.kind in ("advanced", "completed", "confirmed")
+    ):
         data["text"] = stage.announce
     if event.kind == "offered":
         data |= {
@@ -118,7 +162,16 @@ def cloud_event(event: Event, plan: Plan | None = None) -> Envelope:
     if line.attempt is not None:
         data["attempt"] = attempt_to_public(line.attempt, line.at, event.correlation_id)
     source, kind = f"/milepost/{event.route}", f"milepost.item.{event.kind}"
-    envelope = cloud_envelope(event.id, source, kind, event.key, event.at, event.sequence, data, correlationid=event.correlation_id)
+    envelope = cloud_envelope(
+        event.id,
+        source,
+        kind,
+        event.key,
+        event.at,
+        event.sequence,
+        data,
+        correlationid=event.correlation_id,
+    )
     formed = plan.route.form(envelope) if plan is not None and plan.route.form is not None else None
     if formed is None:
         return Envelope(envelope, event)

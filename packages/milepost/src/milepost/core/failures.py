@@ -7,7 +7,17 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, NO_AUTHOR, Author, Change, Fields, also, change, end, worker_of
+from milepost.core.change import (
+    FREE,
+    NO_AUTHOR,
+    Author,
+    Change,
+    Fields,
+    also,
+    change,
+    end,
+    worker_of,
+)
 from milepost.core.history import Attempt
 from milepost.core.item import Failure, Row
 from milepost.core.outcome import Reject, Retry, bounded_traceback
@@ -39,7 +49,14 @@ def fail(
     number, retry = row.attempts + 1, stage.retry_of(row.lane)
     message = message_of(outcome)
     details = redacted(outcome.details)
-    failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), details, outcome.http_status)
+    failure = Failure(
+        outcome.category,
+        message,
+        now,
+        group_of(stage.name, outcome.category, message),
+        details,
+        outcome.http_status,
+    )
     # Kept at an end too: after an operator's retry, `verify` must run first as well.
     unknown = isinstance(outcome, Retry) and outcome.unknown
     fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "unknown": unknown}
@@ -47,10 +64,32 @@ def fail(
     # The traceback goes into the line only, because every write carries the whole row.
     trace = None if outcome.traceback is None else bounded_traceback(outcome.traceback)
     if isinstance(outcome, Reject):
-        return also(end(row, Reason.REJECTED, now, Status.REJECTED, author, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
+        return also(
+            end(
+                row,
+                Reason.REJECTED,
+                now,
+                Status.REJECTED,
+                author,
+                failure,
+                attempt=Attempt(*facts, traceback=trace),
+            ),
+            **fields,
+        )
     if number >= retry.attempts:
         attempt = Attempt(*facts, traceback=trace)
-        failed = also(end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, author, failure, attempt=attempt), **fields)
+        failed = also(
+            end(
+                row,
+                Reason.EXHAUSTED,
+                now,
+                Status.MAX_RETRIES_EXCEEDED,
+                author,
+                failure,
+                attempt=attempt,
+            ),
+            **fields,
+        )
     else:
         floor = None if outcome.after is None else span_ms(outcome.after, "after")
         delay = retry.delay(row.attempts, jitter, floor)
@@ -58,14 +97,28 @@ def fail(
         fields |= FREE
         fields |= {"look_at": next_at, "error": failure, "handed_over": False, "undecided": None}
         attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
-        failed = change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, author, attempt=attempt)
-    breaker = None if outcome.category == CANNOT_BE_STORED or not outcome.breaker else stage.breaker_of(row.lane)
-    return failed if breaker is None else replace(failed, breaker=breaker, party=stage.party_of(row.key))
+        failed = change(
+            row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, author, attempt=attempt
+        )
+    breaker = (
+        None
+        if outcome.category == CANNOT_BE_STORED or not outcome.breaker
+        else stage.breaker_of(row.lane)
+    )
+    return (
+        failed
+        if breaker is None
+        else replace(failed, breaker=breaker, party=stage.party_of(row.key))
+    )
 
 
-def unstorable(row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None) -> Change:
+def unstorable(
+    row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None
+) -> Change:
     """Count a failed attempt in place of a write that the storage refuses. It is as small as possible: the row's note is removed."""
-    outcome = Retry(f"this outcome cannot be stored: {reason[:300]}", category=CANNOT_BE_STORED, unknown=True)
+    outcome = Retry(
+        f"this outcome cannot be stored: {reason[:300]}", category=CANNOT_BE_STORED, unknown=True
+    )
     return fail(row, stage, outcome, now, jitter, {"note": None}, worker_of(row), response_ms)
 
 

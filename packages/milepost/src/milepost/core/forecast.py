@@ -135,13 +135,18 @@ def stage_load(
     not_paused = [one for one in counts if paused_lanes.isdisjoint(lanes_above(one.lane))]
     in_open = [one for one in not_paused if one.lane in open_lanes]
     others = [one for one in not_paused if one.lane not in open_lanes]
-    waits = [_lane_wait(WaitFor.PAUSE, stage, in_paused), _lane_wait(WaitFor.BREAKER, stage, in_open)]
+    waits = [
+        _lane_wait(WaitFor.PAUSE, stage, in_paused),
+        _lane_wait(WaitFor.BREAKER, stage, in_open),
+    ]
     if external:
         waits.append(Wait(WaitFor.PARTNER, stage, sum(one.waiting for one in others)))
         return StageLoad(stage, claimed, _some(waits), WaitFor.PARTNER)
     waits.append(Wait(WaitFor.PARTNER, stage, sum(one.with_partner for one in others)))
     dates = [one.next_at for one in others if one.later and one.next_at is not None]
-    waits.append(Wait(WaitFor.DATE, stage, sum(one.later for one in others), (), min(dates, default=None)))
+    waits.append(
+        Wait(WaitFor.DATE, stage, sum(one.later for one in others), (), min(dates, default=None))
+    )
     moving = claimed + sum(one.ready for one in others)
     whole_open = "" in open_lanes and {one.lane for one in counts} <= {""}
     return StageLoad(stage, moving, _some(waits), WaitFor.BREAKER if whole_open else None)
@@ -180,7 +185,9 @@ def _closed(stage: str, claimed: int, what: WaitFor, n: int) -> StageLoad:
 
 def _lane_wait(what: WaitFor, stage: str, counts: Sequence[LaneCount]) -> Wait:
     held = [one for one in counts if one.waiting]
-    return Wait(what, stage, sum(one.waiting for one in held), tuple(sorted(one.lane for one in held)))
+    return Wait(
+        what, stage, sum(one.waiting for one in held), tuple(sorted(one.lane for one in held))
+    )
 
 
 def _some(waits: Sequence[Wait]) -> tuple[Wait, ...]:
@@ -208,11 +215,15 @@ class _Group:
         uncounted = [wait for wait in load.waits if wait.n is None]
         if uncounted:
             what = "paused" if uncounted[0].what is WaitFor.PAUSE else "held back by their breakers"
-            self.unknown.append(f"how many of them are in lanes of {load.stage} that are {what} is not known")
+            self.unknown.append(
+                f"how many of them are in lanes of {load.stage} that are {what} is not known"
+            )
         elif pace is None:
             self.unknown.append(f"the pace of {load.stage} has not been measured yet")
         elif not pace.completed:
-            self.unknown.append(f"nothing has completed {load.stage} in the last {short_span(pace.span_ms)}")
+            self.unknown.append(
+                f"nothing has completed {load.stage} in the last {short_span(pace.span_ms)}"
+            )
         else:
             took = self.ahead / pace.per_hour * HOUR
             if took >= self.longest_ms:
@@ -249,11 +260,15 @@ def forecast(
     numbers = [wait.n for load in loads for wait in load.waits]
     waiting = None if None in numbers else sum(n for n in numbers if n is not None)
     if not moving:
-        sentences.append(Sentence("Nothing else is in progress" if sentences else "No items are in progress"))
+        sentences.append(
+            Sentence("Nothing else is in progress" if sentences else "No items are in progress")
+        )
     return Forecast(stages, moving, waiting, completed_at, sentences)
 
 
-def _stage_forecast(load: StageLoad, others: int, pace: StagePace | None, now: int) -> StageForecast:
+def _stage_forecast(
+    load: StageLoad, others: int, pace: StagePace | None, now: int
+) -> StageForecast:
     per_hour = None if pace is None else pace.per_hour
     uncounted = any(wait.n is None for wait in load.waits)
     through_at = None
@@ -262,11 +277,17 @@ def _stage_forecast(load: StageLoad, others: int, pace: StagePace | None, now: i
     return StageForecast(load.stage, load.moving, load.waits, per_hour, through_at)
 
 
-def _group_sentence(group: _Group, now: int, before: StageLoad | None, goal: str) -> tuple[Sentence, int | None]:
+def _group_sentence(
+    group: _Group, now: int, before: StageLoad | None, goal: str
+) -> tuple[Sentence, int | None]:
     """What becomes of the items of a group; `before`: the stage that nothing gets through, to which they come."""
     n = group.moving
     begin = f"{n:,} {'moves' if n == 1 else 'move'}"
-    end = "" if before is None else f"; then {'it waits' if n == 1 else 'they wait'} at {before.stage}, {_CLOSED[before.closed]}"
+    end = (
+        ""
+        if before is None
+        else f"; then {'it waits' if n == 1 else 'they wait'} at {before.stage}, {_CLOSED[before.closed]}"
+    )
     if group.unknown:
         return Sentence(f"{begin}{end}. There is no forecast: {group.unknown[0]}"), None
     assert group.slowest is not None
@@ -276,10 +297,14 @@ def _group_sentence(group: _Group, now: int, before: StageLoad | None, goal: str
     they = "it is" if n == 1 else "they are"
     goal = goal if before is None else "there"
     if group.longest_ms < MINUTE:
-        return Sentence(f"{begin}{end}. {base} {they} {goal} in less than a minute"), now + round(group.longest_ms)
+        return Sentence(f"{begin}{end}. {base} {they} {goal} in less than a minute"), now + round(
+            group.longest_ms
+        )
     # To the minute: it is only an estimate.
     at = -(-(now + round(group.longest_ms)) // MINUTE) * MINUTE
-    return Sentence(f"{begin}{end}. {base} {they} {goal} in about {short_span(group.longest_ms)}, at about", at), at
+    return Sentence(
+        f"{begin}{end}. {base} {they} {goal} in about {short_span(group.longest_ms)}, at about", at
+    ), at
 
 
 _CLOSED = {
@@ -304,7 +329,11 @@ def _wait_in_words(wait: Wait) -> Sentence:
     if wait.what is WaitFor.DATE_OR_PARTNER:
         return Sentence(f"{begin} at {wait.stage} for a date or for a partner")
     if wait.what is WaitFor.DATE:
-        return Sentence(f"{begin} at {wait.stage} for a date" + ("" if wait.next_at is None else ", none before"), wait.next_at)
+        return Sentence(
+            f"{begin} at {wait.stage} for a date"
+            + ("" if wait.next_at is None else ", none before"),
+            wait.next_at,
+        )
     lanes = [lane for lane in wait.lanes if lane]
     many = len(lanes) > 1
     if wait.what is WaitFor.PAUSE:

@@ -33,10 +33,24 @@ def due_at_once(row: Row, now: int) -> Change | None:
     None: the row has the due time that was meant. It is not from the future; or its due time has been set since; or it was submitted for a
     later date. A partner to whom work was handed over keeps its time, counted from now, because its silence would count as an attempt.
     """
-    if row.terminal or row.look_at is None or not from_future(row, now) or row.later_than(now) or row.look_at < dated_at(row):
+    if (
+        row.terminal
+        or row.look_at is None
+        or not from_future(row, now)
+        or row.later_than(now)
+        or row.look_at < dated_at(row)
+    ):
         return None
     if row.handed_over:
-        return change(row, Reason.NOTED, now, row.status, _times(row, now), Author("resender"), note=_earlier_times(row))
+        return change(
+            row,
+            Reason.NOTED,
+            now,
+            row.status,
+            _times(row, now),
+            Author("resender"),
+            note=_earlier_times(row),
+        )
     return Change(row, replace(row, look_at=now))
 
 
@@ -46,13 +60,23 @@ def redate(row: Row, now: int, **author: Any) -> Change | Refusal:
         return Refusal(RefusalKind.UNCHANGED, "it is not dated in the future; nothing was changed")
     if row.status is Status.PROCESSING:
         return impossible("a worker has claimed it; wait for its outcome")
-    return change(row, Reason.NOTED, now, row.status, _times(row, now), Author(**author), note=_earlier_times(row))
+    return change(
+        row,
+        Reason.NOTED,
+        now,
+        row.status,
+        _times(row, now),
+        Author(**author),
+        note=_earlier_times(row),
+    )
 
 
 def _times(row: Row, now: int) -> Fields:
     """The row's times with `now` in place of its last change. A date for which the item was submitted stays."""
     back = dated_at(row) - now
-    fields: Fields = {"entered_at": row.entered_at if row.later_than(now) else min(row.entered_at, now)}
+    fields: Fields = {
+        "entered_at": row.entered_at if row.later_than(now) else min(row.entered_at, now)
+    }
     if row.look_at is not None and row.look_at >= dated_at(row):
         fields["look_at"] = row.look_at - back if row.handed_over else row.not_earlier(now)
     if row.overdue_at is not None:
@@ -61,4 +85,10 @@ def _times(row: Row, now: int) -> Fields:
 
 
 def _earlier_times(row: Row) -> dict[str, Any]:
-    return {REDATED: {"updated_at": iso(row.updated_at), "entered_at": iso(row.entered_at), "due_at": iso(row.due_at)}}
+    return {
+        REDATED: {
+            "updated_at": iso(row.updated_at),
+            "entered_at": iso(row.entered_at),
+            "due_at": iso(row.due_at),
+        }
+    }

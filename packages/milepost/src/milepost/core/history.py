@@ -33,7 +33,13 @@ class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def public_details(self) -> dict[str, Any]:
         """The error's details with its message. Details with a message of their own, such as a partner's, keep it."""
-        details = self.details if isinstance(self.details, dict) else {} if self.details is None else {"details": self.details}
+        details = (
+            self.details
+            if isinstance(self.details, dict)
+            else {}
+            if self.details is None
+            else {"details": self.details}
+        )
         return {"message": self.message, **details}
 
 
@@ -130,7 +136,15 @@ def decode_line(body: bytes) -> Line:
         removed = removed_line(body)
         if removed is not None:
             note = {"removed": removed.removed}
-            return Line(removed.version, removed.at, Reason.NOTED, "", Status.PENDING, note=note, life=removed.life)
+            return Line(
+                removed.version,
+                removed.at,
+                Reason.NOTED,
+                "",
+                Status.PENDING,
+                note=note,
+                life=removed.life,
+            )
         unreadable = body[:200].decode(errors="replace")
         return Line(0, 0, Reason.NOTED, "", Status.PENDING, note={"unreadable": unreadable})
 
@@ -231,7 +245,13 @@ def _took(line: Line) -> str:
 
 
 def _onward(line: Line) -> str:
-    return f", next '{line.to}'" if line.to else ", the last stage" if line.status is Status.COMPLETED else ""
+    return (
+        f", next '{line.to}'"
+        if line.to
+        else ", the last stage"
+        if line.status is Status.COMPLETED
+        else ""
+    )
 
 
 def _noted(line: Line) -> str:
@@ -278,7 +298,9 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.COMPLETED: lambda line: f"'{line.stage}' done{_took(line)}: completed the last stage",
     Reason.NOT_YET: _not_yet,
     Reason.CHECKED: lambda line: f"fixity check at '{line.stage}' successful{_noted(line)}",
-    Reason.HANDED_OVER: lambda line: f"'{line.stage}' handed over; waiting for the answer{_noted(line)}",
+    Reason.HANDED_OVER: lambda line: (
+        f"'{line.stage}' handed over; waiting for the answer{_noted(line)}"
+    ),
     Reason.RETRY: _retry,
     Reason.EXHAUSTED: lambda line: _attempt(line) + NO_NEXT_TRY[line.reason],
     Reason.REJECTED: lambda line: _attempt(line) + NO_NEXT_TRY[line.reason],
@@ -289,7 +311,9 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.SKIPPED: lambda line: f"'{line.stage}' skipped{_onward(line)}",
     Reason.CANCELLED: lambda line: f"cancelled at '{line.stage}'",
     Reason.OPERATOR_RETRY: lambda line: f"restarted at '{line.after_stage}'",
-    Reason.MOVED: lambda line: f"moved from '{line.stage}' to '{line.to}', because the route changed",
+    Reason.MOVED: lambda line: (
+        f"moved from '{line.stage}' to '{line.to}', because the route changed"
+    ),
     Reason.BACK_FILL: lambda line: f"sent to the added stage '{line.to}'",
     Reason.RERUN: lambda line: f"run again from '{line.after_stage}'",
     Reason.REPLACED: lambda line: f"content replaced, restarted at '{line.after_stage}'",
@@ -297,6 +321,10 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.OVERDUE: lambda line: f"overdue at '{line.stage}': reported",
     Reason.KEPT: lambda line: f"an answer arrived early and is kept{_noted(line)}",
     Reason.NOTED: _plain_note,
-    Reason.LATE: lambda line: f"an outcome of {line.by} arrived too late and was refused{_noted(line)}",
-    Reason.UNDECIDED: lambda line: f"an outcome of {line.by} waits for a process with the current route",
+    Reason.LATE: lambda line: (
+        f"an outcome of {line.by} arrived too late and was refused{_noted(line)}"
+    ),
+    Reason.UNDECIDED: lambda line: (
+        f"an outcome of {line.by} waits for a process with the current route"
+    ),
 }

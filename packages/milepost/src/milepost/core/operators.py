@@ -20,10 +20,20 @@ VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "re
 
 
 def _stage_removed(row: Row) -> Refusal:
-    return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
+    return impossible(
+        f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'"
+    )
 
 
-def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
+def retry(
+    item: Item,
+    plan: Plan,
+    now: int,
+    *,
+    stage: str | None = None,
+    as_new: bool = False,
+    **author: Any,
+) -> Change | Refusal:
     """Start the item's stage again, or send it back to an earlier one. Its counts return to zero, and the round rises by one. One that
     was cancelled before the time at which it may start waits for that time.
 
@@ -34,7 +44,9 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     if row.status is Status.COMPLETED:
         return impossible("it is COMPLETED; to run it again use rerun")
     if row.later_than(now) and not row.terminal:
-        return impossible(f"it must not start before {iso(row.not_before)}; to start it now use reschedule")
+        return impossible(
+            f"it must not start before {iso(row.not_before)}; to start it now use reschedule"
+        )
     if row.status is Status.PROCESSING:
         return impossible("a worker has claimed it; wait for its outcome, or cancel it first")
     target = plan.by_name.get(stage or row.stage)
@@ -45,16 +57,41 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
         return impossible(f"it has not reached {target.name!r} yet; use skip to move it forward")
     back = plan.position[target.name] < here
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
-    stale = row.kept if back or as_new else {name: given for name, given in row.kept.items() if name == target.name}
-    kept = {name: given for name, given in row.kept.items() if name not in stale} if stale else row.kept
+    stale = (
+        row.kept
+        if back or as_new
+        else {name: given for name, given in row.kept.items() if name == target.name}
+    )
+    kept = (
+        {name: given for name, given in row.kept.items() if name not in stale}
+        if stale
+        else row.kept
+    )
     note = {"kept": stale} if stale else None
-    arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Author(**author), pass_no=pass_no, kept=kept, note=note)
+    arrived = arrive(
+        item,
+        target,
+        now,
+        Reason.OPERATOR_RETRY,
+        Author(**author),
+        pass_no=pass_no,
+        kept=kept,
+        note=note,
+    )
     # The same work again: if its result is unknown, or a partner still has it, `verify` runs first.
     unknown = (row.unknown or row.handed_over) and not back and not as_new
     return also(arrived, round=1 if back else row.round + 1, unknown=unknown)
 
 
-def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
+def rerun(
+    item: Item,
+    plan: Plan,
+    now: int,
+    *,
+    stage: str | None = None,
+    as_new: bool = False,
+    **author: Any,
+) -> Change | Refusal:
     """Run a finished item again from a stage: the route's first if none is named.
 
     Work on a stage that the item has left gets a new work_id. At the last stage, where a completed item is, it keeps the old one, so
@@ -72,7 +109,9 @@ def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     back = target.name != row.stage
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
     note = {"kept": row.kept} if row.kept else None
-    arrived = arrive(item, target, now, Reason.RERUN, Author(**author), pass_no=pass_no, kept={}, note=note)
+    arrived = arrive(
+        item, target, now, Reason.RERUN, Author(**author), pass_no=pass_no, kept={}, note=note
+    )
     return also(arrived, round=1 if back else row.round + 1, again=True)
 
 
@@ -104,32 +143,58 @@ def replace(
         return _stage_removed(row)
     # Where the content itself names the time before which the item does not start, the new content's counts.
     start = row.not_before if plan.route.not_before is None else plan.route.start_of(content, now)
-    renewed = Item(structs.replace(row, not_before=start), Content(content, item.content.payloads, item.content.results))
-    note: dict[str, Any] = {"replaced": {"digest": row.current_digest.hex(), "by_digest": digest.hex(), **old}}
+    renewed = Item(
+        structs.replace(row, not_before=start),
+        Content(content, item.content.payloads, item.content.results),
+    )
+    note: dict[str, Any] = {
+        "replaced": {"digest": row.current_digest.hex(), "by_digest": digest.hex(), **old}
+    }
     if row.kept:
         note["kept"] = row.kept
     first = plan.position[target.name]
     stale = [name for name in item.content.results if plan.position.get(name, -1) >= first]
     puts = (Put("input", "", content), *(Put("result", name, None) for name in stale))
-    if target.name in item.content.payloads and (target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest):
+    if target.name in item.content.payloads and (
+        target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest
+    ):
         # The stage's payload was the input: now it is the new one. Payloads made by earlier stages stay.
         puts = (*puts, Put("payload", target.name, content))
-    arrived = arrive(renewed, target, now, Reason.REPLACED, Author(**author), pass_no=row.pass_no + 1, kept={}, note=note, puts=puts)
-    return structs.replace(also(arrived, content_digest=None if digest == row.input_digest else digest, again=False), before=row)
+    arrived = arrive(
+        renewed,
+        target,
+        now,
+        Reason.REPLACED,
+        Author(**author),
+        pass_no=row.pass_no + 1,
+        kept={},
+        note=note,
+        puts=puts,
+    )
+    return structs.replace(
+        also(arrived, content_digest=None if digest == row.input_digest else digest, again=False),
+        before=row,
+    )
 
 
-def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: Any) -> Change | Refusal:
+def reschedule(
+    item: Item, plan: Plan, now: int, *, not_before: int, **author: Any
+) -> Change | Refusal:
     """Move the time before which an item does not start; a time that is past lets it start at once."""
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
         return _stage_removed(row)
     if row.status is Status.QUEUED and stage.external:
-        return impossible(f"it was already offered to {row.stage!r}; cancel it, or wait for the answer")
+        return impossible(
+            f"it was already offered to {row.stage!r}; cancel it, or wait for the answer"
+        )
     if row.status not in (Status.PENDING, Status.QUEUED):
         cancelled = row.terminal and row.status is not Status.COMPLETED and row.later_than(now)
         first = ": use retry first, and it waits for its time again" if cancelled else ""
-        return impossible(f"it is {row.status} at {row.stage!r}; only an item that has not started can be rescheduled{first}")
+        return impossible(
+            f"it is {row.status} at {row.stage!r}; only an item that has not started can be rescheduled{first}"
+        )
     if not_before == row.not_before:
         return Refusal(RefusalKind.UNCHANGED, "it already has this start time; nothing was changed")
     status, look_at, entered_at, later = entry_state(stage, now, not_before)
@@ -137,7 +202,9 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: A
     fields["overdue_at"] = None if stage.overdue_ms is None else entered_at + stage.overdue_ms
     offered = work_id_of(row) if stage.external and status is Status.QUEUED else None
     note = {"not_before": iso(not_before) if not_before > now else None}
-    return change(row, Reason.RESCHEDULED, now, status, fields, Author(**author), offered=offered, note=note)
+    return change(
+        row, Reason.RESCHEDULED, now, status, fields, Author(**author), offered=offered, note=note
+    )
 
 
 def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
@@ -161,7 +228,9 @@ def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     if row.terminal and row.status not in FAILED:
         return impossible(f"it has already ended ({row.status})")
     cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
-    return also(cancelled, unknown=row.unknown or row.handed_over or row.status is Status.PROCESSING)
+    return also(
+        cancelled, unknown=row.unknown or row.handed_over or row.status is Status.PROCESSING
+    )
 
 
 def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
@@ -175,15 +244,23 @@ def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
         return _stage_removed(row)
     if row.terminal:
         return impossible(
-            f"it has already ended ({row.status})" + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
+            f"it has already ended ({row.status})"
+            + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
         )
     if row.later_than(now):
-        return impossible(f"it must not start before {iso(row.not_before)}; to start it now use reschedule")
+        return impossible(
+            f"it must not start before {iso(row.not_before)}; to start it now use reschedule"
+        )
     if row.status is Status.PROCESSING:
         return impossible("a worker has claimed it; wait for its outcome")
     if row.status is Status.PENDING:
         return impossible(f"it has just reached {row.stage!r} and will be offered in a moment")
-    if not stage.external and row.status is Status.QUEUED and (row.look_at or now) <= now and not stage.offer_life_ms:
+    if (
+        not stage.external
+        and row.status is Status.QUEUED
+        and (row.look_at or now) <= now
+        and not stage.offer_life_ms
+    ):
         return impossible("it waits for the next free worker; there is no message to send again")
     return resent(row, stage, now, **author)
 
@@ -191,7 +268,9 @@ def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
 def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Change | Refusal:
     """Move an item from a stage that its route no longer has to the stage `to`; None: cancel it."""
     row = item.row
-    if row.status is Status.COMPLETED or (row.terminal and row.status not in FAILED | {Status.CANCELLED}):
+    if row.status is Status.COMPLETED or (
+        row.terminal and row.status not in FAILED | {Status.CANCELLED}
+    ):
         return impossible("it has already ended")
     if to is None:
         if row.terminal:
@@ -200,17 +279,39 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Cha
     if row.terminal:
         # A failed item stays ended; only its stage changes, so that it can be found and retried.
         place: Fields = {"stage": to, "lane": plan.by_name[to].lane_of(item.input)}
-        return change(row, Reason.NOTED, now, row.status, place, Author(**author), to=to, note={"moved": row.stage})
+        return change(
+            row,
+            Reason.NOTED,
+            now,
+            row.status,
+            place,
+            Author(**author),
+            to=to,
+            note={"moved": row.stage},
+        )
     return arrive(item, plan.by_name[to], now, Reason.MOVED, Author(**author))
 
 
-def note(item: Item, now: int, *, text: str, data: Any = None, version: int | None = None, **author: Any) -> Change | Refusal:
+def note(
+    item: Item, now: int, *, text: str, data: Any = None, version: int | None = None, **author: Any
+) -> Change | Refusal:
     """Add a line that changes nothing but the history, to an item with any status. `data` is kept with the text, for programs. `version`:
     only if the item has had no other line since."""
     row = item.row
     if version is not None and row.version != version:
-        return Refusal(RefusalKind.CHANGED_SINCE, f"it has changed since: its version is {row.version}, not {version}")
-    return change(row, Reason.NOTED, now, row.status, {}, Author(**author), note=text if data is None else {"text": text, "data": data})
+        return Refusal(
+            RefusalKind.CHANGED_SINCE,
+            f"it has changed since: its version is {row.version}, not {version}",
+        )
+    return change(
+        row,
+        Reason.NOTED,
+        now,
+        row.status,
+        {},
+        Author(**author),
+        note=text if data is None else {"text": text, "data": data},
+    )
 
 
 def back_fill(item: Item, plan: Plan, to: str, now: int, **author: Any) -> Change | Refusal:

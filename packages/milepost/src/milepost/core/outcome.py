@@ -111,9 +111,13 @@ def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
     """The outcome of a raised exception: a Retry, or a Reject if the exception has `permanent = True`. Its `retry_after` is the minimum
     delay; its `unknown = True` says that the partner may have done the work nevertheless. A shortage of the process or of its ledger is
     no failure of the handler: a NotYet, which counts no attempt."""
-    message = storable_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    message = storable_text(
+        f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    )
     if is_shortage(error):
-        return NotYet(after=SHORTAGE_PAUSE_S, note=f"no attempt is counted: {message}", unknown=True)
+        return NotYet(
+            after=SHORTAGE_PAUSE_S, note=f"no attempt is counted: {message}", unknown=True
+        )
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = {"where": f"{last[0].filename.rsplit('/', 1)[-1]}:{last[0].lineno}"} if last else {}
     details = {"type": type(error).__name__, **where}
@@ -121,7 +125,9 @@ def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
     http_status = status if isinstance(status, int) else None
     trace = _traceback_of(error)
     if getattr(error, "permanent", False) is True:
-        return Reject(message, category="EXCEPTION", details=details, http_status=http_status, traceback=trace)
+        return Reject(
+            message, category="EXCEPTION", details=details, http_status=http_status, traceback=trace
+        )
     after = getattr(error, "retry_after", None)
     try:
         if after is not None:
@@ -129,14 +135,24 @@ def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
     except Exception:
         after = None
     unknown = getattr(error, "unknown", False) is True
-    return Retry(message, after=after, category="EXCEPTION", details=details, http_status=http_status, unknown=unknown, traceback=trace)
+    return Retry(
+        message,
+        after=after,
+        category="EXCEPTION",
+        details=details,
+        http_status=http_status,
+        unknown=unknown,
+        traceback=trace,
+    )
 
 
 def _traceback_of(error: BaseException) -> str:
     """The traceback with the exceptions that caused it, without the first frame, which is the engine's call of the handler."""
     first = error.__traceback__
     frames = first.tb_next or first if first is not None else None
-    trace = traceback.TracebackException(type(error), error, frames, limit=-TRACEBACK_FRAMES, compact=True)
+    trace = traceback.TracebackException(
+        type(error), error, frames, limit=-TRACEBACK_FRAMES, compact=True
+    )
     return bounded_traceback(storable_text("".join(trace.format())))
 
 
@@ -150,7 +166,9 @@ def bounded_traceback(text: str) -> str:
     if len(text) <= TRACEBACK_LIMIT:
         return text
     head = text[: TRACEBACK_LIMIT // 4]
-    return f"{head}\n… cut: {whole:,} characters in all …\n{text[len(head) + 60 - TRACEBACK_LIMIT :]}"
+    return (
+        f"{head}\n… cut: {whole:,} characters in all …\n{text[len(head) + 60 - TRACEBACK_LIMIT :]}"
+    )
 
 
 def as_outcome(answer: object) -> Outcome:

@@ -71,7 +71,18 @@ TERMINAL = frozenset({S.COMPLETED, S.MAX_RETRIES_EXCEEDED, S.REJECTED, S.CANCELL
 FAILED = frozenset({S.MAX_RETRIES_EXCEEDED, S.REJECTED})
 LIVE = frozenset(Status) - TERMINAL
 NOTES = frozenset({R.OVERDUE, R.KEPT, R.NOTED, R.LATE, R.UNDECIDED})
-ACTS = frozenset({R.SKIPPED, R.CANCELLED, R.OPERATOR_RETRY, R.MOVED, R.BACK_FILL, R.RERUN, R.REPLACED, R.RESCHEDULED})
+ACTS = frozenset(
+    {
+        R.SKIPPED,
+        R.CANCELLED,
+        R.OPERATOR_RETRY,
+        R.MOVED,
+        R.BACK_FILL,
+        R.RERUN,
+        R.REPLACED,
+        R.RESCHEDULED,
+    }
+)
 """Reasons of lines that only an operator's act makes."""
 
 
@@ -84,7 +95,9 @@ class Edge(NamedTuple):
     who: str
 
 
-def _edge(sources: Iterable[Status | None], target: Status, reasons: Iterable[Reason], who: str) -> Edge:
+def _edge(
+    sources: Iterable[Status | None], target: Status, reasons: Iterable[Reason], who: str
+) -> Edge:
     return Edge(frozenset(sources), target, frozenset(reasons), who)
 
 
@@ -129,6 +142,10 @@ def allowed(before: Status | None, after: Status, reason: Reason) -> bool:
     if reason in NOTES:
         return before is after or (reason is R.OVERDUE and allowed(before, after, R.CLAIMED))
     for edge in EDGES:
-        if before in edge.sources and reason in edge.reasons and (edge.target is after or (edge.target, after) in _SECOND):
+        if (
+            before in edge.sources
+            and reason in edge.reasons
+            and (edge.target is after or (edge.target, after) in _SECOND)
+        ):
             return True
     return False

@@ -45,9 +45,19 @@ class Catalogue:
         lines = []
         for envelope in envelopes:
             unknown = envelope["subject"] == UNKNOWN
-            answers.append(EventRefused(f"the catalogue has no entry for {UNKNOWN}") if unknown else None)
+            answers.append(
+                EventRefused(f"the catalogue has no entry for {UNKNOWN}") if unknown else None
+            )
             if not unknown and envelope["data"]["status"] == "COMPLETED":
-                lines.append(msgspec.json.encode({"route": envelope["data"]["route"], "key": envelope["subject"], "at": envelope["time"]}))
+                lines.append(
+                    msgspec.json.encode(
+                        {
+                            "route": envelope["data"]["route"],
+                            "key": envelope["subject"],
+                            "at": envelope["time"],
+                        }
+                    )
+                )
         if lines:
             with self._path.open("ab") as file:
                 file.write(b"\n".join(lines) + b"\n")

@@ -26,11 +26,15 @@ def parcel(number: int) -> dict[str, str]:
 
 def luck(item: Item, what: str) -> float:
     """A number from 0 to 1, the same whenever the same attempt is repeated."""
-    digest = sha256(f"{item.key} {item.stage} {item.row.round} {item.attempt} {what}".encode()).digest()
+    digest = sha256(
+        f"{item.key} {item.stage} {item.row.round} {item.attempt} {what}".encode()
+    ).digest()
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
-@parcels.stage("weigh", retry=Backoff(attempts=4, base=0.5, factor=2, cap=5), timeout=5, concurrency=28)
+@parcels.stage(
+    "weigh", retry=Backoff(attempts=4, base=0.5, factor=2, cap=5), timeout=5, concurrency=28
+)
 async def weigh(item: Item) -> Outcome:
     """The scale is quick, but sometimes busy."""
     await asyncio.sleep(0.04 + 0.16 * luck(item, "pace"))
@@ -39,7 +43,12 @@ async def weigh(item: Item) -> Outcome:
     return Done({"grams": 50 + round(4950 * luck(item, "grams"))})
 
 
-@parcels.stage("customs", retry=Backoff(attempts=3, base=0.8, factor=2, cap=5), checks=Checks(every="1s", up_to="2s"), concurrency=48)
+@parcels.stage(
+    "customs",
+    retry=Backoff(attempts=3, base=0.8, factor=2, cap=5),
+    checks=Checks(every="1s", up_to="2s"),
+    concurrency=48,
+)
 async def customs(item: Item) -> Outcome:
     """Customs is slow; some papers are refused until an operator retries them."""
     await asyncio.sleep(0.02 + 0.15 * luck(item, "pace"))
@@ -53,7 +62,11 @@ async def customs(item: Item) -> Outcome:
 
 
 @parcels.stage(
-    "deliver", retry=Backoff(attempts=3, base=0.8, factor=2, cap=5), timeout=3, concurrency=24, lane=lambda content: content["depot"]
+    "deliver",
+    retry=Backoff(attempts=3, base=0.8, factor=2, cap=5),
+    timeout=3,
+    concurrency=24,
+    lane=lambda content: content["depot"],
 )
 def deliver(item: Item) -> Outcome:
     """A plain function, so it runs in a thread. Deliveries to the west often fail."""

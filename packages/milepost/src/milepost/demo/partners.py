@@ -12,7 +12,18 @@ from typing import Any
 
 HOST = "127.0.0.1"
 HANGS, FAILS, REFUSES, LIMITED = "warehouse", "ads", "shop", "bank"
-PARTNERS = (FAILS, LIMITED, "billing", "catalogue", "crm", "fleet", "mailer", "press", REFUSES, HANGS)
+PARTNERS = (
+    FAILS,
+    LIMITED,
+    "billing",
+    "catalogue",
+    "crm",
+    "fleet",
+    "mailer",
+    "press",
+    REFUSES,
+    HANGS,
+)
 SENDERS = ("orders", "accounts")
 OUTAGE_S, EVERY_S = 6.0, 45.0
 """Length of an outage, and the time from one to the next."""
@@ -31,7 +42,10 @@ breaker = { failures = 3, within = "1m", cooldown = "2s" }
 def settings(port: int) -> str:
     """The table [notifications] of the demo's milepost.toml, for partners at this port."""
     limits = {LIMITED: 'rate = "20/s"\n'}
-    tables = (f'\n[notifications.destinations.{name}]\nurl = "http://{HOST}:{port}/{name}"\n{limits.get(name, "")}' for name in PARTNERS)
+    tables = (
+        f'\n[notifications.destinations.{name}]\nurl = "http://{HOST}:{port}/{name}"\n{limits.get(name, "")}'
+        for name in PARTNERS
+    )
     return SETTINGS + "".join(tables)
 
 
@@ -64,7 +78,11 @@ class DemoPartner(BaseHTTPRequestHandler):
             return
         if partner == FAILS and self.server.outage():
             self._answer(503, b'{"error": "maintenance"}')
-        elif partner == REFUSES and int(body.rpartition(b":")[2].strip(b" }") or 0) // len(PARTNERS) % REFUSED_EVERY == 0:
+        elif (
+            partner == REFUSES
+            and int(body.rpartition(b":")[2].strip(b" }") or 0) // len(PARTNERS) % REFUSED_EVERY
+            == 0
+        ):
             self._answer(422, b'{"error": "unknown order"}')
         else:
             self._answer(200, b'{"received": true}')
@@ -103,7 +121,12 @@ class PartnerServer(ThreadingHTTPServer):
 def partners() -> Iterator[int]:
     """Serve the partners meanwhile; the port."""
     server = PartnerServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="demo-partners", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever,
+        kwargs={"poll_interval": 0.05},
+        name="demo-partners",
+        daemon=True,
+    )
     thread.start()
     try:
         yield int(server.server_address[1])

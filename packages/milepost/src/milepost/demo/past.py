@@ -83,7 +83,9 @@ def disk_says(number: int) -> Outcome | None:
         return Reject("the checksum is not the one in the transfer", category="CHECKSUM")
     if number % 307 == 29:
         return Reject("the file is empty", category="EMPTY")
-    return Done({"path": f"disk-{number % 8}/{key_of(number)}", "bytes": 20_000 + number * 7919 % 9_000_000})
+    return Done(
+        {"path": f"disk-{number % 8}/{key_of(number)}", "bytes": 20_000 + number * 7919 % 9_000_000}
+    )
 
 
 def tape_says(number: int, step: int, tries: int) -> Outcome | None:
@@ -113,7 +115,11 @@ def the_lists(assets: int) -> list[bytes]:
     """The assets divided among the lists; one list has repeated and malformed lines."""
     lists: list[list[bytes]] = [[] for _ in LISTS]
     for number in range(1, assets + 1):
-        asset = {"id": key_of(number), "library": LIBRARIES[number % len(LIBRARIES)], "collection": f"C-{number % 12 + 1}"}
+        asset = {
+            "id": key_of(number),
+            "library": LIBRARIES[number % len(LIBRARIES)],
+            "collection": f"C-{number % 12 + 1}",
+        }
         lists[(number - 1) * len(LISTS) // assets].append(msgspec.json.encode(asset))
     lists[4] += [*lists[4][:3], b'{"library": "north"}', b'{"id": "asset-']
     return [b"\n".join(lines) + b"\n" for lines in lists]
@@ -152,28 +158,57 @@ class Past:
             name = f"transfer-{number + 1}.jsonl"
             # (A small demo has no assets for some of its lists.)
             if self._lists[number].strip():
-                take_in_list(self._ctx, ROUTE, Source(io.BytesIO(self._lists[number]), name), name, by="ingest")
-            bounds = [(place * self._assets + len(LISTS) - 1) // len(LISTS) for place in (number, number + 1)]
+                take_in_list(
+                    self._ctx,
+                    ROUTE,
+                    Source(io.BytesIO(self._lists[number]), name),
+                    name,
+                    by="ingest",
+                )
+            bounds = [
+                (place * self._assets + len(LISTS) - 1) // len(LISTS)
+                for place in (number, number + 1)
+            ]
             self._disk.extend(range(bounds[0] + 1, bounds[1] + 1))
         if step == CLEANED:
             failed = Query(route=ROUTE, statuses=frozenset({Status.MAX_RETRIES_EXCEEDED}))
             again = [_number(item.key) for item in self._ctx.ledger.find(failed).items]
-            act(self._ctx, "retry", ROUTE, query=failed, by="ops", reason="the drive has been cleaned")
+            act(
+                self._ctx,
+                "retry",
+                ROUTE,
+                query=failed,
+                by="ops",
+                reason="the drive has been cleaned",
+            )
             for number in again:
                 self._tape[LIBRARIES[number % len(LIBRARIES)]].appendleft(number)
         if step == SERVICED:
-            pause(self._ctx, ROUTE, TAPE, "north", by="ops", reason="the robot in the north is being serviced")
+            pause(
+                self._ctx,
+                ROUTE,
+                TAPE,
+                "north",
+                by="ops",
+                reason="the robot in the north is being serviced",
+            )
 
     def _partners(self, step: int) -> None:
         """Partners: each handles as many of its assets as it can, oldest first. All outcomes of a step are one write."""
         taken = self._next(DISK, self._disk, 1.02 * self._assets * pace(step, 14) / STEPS)
         for library, queue in self._tape.items():
             if library == "south" or step < SERVICED:
-                taken += self._next(library, queue, 0.9 * self._assets * pace(step, 16) / STEPS / len(LIBRARIES))
+                taken += self._next(
+                    library, queue, 0.9 * self._assets * pace(step, 16) / STEPS / len(LIBRARIES)
+                )
 
         def said(item: Item) -> Outcome | None:
             number = _number(item.key)
-            return disk_says(number) if item.stage == DISK else tape_says(number, step, item.row.attempts)
+            return (
+                disk_says(number)
+                if item.stage == DISK
+                else tape_says(number, step, item.row.attempts)
+            )
 
         for row in self._heard(taken, said):
             if not row.terminal:
@@ -181,7 +216,12 @@ class Past:
                 (queue.appendleft if row.attempts else queue.append)(_number(row.key))
         if step == ASKED:
             asked = list(self._tape["south"])[::2]
-            self._heard(asked, lambda item: NotYet(after="6h", note=f"{_number(item.key) % 4 + 1} of 6 files on tape"))
+            self._heard(
+                asked,
+                lambda item: NotYet(
+                    after="6h", note=f"{_number(item.key) % 4 + 1} of 6 files on tape"
+                ),
+            )
 
     def _now_and_then(self) -> None:
         """Run resender and relay."""
@@ -203,10 +243,20 @@ class Past:
         def decision(item: Item) -> Change | Refusal:
             outcome = said(item)
             by = "disk store" if item.stage == DISK else f"tape library {item.lane}"
-            return impossible("not a word") if outcome is None else confirm(item, item.stage, outcome, self._plan, now, jitter(), by=by)
+            return (
+                impossible("not a word")
+                if outcome is None
+                else confirm(item, item.stage, outcome, self._plan, now, jitter(), by=by)
+            )
 
         items = self._ctx.ledger.get([(ROUTE, key_of(number)) for number in numbers])
-        return [row for row in apply_all(self._ctx, [(item, decision) for item in items if isinstance(item, Item)]) if isinstance(row, Row)]
+        return [
+            row
+            for row in apply_all(
+                self._ctx, [(item, decision) for item in items if isinstance(item, Item)]
+            )
+            if isinstance(row, Row)
+        ]
 
 
 def _number(key: str) -> int:

@@ -112,7 +112,10 @@ class Selection(Struct, frozen=True):
         assert self.query is not None
         query = replace(self.query, with_content=True, limit=BATCH, after=None)
         for page in query_pages(ctx.ledger, query):
-            yield [*((item.key, item) for item in page.items), *((refused.key, refused) for refused in page.refused)]
+            yield [
+                *((item.key, item) for item in page.items),
+                *((refused.key, refused) for refused in page.refused),
+            ]
 
     def expected(self, ctx: Context) -> int | None:
         """Approximate number of items, if the counters can tell."""
@@ -130,10 +133,19 @@ def digest_of_keys(keys: Sequence[str]) -> str:
 def _query_record(query: Query) -> dict[str, Any]:
     """The conditions of a query that are set, as stored with an act."""
     conditions = msgspec.to_builtins(replace(query, after=None))
-    return {name: sorted(value) if isinstance(value, list) else value for name, value in conditions.items() if value not in (None, [])}
+    return {
+        name: sorted(value) if isinstance(value, list) else value
+        for name, value in conditions.items()
+        if value not in (None, [])
+    }
 
 
-def select(route: str, keys: Sequence[str] | None, query: Query | None, asked: Mapping[str, Any] | None = None) -> Selection:
+def select(
+    route: str,
+    keys: Sequence[str] | None,
+    query: Query | None,
+    asked: Mapping[str, Any] | None = None,
+) -> Selection:
     """Check and build a selection from either keys or a query; `asked`: the filter from which the query was made."""
     if (keys is None) == (query is None):
         raise UsageError("select items by either keys or a filter")
@@ -159,26 +171,34 @@ def check_repeat(begun: Act, act: Act) -> None:
     check_same(begun, act.verb, act.route)
     same_options = {**begun.filter, "query": None} == {**act.filter, "query": None}
     if not same_options or not _same_filter(begun, act):
-        raise ActConflict(f"act {act.id!r} is on record with other items or options; leave the id out to start a new act")
+        raise ActConflict(
+            f"act {act.id!r} is on record with other items or options; leave the id out to start a new act"
+        )
 
 
 def check_same(begun: Act, verb: str, route: str) -> None:
     """Raise unless verb and route are those of the recorded act."""
     for what, then, now in (("verb", begun.verb, verb), ("route", begun.route, route)):
         if then != now:
-            raise ActConflict(f"act {begun.id!r} is on record with the {what} {then!r}, not {now!r}; leave the id out to start a new act")
+            raise ActConflict(
+                f"act {begun.id!r} is on record with the {what} {then!r}, not {now!r}; leave the id out to start a new act"
+            )
 
 
 def _same_filter(begun: Act, act: Act) -> bool:
     if begun.asked is not None or "query" not in begun.filter:
         return begun.asked == act.asked
     # An earlier version recorded the query alone.
-    return "query" in act.filter and _timeless(begun.filter["query"]) == _timeless(act.filter["query"])
+    return "query" in act.filter and _timeless(begun.filter["query"]) == _timeless(
+        act.filter["query"]
+    )
 
 
 def _timeless(query: Mapping[str, Any]) -> Query:
     """A recorded query without the conditions that depend on the time of the call."""
-    return replace(msgspec.convert(query, Query), entered_before=None, changed_before=None, lists=None)
+    return replace(
+        msgspec.convert(query, Query), entered_before=None, changed_before=None, lists=None
+    )
 
 
 def first_answer(act: Act) -> ActReport:
@@ -187,7 +207,13 @@ def first_answer(act: Act) -> ActReport:
         return msgspec.convert(act.report, ActReport)
     finished_at = iso(act.finished_at)
     return ActReport(
-        act.id, act.verb, act.route, matched=act.done + act.refused, done=act.done, refused_count=act.refused, finished_at=finished_at
+        act.id,
+        act.verb,
+        act.route,
+        matched=act.done + act.refused,
+        done=act.done,
+        refused_count=act.refused,
+        finished_at=finished_at,
     )
 
 
@@ -221,7 +247,15 @@ def record_single(ctx: Context, act: Act, report: ActReport, key: str) -> None:
     """Record an act on a single item, after it. Its line in the item's history has name and reason, but not the id of the act."""
     now = ctx.clock.now()
     about = {**act.filter, "key": key}
-    single = replace(act, filter=about, done=report.done, refused=report.refused_count, expected=1, moved_at=now, finished_at=now)
+    single = replace(
+        act,
+        filter=about,
+        done=report.done,
+        refused=report.refused_count,
+        expected=1,
+        moved_at=now,
+        finished_at=now,
+    )
     try:
         ctx.ledger.write(ACT, act.id, single, expect=0)
     except LedgerReadOnly as error:
@@ -235,7 +269,9 @@ def acts_after(acts: Sequence[Act], after: str | None) -> list[Act]:
         return list(acts)
     place = next((number for number, act in enumerate(acts) if act.id == after), None)
     if place is None:
-        raise UsageError(f"there is no act {after!r} among these; give the `next` of the page before, of the same search")
+        raise UsageError(
+            f"there is no act {after!r} among these; give the `next` of the page before, of the same search"
+        )
     return list(acts[place + 1 :])
 
 
@@ -244,7 +280,9 @@ def _change_unfinished(ctx: Context, act_id: str, change: Callable[[Act], Act]) 
     while True:
         act, version = read_versioned(ctx.ledger, ACT, act_id, Act)
         if act is None:
-            raise UsageError(f"there is no act {act_id!r} on record any more; what it has changed is in the items' histories")
+            raise UsageError(
+                f"there is no act {act_id!r} on record any more; what it has changed is in the items' histories"
+            )
         if act.finished_at is not None:
             return act
         changed = change(act)
@@ -260,11 +298,21 @@ def selection_of(act: Act, given: Selection) -> Selection:
 
 def has_line(ctx: Context, row: Row, act_id: str) -> bool:
     """Whether this act has already written a history line for the item."""
-    return any(written.line.act == act_id for written in reversed(ctx.ledger.history(row.route, row.key)))
+    return any(
+        written.line.act == act_id for written in reversed(ctx.ledger.history(row.route, row.key))
+    )
 
 
 def record(
-    ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], done: int = 1, *, by_program: bool = False
+    ctx: Context,
+    verb: str,
+    route: str,
+    by: str,
+    reason: str,
+    about: dict[str, Any],
+    done: int = 1,
+    *,
+    by_program: bool = False,
 ) -> None:
     """Record an act that is done at once and changes no item (a pause, a limit, a release). `by_program`: the id begins with the route, so that
     on AWS a worker's role can write such records of its own route alone (see `ports.documents.ACT_OF_ROUTE`)."""
@@ -277,7 +325,15 @@ def record(
     finish(ctx, act, done)
 
 
-def enter(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], act_id: str | None = None) -> Act:
+def enter(
+    ctx: Context,
+    verb: str,
+    route: str,
+    by: str,
+    reason: str,
+    about: dict[str, Any],
+    act_id: str | None = None,
+) -> Act:
     """Record an act before it begins. An interrupted act with this id is continued; if that one has finished, the new act gets
     another id."""
     act = Act(act_id or ctx.chance.token(), verb, route, by, reason, ctx.clock.now(), about)
@@ -300,11 +356,20 @@ def recorded(ctx: Context, act_id: str) -> Act:
     return found
 
 
-def all_acts(ctx: Context, route: str | None = None, verb: str | None = None, by: str | None = None) -> list[Act]:
+def all_acts(
+    ctx: Context, route: str | None = None, verb: str | None = None, by: str | None = None
+) -> list[Act]:
     """Recorded acts, latest first, filtered by route, verb and name. An act of a program on behalf of a person ("desk for ops") is
     found by either name."""
-    chosen = (act for act in read_each(ctx.ledger, ACT, Act).values() if route in (None, act.route) and verb in (None, act.verb))
-    return sorted((act for act in chosen if by in (None, act.by, *act.by.split(" for ", 1))), key=lambda act: (-act.started_at, act.id))
+    chosen = (
+        act
+        for act in read_each(ctx.ledger, ACT, Act).values()
+        if route in (None, act.route) and verb in (None, act.verb)
+    )
+    return sorted(
+        (act for act in chosen if by in (None, act.by, *act.by.split(" for ", 1))),
+        key=lambda act: (-act.started_at, act.id),
+    )
 
 
 def control_in_words(about: Mapping[str, Any], when: Callable[[str], str]) -> str:
@@ -347,9 +412,15 @@ def _about(filter: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an act, with times as ISO text. Of an act on a single item the key says all."""
     if "key" in filter:
         filter = {name: value for name, value in filter.items() if name not in ("keys", "digest")}
-    query = {name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN}
+    query = {
+        name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN
+    }
     times = {name: iso(value) for name, value in query.items() if name.endswith("_before")}
-    return {name: query | times if name == "query" else value for name, value in filter.items() if value is not None}
+    return {
+        name: query | times if name == "query" else value
+        for name, value in filter.items()
+        if value is not None
+    }
 
 
 _NOT_CHOSEN = ("route", "with_content", "limit")

@@ -21,8 +21,12 @@ Decision = Callable[[Item], Change | Refusal | None]
 TRIES = 5
 log = logging.getLogger(__name__)
 GONE = Refusal(RefusalKind.GONE, "the row was pruned in the meantime")
-OUTDATED = Refusal(RefusalKind.OUTDATED, "the ledger holds a newer version of this route; this process stands by")
-CHANGES_TOO_OFTEN = Refusal(RefusalKind.CHANGED_SINCE, f"changed {TRIES} times by other processes; try again")
+OUTDATED = Refusal(
+    RefusalKind.OUTDATED, "the ledger holds a newer version of this route; this process stands by"
+)
+CHANGES_TOO_OFTEN = Refusal(
+    RefusalKind.CHANGED_SINCE, f"changed {TRIES} times by other processes; try again"
+)
 
 
 def unreadable(refused: Refused) -> Refusal:
@@ -47,14 +51,21 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
                 changes[place] = change
             else:
                 answers[place] = item.row if change is None else change
-        versions = {route: ctx.plan(route).version for route in {change.before.route for change in changes.values()}}
-        conflicts = ctx.ledger.apply(list(changes.values()), ctx.clock.now(), versions) if changes else []
+        versions = {
+            route: ctx.plan(route).version
+            for route in {change.before.route for change in changes.values()}
+        }
+        conflicts = (
+            ctx.ledger.apply(list(changes.values()), ctx.clock.now(), versions) if changes else []
+        )
         lost: dict[int, Row] = {}
         for (place, change), conflict in zip(changes.items(), conflicts, strict=True):
             if conflict is None:
                 answers[place] = change.after
             elif isinstance(conflict, Refused):
-                answers[place] = Refusal(RefusalKind.UNSTORABLE, f"it cannot be stored: {conflict.reason}")
+                answers[place] = Refusal(
+                    RefusalKind.UNSTORABLE, f"it cannot be stored: {conflict.reason}"
+                )
             elif conflict.outdated:
                 answers[place] = OUTDATED
             elif conflict.current is None:
@@ -75,15 +86,22 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
     followed = follow_up(ctx, [answer for answer in answers if isinstance(answer, Row)])
     if not followed:
         return answers
-    return [followed.get((answer.route, answer.key), answer) if isinstance(answer, Row) else answer for answer in answers]
+    return [
+        followed.get((answer.route, answer.key), answer) if isinstance(answer, Row) else answer
+        for answer in answers
+    ]
 
 
-def count_refused(ctx: Context, row: Row, refused: Refused, response_ms: int | None = None) -> Conflict | Row | None:
+def count_refused(
+    ctx: Context, row: Row, refused: Refused, response_ms: int | None = None
+) -> Conflict | Row | None:
     """The storage refused a write: count it as a failed attempt instead, and return the row. None: that cannot be stored either, so the
     item is quarantined. Conflict: the row has changed."""
     plan = ctx.plan(row.route)
     now = ctx.clock.now()
-    change = unstorable(row, plan.by_name[row.stage], refused.reason, now, ctx.chance.jitter(), response_ms)
+    change = unstorable(
+        row, plan.by_name[row.stage], refused.reason, now, ctx.chance.jitter(), response_ms
+    )
     answer = ctx.ledger.apply([change], now, {plan.name: plan.version})[0]
     if answer is None:
         return change.after
@@ -105,11 +123,21 @@ def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
     refs = [(row.route, row.key) for row in rows if _confirmed(ctx, row)]
     while refs:
         now = ctx.clock.now()
-        items = [item for item in ctx.ledger.get(refs) if isinstance(item, Item) and _confirmed(ctx, item.row)]
-        changes = [decide(item, Done(), ctx.plan(item.route), now, ctx.chance.jitter()) for item in items]
+        items = [
+            item
+            for item in ctx.ledger.get(refs)
+            if isinstance(item, Item) and _confirmed(ctx, item.row)
+        ]
+        changes = [
+            decide(item, Done(), ctx.plan(item.route), now, ctx.chance.jitter()) for item in items
+        ]
         versions = {item.route: ctx.plan(item.route).version for item in items}
         conflicts = ctx.ledger.apply(changes, now, versions) if changes else []
-        written = [change.after for change, conflict in zip(changes, conflicts, strict=True) if conflict is None]
+        written = [
+            change.after
+            for change, conflict in zip(changes, conflicts, strict=True)
+            if conflict is None
+        ]
         followed |= {(row.route, row.key): row for row in written}
         refs = [(row.route, row.key) for row in written if _confirmed(ctx, row)]
     return followed

@@ -24,7 +24,16 @@ from milepost.core.values.durations import iso
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.views.items import check_route
-from milepost.ports.documents import KEY, KEY_USE, SESSION, Key, KeyUse, Session, read_each, read_versioned
+from milepost.ports.documents import (
+    KEY,
+    KEY_USE,
+    SESSION,
+    Key,
+    KeyUse,
+    Session,
+    read_each,
+    read_versioned,
+)
 
 SCOPES = ("read", "submit", "work", "operate", "admin")
 """Scopes of a key. Each endpoint needs one of them; "admin" includes all."""
@@ -90,10 +99,18 @@ def make_key(
     while True:
         old, version = read_versioned(ctx.ledger, KEY, name, Key)
         if old is not None and old.holds(now):
-            raise UsageError(f"key {name!r} already exists; choose another name, or revoke it first: milepost keys revoke {name}")
+            raise UsageError(
+                f"key {name!r} already exists; choose another name, or revoke it first: milepost keys revoke {name}"
+            )
         if ctx.ledger.write(KEY, name, key, expect=version):
             break
-    about: dict[str, Any] = {"scope": f"key {name}", "id": key.id, "scopes": chosen, "routes": seen, "expires_at": iso(key.expires_at)}
+    about: dict[str, Any] = {
+        "scope": f"key {name}",
+        "id": key.id,
+        "scopes": chosen,
+        "routes": seen,
+        "expires_at": iso(key.expires_at),
+    }
     if key.attributes:
         about["attributes"] = key.attributes
     record(ctx, "new-key", "", by, reason, about)
@@ -179,22 +196,37 @@ def state_of(key: Key, now: int) -> str:
 
 
 def _check_name(name: str) -> None:
-    if not name.strip() or name != name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise UsageError(f"invalid key name {name!r}; use printable text of at most {LONGEST_NAME} characters")
+    if (
+        not name.strip()
+        or name != name.strip()
+        or len(name) > LONGEST_NAME
+        or not name.isprintable()
+    ):
+        raise UsageError(
+            f"invalid key name {name!r}; use printable text of at most {LONGEST_NAME} characters"
+        )
 
 
 def _check_attributes(attributes: Mapping[str, str]) -> None:
     for name, value in attributes.items():
         if not _ATTRIBUTE.fullmatch(name):
-            raise UsageError(f"invalid attribute {name!r}; use lower-case letters, digits and '-', at most 40, such as sender")
+            raise UsageError(
+                f"invalid attribute {name!r}; use lower-case letters, digits and '-', at most 40, such as sender"
+            )
         if not value.strip() or len(value) > LONGEST_VALUE or not value.isprintable():
-            raise UsageError(f"attribute {name!r} has the value {value!r}; use printable text of at most {LONGEST_VALUE} characters")
+            raise UsageError(
+                f"attribute {name!r} has the value {value!r}; use printable text of at most {LONGEST_VALUE} characters"
+            )
 
 
 def _checked_scopes(scopes: Iterable[str]) -> list[str]:
     chosen = set(scopes)
     if not chosen or chosen - set(SCOPES):
-        wrong = f"{sorted(chosen - set(SCOPES))[0]!r} is not a scope" if chosen else "a key needs a scope"
+        wrong = (
+            f"{sorted(chosen - set(SCOPES))[0]!r} is not a scope"
+            if chosen
+            else "a key needs a scope"
+        )
         raise UsageError(f"{wrong}; scopes are {', '.join(SCOPES)}")
     return [scope for scope in SCOPES if scope in chosen]
 
@@ -213,7 +245,9 @@ def end_session(ctx: Context, token: str) -> None:
     ctx.ledger.write(SESSION, digest_of(token), None)
 
 
-def session_key(sessions: Mapping[str, Session], keys: Mapping[str, Key], token: str, now: int) -> Key | None:
+def session_key(
+    sessions: Mapping[str, Session], keys: Mapping[str, Key], token: str, now: int
+) -> Key | None:
     """The key of a session token, if both are valid. (The look-up is by digest, so its timing reveals nothing about the token.)"""
     session = sessions.get(digest_of(token))
     key = None if session is None or now >= session.until else keys.get(session.key_id)
@@ -235,7 +269,9 @@ def _clear(ctx: Context, key: Key, now: int) -> None:
     sessions = read_each(ctx.ledger, SESSION, Session)
     over = [name for name, session in sessions.items() if now >= session.until]
     own = [
-        name for name, session in sorted(sessions.items(), key=lambda entry: entry[1].at) if session.key_id == key.id and name not in over
+        name
+        for name, session in sorted(sessions.items(), key=lambda entry: entry[1].at)
+        if session.key_id == key.id and name not in over
     ]
     for name in over + own[: max(0, len(own) - MOST_SESSIONS + 1)]:
         ctx.ledger.write(SESSION, name, None)

@@ -42,7 +42,9 @@ def open_breakers(ctx: Context, route: str | None = None) -> dict[str, BreakerRe
     return {
         name: one
         for name, one in sorted(read_each(ctx.ledger, BREAKER, BreakerRecord).items())
-        if not one.closed and (route is None or name.startswith(f"{route}/")) and _declared(ctx, name)
+        if not one.closed
+        and (route is None or name.startswith(f"{route}/"))
+        and _declared(ctx, name)
     }
 
 
@@ -55,7 +57,11 @@ def breaker_views(ctx: Context, route: str | None = None) -> list[BreakerView]:
 def breaker_of(ctx: Context, row: Row) -> BreakerView | None:
     """The open or half-open breaker of the lane that an item is in."""
     name = scope(row.route, row.stage, row.lane)
-    one, _ = read_versioned(ctx.ledger, BREAKER, name, BreakerRecord) if _declared(ctx, name) else (None, 0)
+    one, _ = (
+        read_versioned(ctx.ledger, BREAKER, name, BreakerRecord)
+        if _declared(ctx, name)
+        else (None, 0)
+    )
     return None if one is None or one.closed else _view(name, one, ctx.clock.now())
 
 
@@ -64,7 +70,18 @@ def _view(name: str, one: BreakerRecord, now: int) -> BreakerView:
     state = one.state(now)
     retry_at = iso(one.retry_at) if state is BreakerState.OPEN else None
     probes = [probe.key for probe in one.probes if now < probe.until]
-    return BreakerView(name, route, stage, lane, state.value, iso(one.opened_at), retry_at, one.trips, probes, one.error)
+    return BreakerView(
+        name,
+        route,
+        stage,
+        lane,
+        state.value,
+        iso(one.opened_at),
+        retry_at,
+        one.trips,
+        probes,
+        one.error,
+    )
 
 
 def _declared(ctx: Context, name: str) -> bool:
@@ -72,4 +89,6 @@ def _declared(ctx: Context, name: str) -> bool:
     no longer declares has no effect."""
     route, stage, lane = name.split("/", 2)
     plan = ctx.plans.get(route)
-    return plan is None or (stage in plan.by_name and plan.by_name[stage].breaker_of(lane) is not None)
+    return plan is None or (
+        stage in plan.by_name and plan.by_name[stage].breaker_of(lane) is not None
+    )

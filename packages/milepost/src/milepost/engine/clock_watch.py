@@ -67,7 +67,9 @@ def make_due(ctx: Context) -> int:
         for items in future_pages(ctx, route):
             # Whether a process of this ledger is dead is proved, not inferred from a lease.
             changes = [
-                due_at_once(item.row, now) for item in items if item.row.status is not Status.PROCESSING or item.row.holder not in at_work
+                due_at_once(item.row, now)
+                for item in items
+                if item.row.status is not Status.PROCESSING or item.row.holder not in at_work
             ]
             written = [change for change in changes if isinstance(change, Change)]
             answers = ctx.ledger.apply(written, now, {route: plan.version}) if written else []

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 class Context:
     """Dependencies that are passed to every part of the engine; there are no globals."""
 
-    def __init__(self, ledger: Ledger, plans: Mapping[str, Plan], clock: Clock, chance: Chance, blobs: Blobs) -> None:
+    def __init__(
+        self, ledger: Ledger, plans: Mapping[str, Plan], clock: Clock, chance: Chance, blobs: Blobs
+    ) -> None:
         self.ledger = ledger
         self.plans = dict(plans)
         self.clock = clock
@@ -44,7 +46,10 @@ class Context:
         """The route's plan; UsageError that lists the known routes if there is none."""
         plan = self.plans.get(route)
         if plan is None:
-            known = ", ".join(sorted(self.plans)) or "none; give --routes file.py, or set routes in milepost.toml"
+            known = (
+                ", ".join(sorted(self.plans))
+                or "none; give --routes file.py, or set routes in milepost.toml"
+            )
             raise UsageError(f"there is no route {route!r}; known routes: {known}")
         return plan
 

@@ -80,11 +80,17 @@ def keeper(blobs: Blobs) -> Keep:
 
     def keep(leaving: Sequence[Leaving]) -> None:
         for one in leaving:
-            name, body = kept(one.item, [written.body for written in one.lines], one.lines[-1].seq if one.lines else 0)
+            name, body = kept(
+                one.item,
+                [written.body for written in one.lines],
+                one.lines[-1].seq if one.lines else 0,
+            )
             try:
                 blobs.write(name, [body])
             except OSError as error:
-                raise LedgerError(f"the evidence of {one.item.route}/{one.item.key} cannot be stored, so its row stays: {error}") from error
+                raise LedgerError(
+                    f"the evidence of {one.item.route}/{one.item.key} cannot be stored, so its row stays: {error}"
+                ) from error
 
     return keep
 
@@ -153,7 +159,10 @@ class _Lives:
             self._read(max(waiting))
         lives = sorted(self._found, reverse=True)
         before = dict(pairwise(lives))
-        return [self._record(life, len(lives) - index, before.get(life)) for index, life in enumerate(lives)]
+        return [
+            self._record(life, len(lives) - index, before.get(life))
+            for index, life in enumerate(lives)
+        ]
 
     def _name(self, found: FoundRecord) -> None:
         """Note the lives that a record names."""
@@ -196,19 +205,28 @@ class _Lives:
             named_blob = blob_name(self._route, self._key, life)
             fault = f"its record is missing: {named_blob} was lost, or none was kept when its row left; restore it from a backup"
         lost = f"{self._numbered(number)}: {fault}" if fault else ""
-        return FoundRecord({**seal, "ended_at": named.ended_at}, 0, lost=lost, earlier=before, life=life)
+        return FoundRecord(
+            {**seal, "ended_at": named.ended_at}, 0, lost=lost, earlier=before, life=life
+        )
 
     def _whole(self, found: FoundRecord, named: EarlierLife, number: int) -> FoundRecord:
         """A record that was read. Its head is the one that the later life names, so that lines that lead to another head are reported."""
         record = found.record
         if record["schema"] != SCHEMA:
             return found
-        same = (record["route"], record["key"], life_of(record)) == (self._route, self._key, named.life)
+        same = (record["route"], record["key"], life_of(record)) == (
+            self._route,
+            self._key,
+            named.life,
+        )
         if same and (not is_digest(named.head) or record["chain"]["head"] == named.head):
             return found
         if is_digest(named.head):
             record["chain"]["head"] = named.head
-        return replace(found, lost=f"{self._numbered(number)}: its record is not the one that the later life names")
+        return replace(
+            found,
+            lost=f"{self._numbered(number)}: its record is not the one that the later life names",
+        )
 
     def _numbered(self, number: int) -> str:
         """The number of a life, as far as all lives are known."""
@@ -243,7 +261,9 @@ def earlier_names(ctx: Context, route: str, known: KnownKey) -> list[tuple[int, 
         return [(life.life, life.head) for life in named.lives]
     if any(record.lost or record.record["schema"] != SCHEMA for record in records):
         return None
-    return [(life_of(record.record), record.record["chain"]["head"]) for record in reversed(records)]
+    return [
+        (life_of(record.record), record.record["chain"]["head"]) for record in reversed(records)
+    ]
 
 
 def life_before(found: FoundRecord) -> int | None:
@@ -294,7 +314,15 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
         if known is not None and known.sealed:
             return _of_seal(ctx, row.route, known)
     return FoundRecord(
-        evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, [line.body for line in lines], item.results),
+        evidence(
+            row.route,
+            row.key,
+            row.input_digest,
+            row.correlation_id,
+            row.head,
+            [line.body for line in lines],
+            item.results,
+        ),
         _place(lines),
         places=_places(lines),
     )
@@ -315,9 +343,25 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
         return found
     lines = ctx.ledger.history(route, known.key)
     if not lines:
-        seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
+        seal = seal_record(
+            route,
+            known.key,
+            known.status.value,
+            known.stage,
+            known.input_digest,
+            known.ended_at,
+            known.head,
+        )
         return FoundRecord(seal, 0, lost=lost, life=known.life)
-    record = evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, [line.body for line in lines], {})
+    record = evidence(
+        route,
+        known.key,
+        known.input_digest,
+        lines[0].correlation_id,
+        known.head,
+        [line.body for line in lines],
+        {},
+    )
     return FoundRecord(record, _place(lines), places=_places(lines), lost=lost)
 
 
@@ -334,7 +378,12 @@ def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecor
         return found, ""
     named = blob_name(route, known.key, known.life)
     lost = f"its kept evidence {named} is missing: it was lost, or none was kept when its row left; restore it from a backup"
-    return None, f"{lost}; this was not the first life of its key, and the record names the earlier ones" if known.life else lost
+    return (
+        None,
+        f"{lost}; this was not the first life of its key, and the record names the earlier ones"
+        if known.life
+        else lost,
+    )
 
 
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
@@ -362,26 +411,37 @@ def read_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | 
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise LedgerError(f"the evidence of {route}/{readable_name(key)} cannot be read: {error}") from error
+        raise LedgerError(
+            f"the evidence of {route}/{readable_name(key)} cannot be read: {error}"
+        ) from error
     try:
         found = msgspec.json.decode(body, type=FoundRecord)
-        holder = found.record if found.record["schema"] == FORGOTTEN_SCHEMA else found.record["chain"]
+        holder = (
+            found.record if found.record["schema"] == FORGOTTEN_SCHEMA else found.record["chain"]
+        )
         bytes.fromhex(holder["head"])
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        raise MilepostError(f"the evidence of {route}/{readable_name(key)} is damaged ({named}): {error}") from None
+        raise MilepostError(
+            f"the evidence of {route}/{readable_name(key)} is damaged ({named}): {error}"
+        ) from None
     return found
 
 
 def _of_forgotten(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     """The record of an item whose content was removed: kept evidence of it, else the digests of its lines, else the seal."""
-    name = known.key if is_forgotten_name(known.key) else name_of(ctx, route, known.key) or known.key
+    name = (
+        known.key if is_forgotten_name(known.key) else name_of(ctx, route, known.key) or known.key
+    )
     found = read_record(ctx, route, name, known.life)
     if found is not None:
         found.record["head"] = known.head.hex()
         return found
     lines = ctx.ledger.history(route, name)
     ended = (known.status.value, known.stage, iso(known.ended_at))
-    return FoundRecord(forgotten_record(route, name, ended, known.head, [line.digest for line in lines], None), _place(lines))
+    return FoundRecord(
+        forgotten_record(route, name, ended, known.head, [line.digest for line in lines], None),
+        _place(lines),
+    )
 
 
 def _place(lines: Sequence[HistoryEntry]) -> int:
@@ -427,9 +487,13 @@ class Results(NamedTuple):
     """Its row has been removed, and this comes from its evidence."""
 
 
-def _all_results(ctx: Context, route: str, on_fault: Callable[[str, str], None] | None) -> Iterator[Results]:
+def _all_results(
+    ctx: Context, route: str, on_fault: Callable[[str, str], None] | None
+) -> Iterator[Results]:
     """The results of every item."""
-    return _with_later_checks(ctx, route, chain(_results_of_rows(ctx, route), _results_of_seals(ctx, route, on_fault)))
+    return _with_later_checks(
+        ctx, route, chain(_results_of_rows(ctx, route), _results_of_seals(ctx, route, on_fault))
+    )
 
 
 def _results_of_rows(ctx: Context, route: str) -> Iterator[Results]:
@@ -437,7 +501,9 @@ def _results_of_rows(ctx: Context, route: str) -> Iterator[Results]:
         yield Results(item.key, item.row.status.value, item.results, False)
 
 
-def _results_of_seals(ctx: Context, route: str, on_fault: Callable[[str, str], None] | None) -> Iterator[Results]:
+def _results_of_seals(
+    ctx: Context, route: str, on_fault: Callable[[str, str], None] | None
+) -> Iterator[Results]:
     for found in sealed_evidence(ctx, Query(route=route)):
         record, faults = found.record, found.faults
         if faults:
@@ -445,7 +511,12 @@ def _results_of_seals(ctx: Context, route: str, on_fault: Callable[[str, str], N
                 on_fault(record["key"], faults[0])
             continue
         stages = record["stages"] if record["schema"] == SCHEMA else ()
-        yield Results(record["key"], record["status"], {entry["stage"]: entry.get("output") for entry in stages}, True)
+        yield Results(
+            record["key"],
+            record["status"],
+            {entry["stage"]: entry.get("output") for entry in stages},
+            True,
+        )
 
 
 def _with_later_checks(ctx: Context, route: str, every: Iterator[Results]) -> Iterator[Results]:
@@ -464,7 +535,9 @@ def _with_later_checks(ctx: Context, route: str, every: Iterator[Results]) -> It
 
 def files_on(results: Mapping[str, Any], volume: str) -> list[str]:
     """The files on the volume according to these results by stage, each once."""
-    return list(dict.fromkeys(path for output in results.values() for path in paths_on(output, volume)))
+    return list(
+        dict.fromkeys(path for output in results.values() for path in paths_on(output, volume))
+    )
 
 
 # Restored rows: of a ledger that can take over rows, and that keeps lines when rows are removed ------------------------------
@@ -473,7 +546,9 @@ def can_restore(ledger: Ledger) -> bool:
     return "take over" not in ledger.missing_capabilities
 
 
-def restore_rows(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:
+def restore_rows(
+    ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False
+) -> dict[str, str]:
     """Restore the rows of these keys as they were, if they had finished by `since`; returns why not, for those that cannot be restored.
     Idempotent. With `dry_run` nothing is written."""
     refused: dict[str, str] = {}
@@ -511,7 +586,11 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
     record = found.record
     # If a stage was done several times, its last output is the item's result.
     last = {entry["stage"]: entry for entry in record["stages"]}
-    missing = [stage for stage, entry in last.items() if entry["output_digest"] is not None and "output" not in entry]
+    missing = [
+        stage
+        for stage, entry in last.items()
+        if entry["output_digest"] is not None and "output" not in entry
+    ]
     if missing:
         return f"the result of {', '.join(missing)} is no longer recorded"
     if found.input is UNSET or digest_of(found.input) != known.current_digest:
@@ -539,4 +618,11 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         life=lines[0].life,
         epoch=plan.epoch,
     )
-    return Item(row, Content(content, {}, {stage: entry["output"] for stage, entry in last.items() if "output" in entry}))
+    return Item(
+        row,
+        Content(
+            content,
+            {},
+            {stage: entry["output"] for stage, entry in last.items() if "output" in entry},
+        ),
+    )

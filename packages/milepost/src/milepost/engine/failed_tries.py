@@ -20,7 +20,11 @@ def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> 
     error = after.error
     if error is None or not log.isEnabledFor(logging.WARNING):
         return
-    again = "" if after.look_at is None else f"; retry {retry_time(max(0, after.look_at - after.updated_at))}"
+    again = (
+        ""
+        if after.look_at is None
+        else f"; retry {retry_time(max(0, after.look_at - after.updated_at))}"
+    )
     reason = Reason.EXHAUSTED if after.status is Status.MAX_RETRIES_EXCEEDED else Reason.REJECTED
     next_step = NO_NEXT_TRY[reason] if after.terminal else again
     extra: dict[str, Any] = {
@@ -34,4 +38,11 @@ def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> 
     if traceback is not None:
         extra["traceback"] = bounded_traceback(traceback)
     place = (after.route, hidden_urls(after.key), after.attempts, stage)
-    log.warning("%s/%s: attempt %d at '%s' failed: %s: %s%s", *place, error.category, error.message, next_step, extra=extra)
+    log.warning(
+        "%s/%s: attempt %d at '%s' failed: %s: %s%s",
+        *place,
+        error.category,
+        error.message,
+        next_step,
+        extra=extra,
+    )

@@ -9,7 +9,14 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from milepost.core.errors import ActRefused, LedgerDamaged, LedgerError, MilepostError, NotFound, UsageError
+from milepost.core.errors import (
+    ActRefused,
+    LedgerDamaged,
+    LedgerError,
+    MilepostError,
+    NotFound,
+    UsageError,
+)
 from milepost.core.forgetting import REMOVED_TEXT, readable_name
 from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
@@ -32,13 +39,37 @@ from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
 from milepost.ports.retention import ForgetRequest, not_ended
 
-SEARCHED = (kinds.ACT, kinds.ALERT, kinds.BREAKER, kinds.BACK_FILL, kinds.HOLD, kinds.APPLICATION, kinds.TALLY)
+SEARCHED = (
+    kinds.ACT,
+    kinds.ALERT,
+    kinds.BREAKER,
+    kinds.BACK_FILL,
+    kinds.HOLD,
+    kinds.APPLICATION,
+    kinds.TALLY,
+)
 """Kinds of documents that may name a key, or repeat the text of an error."""
 NAMED = (*SEARCHED, kinds.CURSOR, kinds.PROCESS)
 """Kinds of documents that are searched for what stays. Cursors and processes are not changed here: they are written all the time, and soon again."""
 OF_APPLICATIONS = (kinds.APPLICATION, kinds.TALLY)
 NAMES_NO_KEY = frozenset(
-    ("id", "kind", "verb", "act", "by", "to", "rule", "route", "routes", "stage", "stages", "status", "statuses", "subscriber", "pace")
+    (
+        "id",
+        "kind",
+        "verb",
+        "act",
+        "by",
+        "to",
+        "rule",
+        "route",
+        "routes",
+        "stage",
+        "stages",
+        "status",
+        "statuses",
+        "subscriber",
+        "pace",
+    )
 )
 """Fields of Milepost's own documents that have no key and no error in them, although their text may be equal to a key."""
 CUTS = (300, 500)
@@ -72,7 +103,9 @@ class ForgetReport(Struct):
     """What stays elsewhere, each as a phrase."""
 
 
-def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run: bool = False) -> ForgetReport:
+def forget(
+    ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run: bool = False
+) -> ForgetReport:
     """Remove the content of an ended item, whatever subscriber is absent. The key stays known by a keyed digest; lines and seal keep their
     digests. A repeat continues a call that was cut off. The act is recorded with name and reason; the reason should not repeat content."""
     ctx.plan(route)
@@ -81,9 +114,17 @@ def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run:
     key = known_key(ctx, route, key)
     known = _ended(ctx, route, key)
     lines = [] if known.forgotten else ctx.ledger.history(route, key)
-    report = ForgetReport(route, readable_name(name_of(ctx, route, key) or ""), known.status.value, dry_run, known.forgotten)
+    report = ForgetReport(
+        route,
+        readable_name(name_of(ctx, route, key) or ""),
+        known.status.value,
+        dry_run,
+        known.forgotten,
+    )
     report.undelivered = _undelivered(ctx, route, key, lines)
-    request = ForgetRequest(route, key, name_of(ctx, route, key) or "", ctx.clock.now(), dry_run=True)
+    request = ForgetRequest(
+        route, key, name_of(ctx, route, key) or "", ctx.clock.now(), dry_run=True
+    )
     refused = ctx.ledger.forget(request).refused
     if refused:
         raise ActRefused(f"{route}/{key}: {refused}")
@@ -96,7 +137,9 @@ def forget(ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run:
     name = name_of(ctx, route, key)
     assert name is not None, "the secret was just made"
     report.name = readable_name(name)
-    act = _begun(ctx, route, report.name) or enter(ctx, "forget", route, by, reason, _about(ctx, route, key, known, report.name))
+    act = _begun(ctx, route, report.name) or enter(
+        ctx, "forget", route, by, reason, _about(ctx, route, key, known, report.name)
+    )
     # Before the lines lose their content: the texts of the errors are read from them.
     report.documents = _clean_documents(ctx, route, key, report.name, _errors(lines))
     result = ctx.ledger.forget(replace(request, name=name, dry_run=False))
@@ -117,7 +160,9 @@ def _ended(ctx: Context, route: str, key: str) -> KnownKey:
     if item is None:
         [known] = ctx.ledger.peek(route, [key])
         if known is None:
-            raise NotFound(f"route {route!r} has never had an item with the key {key!r}; nothing was removed")
+            raise NotFound(
+                f"route {route!r} has never had an item with the key {key!r}; nothing was removed"
+            )
         return known
     row = item.row
     if row is None:
@@ -130,7 +175,9 @@ def _ended(ctx: Context, route: str, key: str) -> KnownKey:
 
 def _about(ctx: Context, route: str, key: str, known: KnownKey, name: str) -> dict[str, Any]:
     """What the act records: the name, and all lives of the key, latest first, so that a repeat finds the kept evidence of each."""
-    earlier = [life_before(found) for found in ([] if known.forgotten else records_of(ctx, route, key))]
+    earlier = [
+        life_before(found) for found in ([] if known.forgotten else records_of(ctx, route, key))
+    ]
     # The first life last: a lost record of a later one does not name it.
     lives = [known.life, *(life for life in earlier if life is not None), 0]
     return {"key": name, "lives": list(dict.fromkeys(lives))}
@@ -139,7 +186,9 @@ def _about(ctx: Context, route: str, key: str, known: KnownKey, name: str) -> di
 def _begun(ctx: Context, route: str, name: str) -> Act | None:
     """The act that was cut off, if there is one for this item."""
     acts = all_acts(ctx, route, "forget")
-    return next((act for act in acts if act.filter.get("key") == name and act.finished_at is None), None)
+    return next(
+        (act for act in acts if act.filter.get("key") == name and act.finished_at is None), None
+    )
 
 
 def _undelivered(ctx: Context, route: str, key: str, lines: list[HistoryEntry]) -> dict[str, int]:
@@ -157,9 +206,17 @@ def _undelivered(ctx: Context, route: str, key: str, lines: list[HistoryEntry]) 
 
 def _errors(lines: list[HistoryEntry]) -> frozenset[str]:
     """The texts of the item's errors, as documents may repeat them."""
-    attempts = [attempt for attempt in (entry.line.attempt for entry in lines) if attempt is not None]
-    texts = [text for attempt in attempts for text in (attempt.message, f"{attempt.category}: {attempt.message}")]
-    return frozenset(cut for text in texts for cut in (text, *(text[:most] for most in CUTS)) if cut)
+    attempts = [
+        attempt for attempt in (entry.line.attempt for entry in lines) if attempt is not None
+    ]
+    texts = [
+        text
+        for attempt in attempts
+        for text in (attempt.message, f"{attempt.category}: {attempt.message}")
+    ]
+    return frozenset(
+        cut for text in texts for cut in (text, *(text[:most] for most in CUTS)) if cut
+    )
 
 
 # Kept evidence ---------------------------------------------------------------------------------------------------------
@@ -178,11 +235,20 @@ def _empty_evidence(ctx: Context, route: str, key: str, name: str, act: Act) -> 
 def _write_without_content(ctx: Context, route: str, key: str, name: str, act: Act) -> None:
     """Write a record without content for the latest life of the key, and for each earlier one that has a readable record."""
     latest, *before = act.filter["lives"]
-    lives = [latest, *(life for life in before if _kept(ctx, route, key, life)[1] or _kept(ctx, route, name, life)[1])]
+    lives = [
+        latest,
+        *(
+            life
+            for life in before
+            if _kept(ctx, route, key, life)[1] or _kept(ctx, route, name, life)[1]
+        ),
+    ]
     for life, earlier in zip(lives, [*lives[1:], None], strict=True):
         if _kept(ctx, route, name, life)[1] is None:
             found = _without_content(ctx, route, key, name, _kept(ctx, route, key, life)[1], act)
-            body = canonical_json({"record": found.record, "place": found.place, "earlier": earlier})
+            body = canonical_json(
+                {"record": found.record, "place": found.place, "earlier": earlier}
+            )
             ctx.blobs.write(blob_name(route, name, life), [body])
 
 
@@ -197,16 +263,31 @@ def _kept(ctx: Context, route: str, key: str, life: int) -> tuple[bool, FoundRec
     return found is not None, found
 
 
-def _without_content(ctx: Context, route: str, key: str, name: str, whole: FoundRecord | None, act: Act) -> FoundRecord:
+def _without_content(
+    ctx: Context, route: str, key: str, name: str, whole: FoundRecord | None, act: Act
+) -> FoundRecord:
     """The record that stands for a kept one, or for the seal and the digests of the lines if none was kept."""
     if whole is None:
         found = evidence_of(ctx, route, key)
         assert found is not None, "the seal was just written"
-        return FoundRecord({**found.record, "forgotten_at": iso(act.started_at), "by": act.by, "reason": act.reason}, found.place)
+        return FoundRecord(
+            {
+                **found.record,
+                "forgotten_at": iso(act.started_at),
+                "by": act.by,
+                "reason": act.reason,
+            },
+            found.place,
+        )
     record = whole.record
-    ended, head = (record["status"], record["stage"], record["ended_at"]), bytes.fromhex(record["chain"]["head"])
+    ended, head = (
+        (record["status"], record["stage"], record["ended_at"]),
+        bytes.fromhex(record["chain"]["head"]),
+    )
     about = (act.started_at, act.by, act.reason)
-    return FoundRecord(forgotten_record(route, name, ended, head, chain_links(record), about), whole.place)
+    return FoundRecord(
+        forgotten_record(route, name, ended, head, chain_links(record), about), whole.place
+    )
 
 
 # Documents -------------------------------------------------------------------------------------------------------------
@@ -214,12 +295,20 @@ def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: froz
     """Replace the item's key, its digest without a secret, and its errors where they are a value of a document; returns how many documents
     were changed."""
     texts = {key: name, digest_of_keys([key]): name, **dict.fromkeys(errors, REMOVED_TEXT)}
-    return sum(_clean_document(ctx, kind, document_name, texts) for kind in SEARCHED for document_name in ctx.ledger.read(kind))
+    return sum(
+        _clean_document(ctx, kind, document_name, texts)
+        for kind in SEARCHED
+        for document_name in ctx.ledger.read(kind)
+    )
 
 
 def _drop_parked(ctx: Context, route: str, key: str) -> int:
     """Remove what is parked for the item; returns how many documents that were."""
-    found = {name: parked for name, (parked, _) in parked_records(ctx).items() if (parked.route, parked.key) == (route, key)}
+    found = {
+        name: parked
+        for name, (parked, _) in parked_records(ctx).items()
+        if (parked.route, parked.key) == (route, key)
+    }
     for name in found:
         ctx.ledger.write(kinds.PARKED, name, None)
     for subscriber in {parked.subscriber for parked in found.values()}:
@@ -241,14 +330,19 @@ def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]
 
 def _with_texts(value: Any, texts: Mapping[str, str], spared: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {name: inner if name in spared else _with_texts(inner, texts, spared) for name, inner in value.items()}
+        return {
+            name: inner if name in spared else _with_texts(inner, texts, spared)
+            for name, inner in value.items()
+        }
     if isinstance(value, list):
         return [_with_texts(inner, texts, spared) for inner in value]
     return texts.get(value, value) if isinstance(value, str) else value
 
 
 # What stays ------------------------------------------------------------------------------------------------------------
-def _stays(ctx: Context, route: str, key: str, known: KnownKey, lines: list[HistoryEntry]) -> list[str]:
+def _stays(
+    ctx: Context, route: str, key: str, known: KnownKey, lines: list[HistoryEntry]
+) -> list[str]:
     """What stays in this ledger beside its storage, and elsewhere."""
     stays = [
         f"the stored keys of the list {record.name!r} ({record.id})"
@@ -261,13 +355,21 @@ def _stays(ctx: Context, route: str, key: str, known: KnownKey, lines: list[Hist
                 stays.append(f"the document {kind}/{name}, which is damaged: it cannot be searched")
             elif key in name or key in canonical_json(document.value).decode(errors="replace"):
                 stays.append(f"the document {kind}/{name}, which has the key within a text")
-    if not lines and not known.forgotten and any(group.sample not in ("", REMOVED_TEXT) for group in ctx.ledger.groups(route)):
-        stays.append(f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {route}')")
+    if (
+        not lines
+        and not known.forgotten
+        and any(group.sample not in ("", REMOVED_TEXT) for group in ctx.ledger.groups(route))
+    ):
+        stays.append(
+            f"examples of errors, if they are its own: its lines, which would tell, had left before ('milepost groups {route}')"
+        )
     if ctx.ledger.quarantine.entries(1)[0]:
         stays.append("entries in quarantine, if they are about it: 'milepost quarantine list'")
     follow_up = ctx.plan(route).route.follow_up
     if follow_up is not None:
-        stays.append(f"the item that follows it on the route {follow_up.target.name!r}, if there is one: forget that too")
+        stays.append(
+            f"the item that follows it on the route {follow_up.target.name!r}, if there is one: forget that too"
+        )
     moved = ctx.ledger.read(kinds.MOVED).get(route)
     if moved is not None:
         stays.append("the ledger from which, or to which, the route was moved")

@@ -78,14 +78,27 @@ def submit(
     rest = iter(inputs)
     while batch := list(islice(rest, BATCH)):
         done = len(receipts)
-        ids = correlation_id if correlation_id is None or isinstance(correlation_id, str) else correlation_id[done : done + BATCH]
+        ids = (
+            correlation_id
+            if correlation_id is None or isinstance(correlation_id, str)
+            else correlation_id[done : done + BATCH]
+        )
         try:
             receipts += take_in(
-                ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id, not_before=starts_at, failed_again=failed_again
+                ctx,
+                plan,
+                batch,
+                correlation_id=ids,
+                by=by,
+                list_id=list_id,
+                not_before=starts_at,
+                failed_again=failed_again,
             )
         except LedgerError as error:
             if receipts:
-                error.after(f"The first {len(receipts):,} inputs are recorded; submit all of them again: recorded ones are recognised")
+                error.after(
+                    f"The first {len(receipts):,} inputs are recorded; submit all of them again: recorded ones are recognised"
+                )
             raise
     return receipts
 
@@ -121,7 +134,9 @@ class TakenBatch(Struct, frozen=True):
         return found
 
 
-def take_in(ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Unpack[IntakeOptions]) -> list[Receipt]:
+def take_in(
+    ctx: Context, plan: Plan, inputs: Sequence[Any], **options: Unpack[IntakeOptions]
+) -> list[Receipt]:
     """Take in one batch as `take_in_batch` does; returns one receipt for each input, in order."""
     return take_in_batch(ctx, plan, parse_inputs(plan, inputs), **options).receipts()
 
@@ -164,30 +179,53 @@ def parse_inputs(plan: Plan, inputs: Sequence[Any]) -> InputBatch:
             try:
                 content_digests(plan.route.read_all(some).contents)
             except MalformedInput:
-                refused |= {start + place: found for place, content in enumerate(some) if (found := _refusal(plan, content)) is not None}
-        parsed = plan.route.read_all([content for place, content in enumerate(inputs) if place not in refused])
+                refused |= {
+                    start + place: found
+                    for place, content in enumerate(some)
+                    if (found := _refusal(plan, content)) is not None
+                }
+        parsed = plan.route.read_all(
+            [content for place, content in enumerate(inputs) if place not in refused]
+        )
         digests = content_digests(parsed.contents)
     return InputBatch(parsed, digests, len(set(parsed.keys)) == len(parsed.keys), refused)
 
 
-def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack[IntakeOptions]) -> TakenBatch:
+def take_in_batch(
+    ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack[IntakeOptions]
+) -> TakenBatch:
     """Take in one batch with one look-up, and at most one write for each `BATCH` of its inputs."""
     check_open(plan)
-    by, failed_again, dry_run = options.get("by"), options.get("failed_again"), options.get("dry_run", False)
+    by, failed_again, dry_run = (
+        options.get("by"),
+        options.get("failed_again"),
+        options.get("dry_run", False),
+    )
     if failed_again is not None and not dry_run:
         signed(by if isinstance(by, str) else "", failed_again)
     if batch.refused:
         return _take_in_sound(ctx, plan, batch, options)
-    batch = replace(batch, parsed=batch.parsed._replace(keys=keys_of_new(ctx, plan, batch.parsed.keys)))
+    batch = replace(
+        batch, parsed=batch.parsed._replace(keys=keys_of_new(ctx, plan, batch.parsed.keys))
+    )
     keys, digests = batch.parsed.keys, batch.digests
     answers, doubtful = _recognised(ctx, plan, batch)
-    known: dict[str, KnownKey | Same | Refused | None] = {keys[place]: answers[place] for place in doubtful}
+    known: dict[str, KnownKey | Same | Refused | None] = {
+        keys[place]: answers[place] for place in doubtful
+    }
     invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
     ctx.check_clock()
     seals: dict[str, KnownKey] = {}
     if failed_again is not None:
-        seals = {key: one for key, one in known.items() if isinstance(one, KnownKey) and one.sealed and one.status in UNDONE}
-    acceptable = {*[key for key, known_key in known.items() if known_key is None], *seals} - invalid_keys.keys()
+        seals = {
+            key: one
+            for key, one in known.items()
+            if isinstance(one, KnownKey) and one.sealed and one.status in UNDONE
+        }
+    acceptable = {
+        *[key for key, known_key in known.items() if known_key is None],
+        *seals,
+    } - invalid_keys.keys()
     others: dict[int, Receipt] = {}
     repeats = len(doubtful) > len(known)  # a key comes more than once in this batch
     # In portions, so that other processes write in between, and memory is soon used again.
@@ -201,7 +239,9 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
         elif arrivals:
             # Another process may have recorded an item meanwhile: it was first, and the ledger says so.
             try:
-                known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
+                known.update(
+                    zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True)
+                )
             except LedgerError as error:
                 error.recorded = sum(receipt.answer == "new" for receipt in others.values())
                 raise
@@ -212,31 +252,45 @@ def take_in_batch(ctx: Context, plan: Plan, batch: InputBatch, **options: Unpack
                 others[place] = Receipt("", "malformed", error=invalid_keys[key])
             elif known_key is None:
                 row = arrivals[key].change.after
-                others[place] = Receipt(key, "new", row.status, row.stage, created_at=row.created_at)
+                others[place] = Receipt(
+                    key, "new", row.status, row.stage, created_at=row.created_at
+                )
                 if repeats:
                     known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
             elif isinstance(known_key, Refused):
-                others[place] = Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {known_key.reason}")
-            elif isinstance(known_key, KnownKey) and (known_key.forgotten or known_key.current_digest == digests[place]):
+                others[place] = Receipt(
+                    "",
+                    "malformed",
+                    error=f"the item {key[:100]!r} cannot be stored: {known_key.reason}",
+                )
+            elif isinstance(known_key, KnownKey) and (
+                known_key.forgotten or known_key.current_digest == digests[place]
+            ):
                 # Of a forgotten item no digest is left: whether the content is another one is not known.
                 others[place] = Receipt(key, "known", known_key.status, known_key.stage)
             else:
                 first = isinstance(known_key, KnownKey) and known_key.input_digest == digests[place]
                 why = REPLACED_SINCE if first else OTHER_CONTENT
-                others[place] = Receipt(key, "changed", known_key.status, known_key.stage, why, first_content=first)
+                others[place] = Receipt(
+                    key, "changed", known_key.status, known_key.stage, why, first_content=first
+                )
     taken = TakenBatch(keys, answers, others)
     if not dry_run:
         ctx.observer.submitted(plan.name, taken.counts())
     return taken
 
 
-def _recognised(ctx: Context, plan: Plan, batch: InputBatch) -> tuple[Sequence[KnownKey | Same | None], Sequence[int]]:
+def _recognised(
+    ctx: Context, plan: Plan, batch: InputBatch
+) -> tuple[Sequence[KnownKey | Same | None], Sequence[int]]:
     """The ledger's answer for each key, and the places where it is not Same. A key that comes more than once is looked up once, with its
     last content; where an earlier one differs from that, it is a doubtful place, too."""
     keys, digests = batch.parsed.keys, batch.digests
     if batch.distinct:
         answers: Sequence[KnownKey | Same | None] = ctx.ledger.recognise(plan.name, keys, digests)
-        return answers, list(compress(range(len(keys)), map(is_not, map(type, answers), repeat(Same))))
+        return answers, list(
+            compress(range(len(keys)), map(is_not, map(type, answers), repeat(Same)))
+        )
     distinct = list(dict.fromkeys(keys))
     if isinstance(digests, KeyDigests):
         asked: Sequence[bytes] = KeyDigests(digests.field, distinct)
@@ -244,10 +298,18 @@ def _recognised(ctx: Context, plan: Plan, batch: InputBatch) -> tuple[Sequence[K
     else:
         last = dict(zip(keys, digests, strict=True))
         asked = list(last.values())
-        differing = {place for place, (key, digest) in enumerate(zip(keys, digests, strict=True)) if digest != last[key]}
+        differing = {
+            place
+            for place, (key, digest) in enumerate(zip(keys, digests, strict=True))
+            if digest != last[key]
+        }
     found = dict(zip(distinct, ctx.ledger.recognise(plan.name, distinct, asked), strict=True))
     answers = [found[key] for key in keys]
-    return answers, [place for place, kind in enumerate(map(type, answers)) if kind is not Same or place in differing]
+    return answers, [
+        place
+        for place, kind in enumerate(map(type, answers))
+        if kind is not Same or place in differing
+    ]
 
 
 def _arrivals(
@@ -268,8 +330,12 @@ def _arrivals(
     prefix, carries = ctx.chance.token(), plan.route.carries is not None
     acceptances: dict[tuple[int | None, str | None], Acceptance] = {}
     list_id, failed_again = options.get("list_id"), options.get("failed_again")
-    authors, starts, ids = (_each(options.get(name), places) for name in ("by", "not_before", "correlation_id"))
-    for place, author, start, given_id in zip(places, authors, starts, ids, strict=False):  # one for all has no end
+    authors, starts, ids = (
+        _each(options.get(name), places) for name in ("by", "not_before", "correlation_id")
+    )
+    for place, author, start, given_id in zip(
+        places, authors, starts, ids, strict=False
+    ):  # one for all has no end
         key = keys[place]
         if key not in acceptable or key in arrivals:
             continue
@@ -278,13 +344,26 @@ def _arrivals(
         seal = seals.get(key)
         if seal is not None:
             accept = Acceptance(
-                plan, now, list_id=list_id, by=author, not_before=at, why=failed_again, note=_after(ctx, plan, seal), anew=True
+                plan,
+                now,
+                list_id=list_id,
+                by=author,
+                not_before=at,
+                why=failed_again,
+                note=_after(ctx, plan, seal),
+                anew=True,
             )
         elif (at, author) in acceptances:
             accept = acceptances[at, author]
         else:
-            accept = acceptances[at, author] = Acceptance(plan, now, list_id=list_id, by=author, not_before=at)
-        own_id = (own_ids and own_ids[place]) or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
+            accept = acceptances[at, author] = Acceptance(
+                plan, now, list_id=list_id, by=author, not_before=at
+            )
+        own_id = (
+            (own_ids and own_ids[place])
+            or given_id
+            or (key if carries else f"{prefix}-{len(arrivals):x}")
+        )
         change = accept(key, content, correlation_id=own_id, digest=digests[place])
         arrivals[key] = NewItem(change, content, None if seal is None else seal.head)
     return arrivals
@@ -298,13 +377,22 @@ def _each(given: Any, places: Sequence[int]) -> Iterable[Any]:
 
 def _at_places(given: Any, places: Sequence[int]) -> Any:
     """The values for these items of a batch: one for all, or a list with one for each."""
-    return given if given is None or isinstance(given, (str, int)) else [given[place] for place in places]
+    return (
+        given
+        if given is None or isinstance(given, (str, int))
+        else [given[place] for place in places]
+    )
 
 
 def _after(ctx: Context, plan: Plan, seal: KnownKey) -> dict[str, Any]:
     """Note in the first history line about the earlier item with this key, whose own lines may be gone. It also names the lives before that
     one, so that a lost record hides none of them."""
-    ended: dict[str, Any] = {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}
+    ended: dict[str, Any] = {
+        "status": seal.status.value,
+        "stage": seal.stage,
+        "ended_at": iso(seal.ended_at),
+        "head": seal.head.hex(),
+    }
     names = earlier_names(ctx, plan.name, seal)
     if names:
         ended["before"] = [list(name) for name in names]
@@ -317,7 +405,9 @@ def check_open(plan: Plan) -> None:
         raise UsageError(f"route {plan.name!r} accepts no items: {plan.route.closed}")
 
 
-def _take_in_sound(ctx: Context, plan: Plan, batch: InputBatch, options: IntakeOptions) -> TakenBatch:
+def _take_in_sound(
+    ctx: Context, plan: Plan, batch: InputBatch, options: IntakeOptions
+) -> TakenBatch:
     """Take in a batch that has malformed inputs: refuse these, and take in the others."""
     refused, total = batch.refused, len(batch.refused) + len(batch.parsed.keys)
     if not options.get("dry_run"):
@@ -327,7 +417,11 @@ def _take_in_sound(ctx: Context, plan: Plan, batch: InputBatch, options: IntakeO
     own["correlation_id"] = _at_places(options.get("correlation_id"), sound)
     own["by"] = _at_places(options.get("by"), sound)
     own["not_before"] = _at_places(options.get("not_before"), sound)
-    taken = take_in_batch(ctx, plan, replace(batch, refused={}), **own) if sound else TakenBatch([], [], {})
+    taken = (
+        take_in_batch(ctx, plan, replace(batch, refused={}), **own)
+        if sound
+        else TakenBatch([], [], {})
+    )
     keys = [""] * total
     answers: list[KnownKey | Same | None] = [None] * total
     for place, key, answer in zip(sound, taken.keys, taken.answers, strict=True):
@@ -341,7 +435,9 @@ def _refusal(plan: Plan, content: Any) -> Receipt | None:
     try:
         content_digest(plan.route.read(content).content)
     except MalformedInput as error:
-        return Receipt("", "malformed", error=str(error), field=error.field, expected=error.expected)
+        return Receipt(
+            "", "malformed", error=str(error), field=error.field, expected=error.expected
+        )
     return None
 
 

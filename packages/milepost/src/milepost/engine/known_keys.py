@@ -65,10 +65,20 @@ def _with_own_texts(ctx: Context, plan: Plan, formed: str) -> str | None:
     first = min(list(fields).index(field) for field in plan.route.key_forms)
     if len(parts) != len(fields):
         return None
-    query = Query(route=plan.name, prefix=SEPARATOR.join(parts[:first]) + SEPARATOR if first else None, limit=ALIKE)
+    query = Query(
+        route=plan.name,
+        prefix=SEPARATOR.join(parts[:first]) + SEPARATOR if first else None,
+        limit=ALIKE,
+    )
     rows = (item for page in query_pages(ctx.ledger, query) for item in page.items)
-    return next((item.key for item in islice(rows, ALIKE) if plan.route.formed(item.key) == formed), None)
+    return next(
+        (item.key for item in islice(rows, ALIKE) if plan.route.formed(item.key) == formed), None
+    )
 
 
 def _known(ctx: Context, route: str, keys: Sequence[str]) -> set[str]:
-    return {key for key, known in zip(keys, ctx.ledger.peek(route, keys), strict=True) if known is not None}
+    return {
+        key
+        for key, known in zip(keys, ctx.ledger.peek(route, keys), strict=True)
+        if known is not None
+    }

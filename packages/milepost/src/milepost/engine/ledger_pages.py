@@ -32,7 +32,9 @@ def seal_pages(ledger: Ledger, route: str, size: int) -> Iterator[list[KnownKey]
             return
 
 
-def matching_seals(ledger: Ledger, query: Query, size: int, *, forgotten: bool = False) -> Iterator[KnownKey]:
+def matching_seals(
+    ledger: Ledger, query: Query, size: int, *, forgotten: bool = False
+) -> Iterator[KnownKey]:
     """The seals that match a query. Those of forgotten items come only if they are asked for, and only where the query does not ask for
     keys."""
     wanted = forgotten and not query.prefix and not query.parts

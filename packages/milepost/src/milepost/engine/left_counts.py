@@ -51,11 +51,18 @@ def count_left(ctx: Context, route: str) -> LeftCount:
     first = ctx.ledger.left_failures(route, "", None, 1)
     if not first.seals and first.next is None:
         return LeftCount(0, False, first.complete, iso(now))
-    count = sum(1 for _ in zip(range(MOST + 1), left_failures(ctx.ledger, Query(route=route), MOST + 1), strict=False))
+    count = sum(
+        1
+        for _ in zip(
+            range(MOST + 1), left_failures(ctx.ledger, Query(route=route), MOST + 1), strict=False
+        )
+    )
     return LeftCount(min(count, MOST), count > MOST, first.complete, iso(now))
 
 
-def left_counts(ctx: Context, routes: Iterable[str], once: Once | None = None) -> dict[str, LeftCount]:
+def left_counts(
+    ctx: Context, routes: Iterable[str], once: Once | None = None
+) -> dict[str, LeftCount]:
     """By route; routes with nothing to say are left out. `once`: a cache, for views that are shown often."""
     counts = {}
     for route in routes:

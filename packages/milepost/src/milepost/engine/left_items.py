@@ -49,7 +49,13 @@ def failed_and_left(ctx: Context, query: Query, limit: int) -> LeftItems:
 
 def left_view(route: str, seal: KnownKey) -> dict[str, Any]:
     """One such item as JSON."""
-    return {"route": route, "key": seal.key, "stage": seal.stage, "status": seal.status.value, "ended_at": iso(seal.ended_at)}
+    return {
+        "route": route,
+        "key": seal.key,
+        "stage": seal.stage,
+        "status": seal.status.value,
+        "ended_at": iso(seal.ended_at),
+    }
 
 
 def way_back(ctx: Context, plan: Plan, seal: KnownKey) -> str:
@@ -67,7 +73,9 @@ def _submitted(plan: Plan, key: str, content: Any) -> dict[str, Any]:
     fields = key_fields(plan.route.key)
     key_values = dict(zip(fields, key_parts(key) if len(fields) > 1 else [key], strict=False))
     # Of a text that is hidden in the key, the rest is not known.
-    key_values |= {name: HIDDEN for name in plan.route.key_forms if HIDDEN in key_values.get(name, "")}
+    key_values |= {
+        name: HIDDEN for name in plan.route.key_forms if HIDDEN in key_values.get(name, "")
+    }
     if plan.route.carries is not None:
         return {**key_values, plan.route.carries: "…" if content is UNSET else content}
     if isinstance(content, dict):
@@ -81,7 +89,11 @@ def unexplained(ctx: Context, plan: Plan) -> tuple[int, bool]:
     wanted = FAILED - plan.route.keep.keys()
     if not wanted:
         return 0, True
-    prunes = [act for act in read_each(ctx.ledger, ACT, Act).values() if act.verb == "prune" and act.route == plan.name]
+    prunes = [
+        act
+        for act in read_each(ctx.ledger, ACT, Act).values()
+        if act.verb == "prune" and act.route == plan.name
+    ]
     failed = left_failures(ctx.ledger, Query(route=plan.name, statuses=wanted), PAGE)
     count = sum(not any(_pruned_by(act, seal) for act in prunes) for seal in failed)
     return count, ctx.ledger.left_failures(plan.name, "", None, 1).complete
@@ -89,4 +101,7 @@ def unexplained(ctx: Context, plan: Plan) -> tuple[int, bool]:
 
 def _pruned_by(act: Act, seal: KnownKey) -> bool:
     """Whether this act of an operator removed such rows: of this status, ended before the act."""
-    return seal.status.value in act.filter.get("statuses", ()) and (seal.ended_at or 0) <= act.started_at
+    return (
+        seal.status.value in act.filter.get("statuses", ())
+        and (seal.ended_at or 0) <= act.started_at
+    )

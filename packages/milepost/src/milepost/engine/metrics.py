@@ -35,7 +35,14 @@ OTHER = "other"
 ANSWERS = ("new", "known", "changed", "malformed")
 RESENDER_ACTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-OUTCOMES = {"Done": "done", "NotYet": "not-yet", "Checked": "checked", "HandedOver": "handed-over", "Retry": "retry", "Reject": "reject"}
+OUTCOMES = {
+    "Done": "done",
+    "NotYet": "not-yet",
+    "Checked": "checked",
+    "HandedOver": "handed-over",
+    "Retry": "retry",
+    "Reject": "reject",
+}
 MOST_SERIES = 2_000
 """Maximum series of one family; further ones count as "other"."""
 SHORT = (0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)
@@ -65,7 +72,10 @@ class Collector(Observer):
         with self._lock:
             counters = {name: dict(series) for name, series in self._figures.counters.items()}
             histograms = {
-                name: {labels: Histogram(found.bounds, list(found.counts), found.total) for labels, found in series.items()}
+                name: {
+                    labels: Histogram(found.bounds, list(found.counts), found.total)
+                    for labels, found in series.items()
+                }
                 for name, series in self._figures.histograms.items()
             }
         return MetricFigures(counters, histograms)
@@ -81,18 +91,30 @@ class Collector(Observer):
             self._count("claims", place, items)
             self._count("leases_lost", place, lost)
 
-    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
+    def settled(
+        self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int
+    ) -> None:
         # Most items of a batch are alike: equal ones are counted together, which is fast.
         rows = [(ran.item.row, ran) for ran in rans]
-        tried = Counter((row.route, row.stage, type(ran.outcome), ran.response_ms) for row, ran in rows)
-        through = Counter((row.route, row.stage, row.entered_at) for row, ran in rows if type(ran.outcome) is Done)
+        tried = Counter(
+            (row.route, row.stage, type(ran.outcome), ran.response_ms) for row, ran in rows
+        )
+        through = Counter(
+            (row.route, row.stage, row.entered_at) for row, ran in rows if type(ran.outcome) is Done
+        )
         with self._lock:
             for (route, stage, kind, took), n in tried.items():
                 place = self._place(route, stage)
                 self._count("attempts", (*place, OUTCOMES.get(kind.__name__, OTHER)), n)
                 self._time("attempt_duration", place, took / 1000, SHORT, n)
             for (route, stage, entered), n in through.items():
-                self._time("stage_duration", self._place(route, stage), max(0, now - entered) / 1000, LONG, n)
+                self._time(
+                    "stage_duration",
+                    self._place(route, stage),
+                    max(0, now - entered) / 1000,
+                    LONG,
+                    n,
+                )
             for result, n in (("written", written), ("refused", refused), ("undecided", undecided)):
                 self._count("outcomes", (result,), n)
 
@@ -100,7 +122,9 @@ class Collector(Observer):
         found = Counter(items)
         with self._lock:
             for (stage, what), n in found.items():
-                self._count("resender", (*self._place(route, stage), _among(RESENDER_ACTS, what)), n)
+                self._count(
+                    "resender", (*self._place(route, stage), _among(RESENDER_ACTS, what)), n
+                )
                 if what == "lost":
                     self._count("leases_lost", self._place(route, stage), n)
 
@@ -129,7 +153,9 @@ class Collector(Observer):
         labels = _bounded(series, labels)
         series[labels] = series.get(labels, 0) + n
 
-    def _time(self, name: str, labels: Labels, value: float, bounds: tuple[float, ...], n: int) -> None:
+    def _time(
+        self, name: str, labels: Labels, value: float, bounds: tuple[float, ...], n: int
+    ) -> None:
         series = self._figures.histograms.setdefault(name, {})
         labels = _bounded(series, labels)
         found = series.get(labels)
@@ -207,7 +233,11 @@ def _histogram(name: str, pairs: list[tuple[str, str]], found: Histogram) -> Ite
 
 
 def _labels(pairs: list[tuple[str, str]]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value, quotes=True)}"' for name, value in pairs) + "}" if pairs else ""
+    return (
+        "{" + ",".join(f'{name}="{_escaped(value, quotes=True)}"' for name, value in pairs) + "}"
+        if pairs
+        else ""
+    )
 
 
 def _escaped(text: str, *, quotes: bool) -> str:
@@ -218,7 +248,11 @@ def _escaped(text: str, *, quotes: bool) -> str:
 def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 and isinstance(value, int) else repr(float(value))
+    return (
+        str(int(value))
+        if value == int(value) and abs(value) < 1e15 and isinstance(value, int)
+        else repr(float(value))
+    )
 
 
 # Read from the ledger --------------------------------------------------------------------------------------------------
@@ -231,16 +265,36 @@ ROUTE, PLACE = ("route",), ("route", "stage")
 COUNTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("submits", "Items submitted in this process, by answer.", (*ROUTE, "answer")),
     ("claims", "Items that workers of this process claimed.", PLACE),
-    ("attempts", "Handler calls that ended in this process, by item and outcome.", (*PLACE, "outcome")),
-    ("outcomes", "Outcomes by result: written, refused because the lease was lost, or left to a newer process.", ("result",)),
+    (
+        "attempts",
+        "Handler calls that ended in this process, by item and outcome.",
+        (*PLACE, "outcome"),
+    ),
+    (
+        "outcomes",
+        "Outcomes by result: written, refused because the lease was lost, or left to a newer process.",
+        ("result",),
+    ),
     ("leases_lost", "Expired leases that this process found.", PLACE),
-    ("resender", "Items whose due time had passed, by what this process's resender did.", (*PLACE, "what")),
-    ("event_deliveries", "Deliveries of events to subscribers by this process.", ("subscriber", "result")),
+    (
+        "resender",
+        "Items whose due time had passed, by what this process's resender did.",
+        (*PLACE, "what"),
+    ),
+    (
+        "event_deliveries",
+        "Deliveries of events to subscribers by this process.",
+        ("subscriber", "result"),
+    ),
     ("http_requests", "Calls answered.", ("method", "path", "status")),
 )
 TIMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("attempt_duration", "Duration of handler calls.", PLACE),
-    ("stage_duration", "Time that items spent at a stage with a handler, from entering it until it was done.", PLACE),
+    (
+        "stage_duration",
+        "Time that items spent at a stage with a handler, from entering it until it was done.",
+        PLACE,
+    ),
     ("http_request_duration", "Time until the answer of a call began.", ("method", "path")),
 )
 
@@ -250,7 +304,9 @@ class Gauges:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._cache = TtlCache(keep_s=KEEP_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else KEEP_S)
+        self._cache = TtlCache(
+            keep_s=KEEP_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else KEEP_S
+        )
 
     def read(self) -> list[Family]:
         return self._cache.once(("gauges",), lambda: ledger_families(self._ctx))
@@ -283,32 +339,83 @@ def ledger_families(ctx: Context) -> list[Family]:
         if (one.subscriber,) in parked:
             parked[one.subscriber,] += 1
     breakers: dict[Labels, float] = {
-        (one.route, one.stage, one.lane): 1.0 if one.state == BreakerState.OPEN else 0.5 for one in breaker_views(ctx)
+        (one.route, one.stage, one.lane): 1.0 if one.state == BreakerState.OPEN else 0.5
+        for one in breaker_views(ctx)
     }
-    runs: dict[Labels, float] = {(role,): max(0, now - last.at) / 1000 for role, last in last_runs(ctx).items()}
+    runs: dict[Labels, float] = {
+        (role,): max(0, now - last.at) / 1000 for role, last in last_runs(ctx).items()
+    }
     return [
         Family("milepost_items", "gauge", "Items by stage and status.", (*PLACE, "status"), items),
-        Family("milepost_stage_oldest_seconds", "gauge", "Time that the oldest unfinished item has spent at its stage.", PLACE, oldest),
-        Family("milepost_overdue_items", "gauge", "Items past the overdue mark of their stage; on AWS at most so many.", PLACE, overdue),
-        Family("milepost_lines", "counter", "History lines written by all processes.", (), {(): newest}),
-        Family("milepost_subscriber_lag_lines", "gauge", "Lines that a subscriber has not received yet.", ("subscriber",), behind),
         Family(
-            "milepost_subscriber_lag_seconds", "gauge", "Age of the first line that a subscriber has not received.", ("subscriber",), late
+            "milepost_stage_oldest_seconds",
+            "gauge",
+            "Time that the oldest unfinished item has spent at its stage.",
+            PLACE,
+            oldest,
         ),
-        Family("milepost_subscriber_parked", "gauge", "Items with an event that a subscriber refused.", ("subscriber",), parked),
         Family(
-            "milepost_role_last_run_seconds", "gauge", "Time since the last successful run of each role, in any process.", ("role",), runs
+            "milepost_overdue_items",
+            "gauge",
+            "Items past the overdue mark of their stage; on AWS at most so many.",
+            PLACE,
+            overdue,
         ),
-        Family("milepost_breaker_open", "gauge", "1: a lane's breaker is open; 0.5: it is half-open.", (*PLACE, "lane"), breakers),
-        Family("milepost_processes", "gauge", "Running processes.", (), {(): len(live_processes(ctx))}),
+        Family(
+            "milepost_lines", "counter", "History lines written by all processes.", (), {(): newest}
+        ),
+        Family(
+            "milepost_subscriber_lag_lines",
+            "gauge",
+            "Lines that a subscriber has not received yet.",
+            ("subscriber",),
+            behind,
+        ),
+        Family(
+            "milepost_subscriber_lag_seconds",
+            "gauge",
+            "Age of the first line that a subscriber has not received.",
+            ("subscriber",),
+            late,
+        ),
+        Family(
+            "milepost_subscriber_parked",
+            "gauge",
+            "Items with an event that a subscriber refused.",
+            ("subscriber",),
+            parked,
+        ),
+        Family(
+            "milepost_role_last_run_seconds",
+            "gauge",
+            "Time since the last successful run of each role, in any process.",
+            ("role",),
+            runs,
+        ),
+        Family(
+            "milepost_breaker_open",
+            "gauge",
+            "1: a lane's breaker is open; 0.5: it is half-open.",
+            (*PLACE, "lane"),
+            breakers,
+        ),
+        Family(
+            "milepost_processes", "gauge", "Running processes.", (), {(): len(live_processes(ctx))}
+        ),
     ]
 
 
 def counted_families(figures: MetricFigures) -> list[Family]:
     """Counts of this process since it started."""
-    counted = [Family(f"milepost_{name}", "counter", text, labels, figures.counters.get(name, {})) for name, text, labels in COUNTED]
+    counted = [
+        Family(f"milepost_{name}", "counter", text, labels, figures.counters.get(name, {}))
+        for name, text, labels in COUNTED
+    ]
     timed = [
-        Family(f"milepost_{name}_seconds", "histogram", text, labels, figures.histograms.get(name, {})) for name, text, labels in TIMED
+        Family(
+            f"milepost_{name}_seconds", "histogram", text, labels, figures.histograms.get(name, {})
+        )
+        for name, text, labels in TIMED
     ]
     return counted + timed
 
@@ -317,9 +424,23 @@ def process_families(version: str) -> list[Family]:
     """Metrics of this process, with the conventional names."""
     about: dict[Labels, float] = {(version, platform.python_version()): 1}
     families = [
-        Family("milepost_build_info", "gauge", "Always 1; the labels have the versions.", ("version", "python"), about),
-        Family("process_start_time_seconds", "gauge", "Start time of the process, in seconds since 1970.", (), {(): STARTED_AT}),
-        Family("process_cpu_seconds", "counter", "Processor time used.", (), {(): time.process_time()}),
+        Family(
+            "milepost_build_info",
+            "gauge",
+            "Always 1; the labels have the versions.",
+            ("version", "python"),
+            about,
+        ),
+        Family(
+            "process_start_time_seconds",
+            "gauge",
+            "Start time of the process, in seconds since 1970.",
+            (),
+            {(): STARTED_AT},
+        ),
+        Family(
+            "process_cpu_seconds", "counter", "Processor time used.", (), {(): time.process_time()}
+        ),
     ]
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -328,6 +449,12 @@ def process_families(version: str) -> list[Family]:
         return families  # there is no such thing on this system
     return [
         *families,
-        Family("process_resident_memory_bytes", "gauge", "Memory in use.", (), {(): pages * os.sysconf("SC_PAGE_SIZE")}),
+        Family(
+            "process_resident_memory_bytes",
+            "gauge",
+            "Memory in use.",
+            (),
+            {(): pages * os.sysconf("SC_PAGE_SIZE")},
+        ),
         Family("process_open_fds", "gauge", "Files and connections open.", (), {(): files}),
     ]

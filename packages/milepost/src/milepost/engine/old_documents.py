@@ -22,7 +22,11 @@ def old_acts(acts: Mapping[str, Act], now: int) -> list[str]:
     """The ids of the finished acts that may leave, the oldest first. An act that has not finished stays: it can be continued. So does the
     latest that pruned failed items of a route: by it their seals are explained (see `left_items.unexplained`)."""
     explaining = _explaining(acts)
-    finished = sorted((act.finished_at, act_id) for act_id, act in acts.items() if act.finished_at is not None and act_id not in explaining)
+    finished = sorted(
+        (act.finished_at, act_id)
+        for act_id, act in acts.items()
+        if act.finished_at is not None and act_id not in explaining
+    )
     surplus = max(0, len(finished) - ACTS)
     return [
         act_id
@@ -36,7 +40,13 @@ def _explaining(acts: Mapping[str, Act]) -> set[str]:
     latest: dict[tuple[str, str], str] = {}
     for act_id, act in sorted(acts.items(), key=lambda entry: entry[1].started_at):
         if act.verb == "prune":
-            latest.update({(act.route, status): act_id for status in act.filter.get("statuses", ()) if status in FAILED})
+            latest.update(
+                {
+                    (act.route, status): act_id
+                    for status in act.filter.get("statuses", ())
+                    if status in FAILED
+                }
+            )
     return set(latest.values())
 
 

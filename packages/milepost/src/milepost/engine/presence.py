@@ -51,7 +51,9 @@ class Heartbeat:
         self.ctx.ledger.sign_on(self.holder)
         self.take_back()
         recorded = read_each_versioned(self.ctx.ledger, PROCESS, Process)
-        for name in old_processes({name: process for name, (process, _) in recorded.items()}, self.ctx.clock.now()):
+        for name in old_processes(
+            {name: process for name, (process, _) in recorded.items()}, self.ctx.clock.now()
+        ):
             self.ctx.ledger.write(PROCESS, name, None, recorded[name][1])
         self.beat()
         self._started = True
@@ -63,9 +65,13 @@ class Heartbeat:
             return
         self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
         # Mark them as stopped: no other process can prove their death any more, and they would count as alive until the timeout.
-        for name, (process, version) in read_each_versioned(self.ctx.ledger, PROCESS, Process).items():
+        for name, (process, version) in read_each_versioned(
+            self.ctx.ledger, PROCESS, Process
+        ).items():
             if name in dead:
-                self.ctx.ledger.write(PROCESS, name, replace(process, in_hand=0, stopped=True), version)
+                self.ctx.ledger.write(
+                    PROCESS, name, replace(process, in_hand=0, stopped=True), version
+                )
 
     def beat(self, *, stopped: bool = False) -> None:
         """Write the process document."""
@@ -104,7 +110,10 @@ def last_runs(ctx: Context) -> dict[str, RoleRun]:
     last: dict[str, RoleRun] = {}
     for process in processes(ctx):
         for role, at in process.roles.items():
-            last[role] = max(last.get(role, RoleRun()), RoleRun(at, process.holder, process.next_runs.get(role, 0)))
+            last[role] = max(
+                last.get(role, RoleRun()),
+                RoleRun(at, process.holder, process.next_runs.get(role, 0)),
+            )
     return last
 
 
@@ -131,7 +140,9 @@ def standing_roles(ctx: Context, last: Mapping[str, RoleRun]) -> dict[str, Stand
         if process.stopped or ctx.clock.now() - process.seen_at > HEARD_MS:
             continue
         for role, still in process.standing_still.items():
-            if last.get(role, RoleRun()).at <= still.since and (role not in found or still.since < found[role].since):
+            if last.get(role, RoleRun()).at <= still.since and (
+                role not in found or still.since < found[role].since
+            ):
                 found[role] = StandingRole(process.holder, still.since, still.why)
     return found
 
@@ -190,12 +201,19 @@ def processes_view(ctx: Context, sees: Callable[[str], bool] | None = None) -> P
                 process.stopped,
                 {role: iso(at) for role, at in sorted(process.roles.items())},
                 process.in_hand if sees is None else None,
-                [slow for slow in process.overrunning if sees is None or sees(str(slow.get("route", "")))],
+                [
+                    slow
+                    for slow in process.overrunning
+                    if sees is None or sees(str(slow.get("route", "")))
+                ],
                 [route for route in process.outdated if sees is None or sees(route)],
             )
             for process in processes(ctx)
         ],
-        [_role_view(role, last.get(role, RoleRun()), standing.get(role), ctx.clock.now()) for role in sorted({*last, *standing})],
+        [
+            _role_view(role, last.get(role, RoleRun()), standing.get(role), ctx.clock.now())
+            for role in sorted({*last, *standing})
+        ],
     )
 
 

@@ -64,7 +64,9 @@ def progress_of(counts: Iterable[Count], now: int) -> RouteProgress:
     return RouteProgress(at_stages, sorted(completed.items()))
 
 
-def stage_paces(stages: Sequence[str], notes: Sequence[tuple[int, RouteProgress]]) -> dict[str, StagePace]:
+def stage_paces(
+    stages: Sequence[str], notes: Sequence[tuple[int, RouteProgress]]
+) -> dict[str, StagePace]:
     """The pace of each stage, in order, from notes with their times, the oldest first; none if they span too little time."""
     newest = notes[-1][0] if notes else 0
     recent = [note for note in notes if newest - WINDOW_MS <= note[0] <= newest]
@@ -72,12 +74,17 @@ def stage_paces(stages: Sequence[str], notes: Sequence[tuple[int, RouteProgress]
         return {}
     span_ms = newest - recent[0][0]
     return {
-        stage: StagePace(sum(_passed(stages[number + 1 :], before, after) for before, after in pairwise(recent)), span_ms)
+        stage: StagePace(
+            sum(_passed(stages[number + 1 :], before, after) for before, after in pairwise(recent)),
+            span_ms,
+        )
         for number, stage in enumerate(stages)
     }
 
 
-def _passed(later: Sequence[str], before: tuple[int, RouteProgress], after: tuple[int, RouteProgress]) -> int:
+def _passed(
+    later: Sequence[str], before: tuple[int, RouteProgress], after: tuple[int, RouteProgress]
+) -> int:
     """How many items have come past a stage between two notes, at least. Completed items count by the hour in which they completed, so that
     those whose rows leave in between, which are older, make no difference."""
     hour = before[0] // HOUR
@@ -90,11 +97,17 @@ def _passed(later: Sequence[str], before: tuple[int, RouteProgress], after: tupl
 
 
 # Notes in the ledger ----------------------------------------------------------------------------------------------------
-def read_paces(ctx: Context, route: str, stages: Sequence[str], counts: Iterable[Count]) -> dict[str, StagePace]:
+def read_paces(
+    ctx: Context, route: str, stages: Sequence[str], counts: Iterable[Count]
+) -> dict[str, StagePace]:
     """The present pace of each stage of a route, from the notes and its counters as they are now; `stages` in order."""
     now = ctx.clock.now()
     noted, _ = _read_notes(ctx)
-    notes = [(note.at, note.routes[route]) for note in noted.notes if route in note.routes and note.at < now]
+    notes = [
+        (note.at, note.routes[route])
+        for note in noted.notes
+        if route in note.routes and note.at < now
+    ]
     return stage_paces(stages, [*notes, (now, progress_of(counts, now))])
 
 
@@ -136,7 +149,9 @@ class ProgressNoter:
         if not routes and (not notes or not notes[-1].routes):
             return  # nothing is in progress
         kept = [note for note in notes if now - WINDOW_MS <= note.at < now]
-        self._ctx.ledger.write(PROGRESS, NAME, ProgressNotes([*kept, ProgressNote(now, routes)]), expect=version)
+        self._ctx.ledger.write(
+            PROGRESS, NAME, ProgressNotes([*kept, ProgressNote(now, routes)]), expect=version
+        )
 
 
 def _busy(counts: Iterable[Count], now: int) -> dict[str, RouteProgress]:
@@ -145,5 +160,7 @@ def _busy(counts: Iterable[Count], now: int) -> dict[str, RouteProgress]:
     for count in counts:
         by_route.setdefault(count.route, []).append(count)
     return {
-        route: progress_of(found, now) for route, found in by_route.items() if any(count.n > 0 and count.status in LIVE for count in found)
+        route: progress_of(found, now)
+        for route, found in by_route.items()
+        if any(count.n > 0 and count.status in LIVE for count in found)
     }

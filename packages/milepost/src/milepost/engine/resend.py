@@ -55,11 +55,24 @@ class ResendSummary(Struct):
     """The run reached its limit; the next one continues from there."""
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in _COUNTS if getattr(self, name))
+        counts = ", ".join(
+            f"{getattr(self, name):,} {name.replace('_', ' ')}"
+            for name in _COUNTS
+            if getattr(self, name)
+        )
         return f"{counts or 'nothing to do'} ({self.looked:,} checked{', more remain' if self.more else ''})"
 
 
-_COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided", "back_filled")
+_COUNTS = (
+    "resent",
+    "offered",
+    "lost",
+    "overdue",
+    "no_answer",
+    "confirmed",
+    "decided",
+    "back_filled",
+)
 
 
 class Resender:
@@ -94,7 +107,9 @@ class Resender:
         end_pauses(self._ctx)
         paused = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
-            for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.work_queues)):
+            for number, query in enumerate(
+                _searches(plan, self._ctx.clock.now(), self._ctx.ledger.work_queues)
+            ):
                 for items in self._pages((plan.name, number), query, pages, summary):
                     self._look_at(items, plan, paused, summary)
             self._offer_lost(plan, paused, pages, summary)
@@ -126,21 +141,31 @@ class Resender:
             self._look_at(items, plan, paused, summary)
         summary.more = True
 
-    def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: ResendSummary) -> Iterator[Sequence[Item]]:
+    def _pages(
+        self, search: tuple[str, int], query: Query, pages: int, summary: ResendSummary
+    ) -> Iterator[Sequence[Item]]:
         """Pages of a search up to a limit. The next run continues behind it, so that items that cannot be moved do not hide others."""
         for _ in range(pages):
-            page = self._ctx.ledger.find(replace(query, after=self._places.pop(search, None), limit=PAGE))
+            page = self._ctx.ledger.find(
+                replace(query, after=self._places.pop(search, None), limit=PAGE)
+            )
             for refused in page.refused:
                 # Nothing can be decided for an unreadable row; quarantine it, so that it is not found again in every run.
-                log.error("%s/%s is due and is quarantined: %s", query.route, refused.key, refused.reason)
-                self._ctx.ledger.quarantine.put([(query.route, refused.key)], refused.reason, self._ctx.clock.now())
+                log.error(
+                    "%s/%s is due and is quarantined: %s", query.route, refused.key, refused.reason
+                )
+                self._ctx.ledger.quarantine.put(
+                    [(query.route, refused.key)], refused.reason, self._ctx.clock.now()
+                )
             yield page.items
             if page.next is None:
                 return
             self._places[search] = page.next
         summary.more = True
 
-    def _look_at(self, items: Sequence[Item], plan: Plan, paused: set[str], summary: ResendSummary) -> None:
+    def _look_at(
+        self, items: Sequence[Item], plan: Plan, paused: set[str], summary: ResendSummary
+    ) -> None:
         ctx, now = self._ctx, self._ctx.clock.now()
         summary.looked += len(items)
         changes = []
@@ -151,7 +176,8 @@ class Resender:
             change = look(item, plan, now, ctx.chance.jitter(), None)
             # A paused item is not offered again, and a missing answer is not counted.
             if change is not None and not (
-                _kind(change) in ("resent", "offered", "no_answer") and is_held(paused, item.route, item.stage, item.lane)
+                _kind(change) in ("resent", "offered", "no_answer")
+                and is_held(paused, item.route, item.stage, item.lane)
             ):
                 changes.append(change)
         if not changes:
@@ -175,22 +201,47 @@ class Resender:
             raise
         except Exception as error:
             if len(changes) > 1:
-                log.warning("%s: %d due items cannot be written at once; each is written alone", plan.name, len(changes), exc_info=True)
-                return [written for change in changes for written in self._write([change], plan, now)]
-            log.error("%s/%s is due and cannot be written: %s: %s", plan.name, changes[0].before.key, type(error).__name__, error)
+                log.warning(
+                    "%s: %d due items cannot be written at once; each is written alone",
+                    plan.name,
+                    len(changes),
+                    exc_info=True,
+                )
+                return [
+                    written for change in changes for written in self._write([change], plan, now)
+                ]
+            log.error(
+                "%s/%s is due and cannot be written: %s: %s",
+                plan.name,
+                changes[0].before.key,
+                type(error).__name__,
+                error,
+            )
             return []
         for change, answer in zip(changes, conflicts, strict=True):
-            if isinstance(answer, Refused) and change.before.stage in plan.by_name and not change.before.terminal:
+            if (
+                isinstance(answer, Refused)
+                and change.before.stage in plan.by_name
+                and not change.before.terminal
+            ):
                 count_refused(self._ctx, change.before, answer)
-        return [change for change, conflict in zip(changes, conflicts, strict=True) if conflict is None]
+        return [
+            change for change, conflict in zip(changes, conflicts, strict=True) if conflict is None
+        ]
 
     def _with_content(self, items: Sequence[Item]) -> list[Item]:
         """Load the content of the few items whose outcome is known and waits to be applied."""
-        ready = {item.key for item in items if item.row.undecided is not None or item.stage in item.row.kept}
+        ready = {
+            item.key
+            for item in items
+            if item.row.undecided is not None or item.stage in item.row.kept
+        }
         if not ready:
             return list(items)
         full = self._ctx.ledger.get([(item.route, item.key) for item in items if item.key in ready])
-        return [item for item in items if item.key not in ready] + [item for item in full if isinstance(item, Item)]
+        return [item for item in items if item.key not in ready] + [
+            item for item in full if isinstance(item, Item)
+        ]
 
 
 def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
@@ -207,7 +258,9 @@ def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
     if external:
         searches.append(replace(due, statuses=LIVE - {Status.PROCESSING}, stages=external))
     if ours:
-        searches.append(replace(due, statuses=frozenset({Status.WAITING}), stages=ours, handed_over=True))
+        searches.append(
+            replace(due, statuses=frozenset({Status.WAITING}), stages=ours, handed_over=True)
+        )
     return searches
 
 
@@ -225,4 +278,9 @@ def _kind(change: Change) -> str:
     return "lost" if before.status is Status.PROCESSING else "no_answer"
 
 
-_KINDS = {Reason.RESENT: "resent", Reason.LOST: "lost", Reason.OVERDUE: "overdue", Reason.CONFIRMED: "confirmed"}
+_KINDS = {
+    Reason.RESENT: "resent",
+    Reason.LOST: "lost",
+    Reason.OVERDUE: "overdue",
+    Reason.CONFIRMED: "confirmed",
+}

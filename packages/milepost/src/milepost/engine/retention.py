@@ -63,7 +63,11 @@ class PruneReport(Struct):
             waits += f"; rows stay {short_span(self.stay_ms)} longer than requested"
         by_status = f" ({_by_status(self.statuses)})" if self.statuses else ""
         if self.dry_run:
-            staying = f"; {_by_status(self.others)} would stay: name a status with --status to prune such rows" if self.others else ""
+            staying = (
+                f"; {_by_status(self.others)} would stay: name a status with --status to prune such rows"
+                if self.others
+                else ""
+            )
             return f"{counted(self.items, 'row')} would be removed{by_status}{staying}{waits}"
         return f"{counted(self.items, 'row')} removed{by_status}, {counted(self.forgotten, 'seal')} forgotten{waits}"
 
@@ -90,17 +94,28 @@ def prune(
         raise UsageError("the daily heads cannot be pruned: evidence depends on them")
     chosen = SAFE if statuses is None else statuses
     if not chosen <= TERMINAL:
-        raise UsageError(f"{', '.join(sorted(chosen - TERMINAL))}: only ended items can be pruned: {', '.join(sorted(TERMINAL))} or failed")
+        raise UsageError(
+            f"{', '.join(sorted(chosen - TERMINAL))}: only ended items can be pruned: {', '.join(sorted(TERMINAL))} or failed"
+        )
     received, newest, covered = delivered(ctx), ledger.last_seq(), _covered(ctx)
     ended_before = now - older_than_ms
-    report = PruneReport(dry_run=dry_run, kept_back=newest - received.up_to, stay_ms=ledger.timing.stay_ms)
+    report = PruneReport(
+        dry_run=dry_run, kept_back=newest - received.up_to, stay_ms=ledger.timing.stay_ms
+    )
     report.parked = sum(parked == route for parked, _ in covered.parked)
     report.unsummed = max(0, received.up_to - covered.up_to)
     if dry_run:
         _preview(ctx, route, chosen, ended_before - ledger.timing.stay_ms, report)
         return report
     signed(by, reason)
-    act = enter(ctx, "prune", route, by, reason, {"older_than": f"{older_than_ms}ms", "statuses": sorted(chosen)})
+    act = enter(
+        ctx,
+        "prune",
+        route,
+        by,
+        reason,
+        {"older_than": f"{older_than_ms}ms", "statuses": sorted(chosen)},
+    )
     left: Counter[str] = Counter()
     more = True
     while more:
@@ -116,15 +131,26 @@ def prune(
     return report
 
 
-def _prune_some(ctx: Context, plan: Plan, statuses: frozenset[Status], ended_before: int, covered: DeliveredLines, limit: int) -> Pruned:
+def _prune_some(
+    ctx: Context,
+    plan: Plan,
+    statuses: frozenset[Status],
+    ended_before: int,
+    covered: DeliveredLines,
+    limit: int,
+) -> Pruned:
     """Remove one batch of the route's rows, delivered lines and old seals. Evidence of a row is kept before it leaves."""
     route = plan.route
     forget_before = None if route.remember_ms is None else ctx.clock.now() - route.remember_ms
     keep = keeper(ctx.blobs) if route.evidence else None
-    return ctx.ledger.prune(PruneCriteria(route.name, statuses, ended_before, forget_before, covered, limit, keep))
+    return ctx.ledger.prune(
+        PruneCriteria(route.name, statuses, ended_before, forget_before, covered, limit, keep)
+    )
 
 
-def _preview(ctx: Context, route: str, chosen: frozenset[Status], ended_before: int, report: PruneReport) -> None:
+def _preview(
+    ctx: Context, route: str, chosen: frozenset[Status], ended_before: int, report: PruneReport
+) -> None:
     """Count old rows by status. Reads each row, because counters may lag and have hourly resolution."""
     old = each(ctx, Query(route=route, statuses=TERMINAL, entered_before=ended_before, exact=True))
     found = Counter(item.row.status for item in old)
@@ -137,7 +163,9 @@ def _covered(ctx: Context) -> DeliveredLines:
     """Lines that may leave: every subscriber has received them, and a daily head, if there are any, covers them. A line that is removed
     before a head covers it could never be proved."""
     received, summed = delivered(ctx), summed_up_to(ctx)
-    return received if summed is None else DeliveredLines(min(summed, received.up_to), received.parked)
+    return (
+        received if summed is None else DeliveredLines(min(summed, received.up_to), received.parked)
+    )
 
 
 class Retention:
@@ -188,7 +216,10 @@ class Retention:
                 self.failed = True
                 continue
             more |= any(pruned.more for pruned in removed)
-            items, forgotten = sum(pruned.items for pruned in removed), sum(pruned.forgotten for pruned in removed)
+            items, forgotten = (
+                sum(pruned.items for pruned in removed),
+                sum(pruned.forgotten for pruned in removed),
+            )
             if items or forgotten:
                 log.info("%s: %d rows removed, %d seals forgotten", plan.name, items, forgotten)
         return more
@@ -198,7 +229,14 @@ class Retention:
         for keep_ms, statuses in _statuses_by_keep(plan.route.keep).items():
             ended_before = (self._ctx.clock.now() - keep_ms) // HOUR * HOUR
             old = _old(self._ctx, plan.name, statuses, ended_before)
-            yield _prune_some(self._ctx, plan, frozenset(old), ended_before, covered, min(BATCH, old.total()) or BATCH)
+            yield _prune_some(
+                self._ctx,
+                plan,
+                frozenset(old),
+                ended_before,
+                covered,
+                min(BATCH, old.total()) or BATCH,
+            )
         if not plan.route.keep:
             yield _prune_some(self._ctx, plan, frozenset(), 0, covered, BATCH)
 
@@ -209,10 +247,15 @@ def _leaves(plan: Plan) -> bool:
 
 def _statuses_by_keep(keep: Mapping[Status, int]) -> dict[int, frozenset[Status]]:
     """The statuses whose rows are kept for the same time, by that time."""
-    return {keep_ms: frozenset(status for status, ms in keep.items() if ms == keep_ms) for keep_ms in keep.values()}
+    return {
+        keep_ms: frozenset(status for status, ms in keep.items() if ms == keep_ms)
+        for keep_ms in keep.values()
+    }
 
 
-def _old(ctx: Context, route: str, statuses: frozenset[Status], ended_before: int) -> Counter[Status]:
+def _old(
+    ctx: Context, route: str, statuses: frozenset[Status], ended_before: int
+) -> Counter[Status]:
     """How many rows with these statuses ended before this full hour, by status; where counters lag, any number of them."""
     if "exact counts" in ctx.ledger.missing_capabilities:
         return Counter(dict.fromkeys(statuses, BATCH))

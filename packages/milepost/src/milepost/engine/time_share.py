@@ -44,7 +44,9 @@ class Accepts:
 class SharedTurns:
     """A service that pauses between turns for submit calls; it does not pause while stopping."""
 
-    def __init__(self, service: Service, accepts: Accepts, clock: Clock, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, service: Service, accepts: Accepts, clock: Clock, stopping: Callable[[], bool]
+    ) -> None:
         self.name = service.name
         self._service = service
         self._accepts = accepts

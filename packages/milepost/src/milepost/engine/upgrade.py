@@ -24,7 +24,9 @@ class Upgraded(Struct, frozen=True):
     dry_run: bool = False
 
 
-def upgrade(ctx: Context, *, by: str, reason: str, dry_run: bool = False, force: bool = False) -> Upgraded:
+def upgrade(
+    ctx: Context, *, by: str, reason: str, dry_run: bool = False, force: bool = False
+) -> Upgraded:
     """Raise the format to the newest one that this version knows. Refused while a process runs that does not know it, unless `force`: such a
     process does not see pauses any more. A repeat continues an interrupted upgrade."""
     tables = ctx.ledger.format()

@@ -48,7 +48,9 @@ def completeness(heads: Heads, header: dict[str, Any], lines: FileLines) -> Comp
     if not header:
         return Completeness(unknown="this is one record, handed on by itself")
     if header.get("choice"):
-        return Completeness(unknown="this is a selection of items, and heads count the lines of the whole route")
+        return Completeness(
+            unknown="this is a selection of items, and heads count the lines of the whole route"
+        )
     uncounted = heads.uncounted()
     if uncounted:
         return Completeness(unknown=uncounted)
@@ -58,12 +60,16 @@ def completeness(heads: Heads, header: dict[str, Any], lines: FileLines) -> Comp
     within = [total for total in totals if total.up_to <= place or total.day <= lines.newest_proof]
     if within and lines.all < within[-1].lines and not lines.without:
         return Completeness(missing=_missing(within[-1], lines))
-    equal = [total for total in totals if total.lines == lines.proved and total.day >= lines.newest_proof]
+    equal = [
+        total for total in totals if total.lines == lines.proved and total.day >= lines.newest_proof
+    ]
     if equal and not lines.without:
         return Completeness(equal[-1].day, totals[-1].lines - lines.proved)
     if lines.without:
         records = "1 record" if lines.without == 1 else f"{lines.without:,} records"
-        return Completeness(unknown=f"how many lines {records} had, of which only the seal or digests are left, is not known")
+        return Completeness(
+            unknown=f"how many lines {records} had, of which only the seal or digests are left, is not known"
+        )
     other = _other_number(within[-1] if within else totals[-1], lines)
     return Completeness(unknown=other, short=other)
 

@@ -57,7 +57,13 @@ def header(
     `key_fields` are the names of the fields of a key, `media` the storage medium of each stage, `newest` the newest line of the ledger when
     the export began, `follow_up` the route on which completed items are followed further.
     """
-    made: dict[str, Any] = {"schema": HEADER, "route": route, "made_at": made_at, "made_by": f"milepost {version}", "choice": choice}
+    made: dict[str, Any] = {
+        "schema": HEADER,
+        "route": route,
+        "made_at": made_at,
+        "made_by": f"milepost {version}",
+        "choice": choice,
+    }
     if view is not None:
         made["view"] = view
     if newest is not None:
@@ -77,18 +83,25 @@ def chosen(route: str, choice: Mapping[str, Any], made_at: str) -> str:
     """The selection of an export as text."""
     if not choice:
         return f"the whole route {route!r}, as of {made_at}"
-    conditions = "; ".join(f"{name} {', '.join(map(str, _several(value)))}" for name, value in sorted(choice.items()))
+    conditions = "; ".join(
+        f"{name} {', '.join(map(str, _several(value)))}" for name, value in sorted(choice.items())
+    )
     return f"a selection from route {route!r}, as of {made_at}: {conditions}"
 
 
 def _several(value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)):
         return [value]
-    return [*value[:NAMED], f"and {len(value) - NAMED:,} more"] if len(value) > NAMED else list(value)
+    return (
+        [*value[:NAMED], f"and {len(value) - NAMED:,} more"] if len(value) > NAMED else list(value)
+    )
 
 
 def entry_of(
-    record: dict[str, Any], proof: dict[str, Any] | None, signer: Signer | None, covered: dict[str, Any] | None = None
+    record: dict[str, Any],
+    proof: dict[str, Any] | None,
+    signer: Signer | None,
+    covered: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A record's line: the record, its digest, the proof that a published head covers it, and the signature. `covered`: of a record that
     goes on after the newest head, the number of its lines under heads, with the proof for the last of these."""
@@ -103,7 +116,9 @@ def entry_of(
     return entry
 
 
-def write_file(out: IO[bytes], first: dict[str, Any], entries: Iterable[dict[str, Any]], signer: Signer | None) -> Total:
+def write_file(
+    out: IO[bytes], first: dict[str, Any], entries: Iterable[dict[str, Any]], signer: Signer | None
+) -> Total:
     """Write the whole file line by line."""
     digest, count = sha256(), 0
 

@@ -31,7 +31,14 @@ Head = dict[str, Any]
 
 
 def head_of(
-    day: str, root: bytes, count: int, after: int, up_to: int, previous: str | None, signer: Signer | None, lines: Mapping[str, int]
+    day: str,
+    root: bytes,
+    count: int,
+    after: int,
+    up_to: int,
+    previous: str | None,
+    signer: Signer | None,
+    lines: Mapping[str, int],
 ) -> Head:
     """The head of a day: `count` lines, at the places after `after` and up to `up_to` of the feed. `previous` is the digest of the head
     before it. `lines` are the numbers of these lines by route; a head that does not know all of them names none."""
@@ -56,19 +63,27 @@ def head_of(
 
 def head_digest(head: Head) -> str:
     """The digest of a head's signed fields."""
-    return sha256(canonical_json({name: head[name] for name in _SIGNED_FIELDS[head["schema"]]})).hexdigest()
+    return sha256(
+        canonical_json({name: head[name] for name in _SIGNED_FIELDS[head["schema"]]})
+    ).hexdigest()
 
 
 def proof_of(head: Head, steps: Sequence[Step]) -> dict[str, Any]:
     """The path from an item's last line to the head's root."""
-    return {"day": head["day"], "root": head["root"], "path": [[side, sibling.hex()] for side, sibling in steps]}
+    return {
+        "day": head["day"],
+        "root": head["root"],
+        "path": [[side, sibling.hex()] for side, sibling in steps],
+    }
 
 
 def proved_root(proof: dict[str, Any], line: bytes) -> str:
     """The root that a proof leads to from the digest of a line. Raises ValueError if it has other fields than a proof has."""
     if set(proof) != _PROOF_FIELDS:
         raise ValueError("it has other fields than a proof")
-    return climb(leaf(line), [(side, bytes.fromhex(sibling)) for side, sibling in proof["path"]]).hex()
+    return climb(
+        leaf(line), [(side, bytes.fromhex(sibling)) for side, sibling in proof["path"]]
+    ).hex()
 
 
 class RouteTotal(NamedTuple):
@@ -144,7 +159,10 @@ def _fault(head: Head, previous: Head | None, public: bytes | None) -> str | Non
         return f"it has no {missing}"
     if head.get("digest") != digest:
         return "its digest does not match its content"
-    if not all(isinstance(number, int) for number in places) or not 0 < head["count"] <= head["up_to"] - head["after"]:
+    if (
+        not all(isinstance(number, int) for number in places)
+        or not 0 < head["count"] <= head["up_to"] - head["after"]
+    ):
         return f"it cannot cover {head['count']} lines between the places {head['after']} and {head['up_to']}: they were shifted"
     fault = None if previous is None or digest == previous.get("digest") else _gap(head, previous)
     if fault is not None:
@@ -152,13 +170,21 @@ def _fault(head: Head, previous: Head | None, public: bytes | None) -> str | Non
     if head["schema"] == SCHEMA and not _adds_up(head["lines"], head["count"]):
         return "its numbers of lines by route do not add up to its number of lines"
     signed = "signature" in head
-    if public is not None and signed and not is_signed(public, head["signature"], HEAD_SIGNED, digest):
-        return "it was not signed with the given key: its signature is that of another key, or wrong"
+    if (
+        public is not None
+        and signed
+        and not is_signed(public, head["signature"], HEAD_SIGNED, digest)
+    ):
+        return (
+            "it was not signed with the given key: its signature is that of another key, or wrong"
+        )
     return None
 
 
 def _adds_up(lines: Any, count: int) -> bool:
-    if not isinstance(lines, dict) or not all(type(number) is int and number >= 0 for number in lines.values()):
+    if not isinstance(lines, dict) or not all(
+        type(number) is int and number >= 0 for number in lines.values()
+    ):
         return False
     return sum(lines.values()) == count
 
@@ -189,7 +215,9 @@ def read_heads(paths: Iterable[Path]) -> list[Head]:
         for value in _values(body, path):
             _collect(value, found)
         if len(found) == before:
-            raise UsageError(f"--head: there is no head in {path}; give the delivered event (its note has the schema {SCHEMA!r})")
+            raise UsageError(
+                f"--head: there is no head in {path}; give the delivered event (its note has the schema {SCHEMA!r})"
+            )
     return found
 
 

@@ -33,7 +33,9 @@ PROGRAM = re.compile(r".+ \([^()]+ (\d[^ ,()]*)(?:, [^()]*)?\)")
 NOTHING: Mapping[str, Any] = {}
 
 
-def premis(records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, Any] = NOTHING) -> Iterator[str]:
+def premis(
+    records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, Any] = NOTHING
+) -> Iterator[str]:
     """The document in pieces. Only the agents' names are held in memory. `about` is the header of the evidence: it names the fields of the
     key, which are the archive's own identifiers, and the storage medium of each stage."""
     yield f'<?xml version="1.0" encoding="UTF-8"?>\n<premis xmlns={quoteattr(NAMESPACE)} xmlns:xsi={quoteattr(XSI)} version="3.0">\n'
@@ -48,7 +50,13 @@ def premis(records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, 
     for name, kind in sorted(agents.items()):
         program = PROGRAM.fullmatch(name)
         version = "" if program is None or kind != "software" else _text("agentVersion", program[1])
-        yield _line("agent", _identifier("agent", AGENT, name) + _text("agentName", name) + _text("agentType", kind) + version)
+        yield _line(
+            "agent",
+            _identifier("agent", AGENT, name)
+            + _text("agentName", name)
+            + _text("agentType", kind)
+            + version,
+        )
     yield "</premis>\n"
 
 
@@ -56,11 +64,18 @@ def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]
     files = reported_files(record.get("stages", ()))
     digest, status = record.get("input_digest"), record["status"]
     # Of a life whose record is lost neither may be known.
-    facts = [(name, value) for name, value in (("input digest, sha256", digest), ("status", status)) if value]
+    facts = [
+        (name, value)
+        for name, value in (("input digest, sha256", digest), ("status", status))
+        if value
+    ]
     if record["schema"] == FORGOTTEN_SCHEMA:
         facts.append(("content removed", record["forgotten_at"] or "yes"))
     properties = "".join(
-        _element("significantProperties", _text("significantPropertiesType", kind) + _text("significantPropertiesValue", value))
+        _element(
+            "significantProperties",
+            _text("significantPropertiesType", kind) + _text("significantPropertiesValue", value),
+        )
         for kind, value in facts
     )
     parts = "".join(
@@ -74,17 +89,29 @@ def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]
     )
     named = record["key"].split(SEPARATOR) if len(fields) > 1 else [record["key"]]
     fields = [] if record["schema"] == FORGOTTEN_SCHEMA else fields
-    own = "".join(_identifier("object", field, unescape_part(part)) for field, part in zip(fields, named, strict=False))
-    yield _line("object", _identifier("object", ITEM, _item(record)) + own + properties + parts, 'xsi:type="intellectualEntity"')
+    own = "".join(
+        _identifier("object", field, unescape_part(part))
+        for field, part in zip(fields, named, strict=False)
+    )
+    yield _line(
+        "object",
+        _identifier("object", ITEM, _item(record)) + own + properties + parts,
+        'xsi:type="intellectualEntity"',
+    )
     for path, facts_of in files.items():
         characteristics = "".join(
-            _element("fixity", _text("messageDigestAlgorithm", algorithm) + _text("messageDigest", digest))
+            _element(
+                "fixity",
+                _text("messageDigestAlgorithm", algorithm) + _text("messageDigest", digest),
+            )
             for algorithm, digest in facts_of.digests.items()
         )
         if facts_of.size is not None:
             characteristics += _text("size", str(facts_of.size))
         # The schema requires a format, but Milepost does not know it.
-        characteristics += _element("format", _element("formatDesignation", _text("formatName", "unknown")))
+        characteristics += _element(
+            "format", _element("formatDesignation", _text("formatName", "unknown"))
+        )
         yield _line(
             "object",
             _identifier("object", FILE, _file(record, path))
@@ -98,13 +125,22 @@ def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]
 def _storage(path: str, facts: FileFacts, media: Mapping[str, str]) -> str:
     """The file's locations: these volumes, and its path where a stage without a volume has found it."""
     places: list[tuple[str, str, str | None]] = [
-        ("path", path, media[stage]) for stage in facts.stages if stage not in facts.volumes and stage in media
+        ("path", path, media[stage])
+        for stage in facts.stages
+        if stage not in facts.volumes and stage in media
     ]
-    places += [("volume", volume, media.get(stage)) for stage, volumes in facts.volumes.items() for volume in volumes]
+    places += [
+        ("volume", volume, media.get(stage))
+        for stage, volumes in facts.volumes.items()
+        for volume in volumes
+    ]
     return "".join(
         _element(
             "storage",
-            _element("contentLocation", _text("contentLocationType", kind) + _text("contentLocationValue", place))
+            _element(
+                "contentLocation",
+                _text("contentLocationType", kind) + _text("contentLocationValue", place),
+            )
             + ("" if medium is None else _text("storageMedium", medium)),
         )
         for kind, place, medium in places
@@ -124,10 +160,24 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
         linked = _identifier("linkingObject", ITEM, _item(record))
         entry = ended_stages.get(line.version)
         if entry is not None:
-            linked += "".join(_identifier("linkingObject", FILE, _file(record, path)) for path in reported_files([entry]))
+            linked += "".join(
+                _identifier("linkingObject", FILE, _file(record, path))
+                for path in reported_files([entry])
+            )
         yield _line(
             "event",
-            _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value, line.life, line.epoch))
+            _identifier(
+                "event",
+                EVENT,
+                event_id(
+                    record["route"],
+                    record["key"],
+                    line.version,
+                    line.reason.value,
+                    line.life,
+                    line.epoch,
+                ),
+            )
             + _text("eventType", EVENT_TYPES.get(line.reason, line.reason.value))
             + _text("eventDateTime", iso(line.at) or "")
             + _element("eventDetailInformation", _text("eventDetail", _detail(line)))
@@ -169,7 +219,9 @@ def _file(record: dict[str, Any], path: str) -> str:
 
 
 def _identifier(of: str, kind: str, value: str) -> str:
-    return _element(f"{of}Identifier", _text(f"{of}IdentifierType", kind) + _text(f"{of}IdentifierValue", value))
+    return _element(
+        f"{of}Identifier", _text(f"{of}IdentifierType", kind) + _text(f"{of}IdentifierValue", value)
+    )
 
 
 def _element(name: str, content: str, attributes: str = "") -> str:
@@ -192,4 +244,7 @@ def _text(name: str, text: str) -> str:
 
 def _allowed(text: str) -> str:
     """Remove control characters that XML cannot contain."""
-    return "".join(c if c in "\t\n" or (c >= " " and c not in "￾￿" and not "\ud800" <= c <= "\udfff") else "�" for c in text)
+    return "".join(
+        c if c in "\t\n" or (c >= " " and c not in "￾￿" and not "\ud800" <= c <= "\udfff") else "�"
+        for c in text
+    )

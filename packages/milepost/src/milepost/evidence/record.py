@@ -54,7 +54,11 @@ def evidence(
 ) -> dict[str, Any]:
     """The record of an item with these lines, oldest first. `results` are the stages' outputs that still exist."""
     lines = [decode_line(body) for body in bodies]
-    latest = {line.stage: line.version for line in lines if line.reason in _REPORTS and line.output is not None}
+    latest = {
+        line.stage: line.version
+        for line in lines
+        if line.reason in _REPORTS and line.output is not None
+    }
     by_digest = {digest_of(value).hex(): value for value in results.values()}
 
     def output_of(line: Line) -> Any:
@@ -63,17 +67,31 @@ def evidence(
             return results[line.stage]
         return by_digest.get(line.output or "", UNSET)
 
-    about = {"route": route, "key": key, "input_digest": input_digest.hex(), "correlation_id": correlation_id}
+    about = {
+        "route": route,
+        "key": key,
+        "input_digest": input_digest.hex(),
+        "correlation_id": correlation_id,
+    }
     return _record(about, head.hex(), bodies, lines, output_of)
 
 
 def without_secrets(record: dict[str, Any]) -> dict[str, Any]:
     """The record to pass on: without the outputs that hold an apparent secret. Their digests stay, so it can be verified like any other."""
     stages = record.get("stages", [])
-    hidden = [entry for entry in stages if "output" in entry and redacted(entry["output"]) != entry["output"]]
+    hidden = [
+        entry
+        for entry in stages
+        if "output" in entry and redacted(entry["output"]) != entry["output"]
+    ]
     if not hidden:
         return record
-    bare = [{name: value for name, value in entry.items() if name != "output"} if entry in hidden else entry for entry in stages]
+    bare = [
+        {name: value for name, value in entry.items() if name != "output"}
+        if entry in hidden
+        else entry
+        for entry in stages
+    ]
     return {**record, "stages": bare}
 
 
@@ -81,12 +99,20 @@ def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
     """Evidence of an item whose row is about to leave: the blob's name and content. `place` is the place of the last line in the feed (0:
     not known). The same item always gives the same bytes."""
     row = item.row
-    record = evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, bodies, item.results)
-    return blob_name(row.route, row.key, row.life), canonical_json({"record": record, "place": place, "input": item.input})
+    record = evidence(
+        row.route, row.key, row.input_digest, row.correlation_id, row.head, bodies, item.results
+    )
+    return blob_name(row.route, row.key, row.life), canonical_json(
+        {"record": record, "place": place, "input": item.input}
+    )
 
 
 def _record(
-    about: dict[str, str], head: str, bodies: Sequence[bytes], lines: Sequence[Line], output_of: Callable[[Line], Any]
+    about: dict[str, str],
+    head: str,
+    bodies: Sequence[bytes],
+    lines: Sequence[Line],
+    output_of: Callable[[Line], Any],
 ) -> dict[str, Any]:
     """The record of these lines; `about` are its route, key, input digest and correlation id."""
     route, key = about["route"], about["key"]
@@ -99,10 +125,20 @@ def _record(
         "stage": None if last is None else last.after_stage,
         "created_at": None if last is None else iso(lines[0].at),
         "changed_at": None if last is None else iso(last.at),
-        "ended_at": iso(ended[-1]) if last is not None and last.status in TERMINAL and ended else None,
+        "ended_at": iso(ended[-1])
+        if last is not None and last.status in TERMINAL and ended
+        else None,
         "stages": _stages(lines, output_of),
-        "acts": [_act(line) for line in lines if line.reason in ACTS or (line.reason in _MAYBE_ACTS and line.why)],
-        "events": [event.id for line in lines for event in events_of(line, route, key, about["correlation_id"])],
+        "acts": [
+            _act(line)
+            for line in lines
+            if line.reason in ACTS or (line.reason in _MAYBE_ACTS and line.why)
+        ],
+        "events": [
+            event.id
+            for line in lines
+            for event in events_of(line, route, key, about["correlation_id"])
+        ],
         "chain": {
             "origin": origin(route, key, bytes.fromhex(about["input_digest"]), _life(lines)).hex(),
             "head": head,
@@ -157,7 +193,11 @@ def named_lives(first: Line) -> EarlierLives:
         ended_at if isinstance(ended_at, str) else None,
     )
     before = after.get("before", [])
-    named = [EarlierLife(*entry) for entry in before if _names_life(entry)] if isinstance(before, list) else []
+    named = (
+        [EarlierLife(*entry) for entry in before if _names_life(entry)]
+        if isinstance(before, list)
+        else []
+    )
     return EarlierLives((*named, latest), complete="before" in after or latest.life == 0)
 
 
@@ -167,7 +207,12 @@ def is_digest(text: Any) -> bool:
 
 
 def _names_life(entry: Any) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], int) and isinstance(entry[1], str)
+    return (
+        isinstance(entry, list)
+        and len(entry) == 2
+        and isinstance(entry[0], int)
+        and isinstance(entry[1], str)
+    )
 
 
 def _life(lines: Sequence[Line]) -> int:
@@ -184,7 +229,10 @@ def rounds(lines: Sequence[Line]) -> list[int]:
         elif line.reason is Reason.REPLACED:
             current = 1
         found.append(current)
-        if (line.reason in _STAGE_ENDS and line.to) or line.reason in (Reason.MOVED, Reason.BACK_FILL):
+        if (line.reason in _STAGE_ENDS and line.to) or line.reason in (
+            Reason.MOVED,
+            Reason.BACK_FILL,
+        ):
             current = 1
     return found
 
@@ -227,7 +275,15 @@ def _act(line: Line) -> dict[str, Any]:
     }
 
 
-def seal_record(route: str, key: str, status: str, stage: str, input_digest: bytes, ended_at: int | None, head: bytes) -> dict[str, Any]:
+def seal_record(
+    route: str,
+    key: str,
+    status: str,
+    stage: str,
+    input_digest: bytes,
+    ended_at: int | None,
+    head: bytes,
+) -> dict[str, Any]:
     """Record of an item whose lines are gone and whose evidence was not kept: nothing in it can be verified by itself."""
     return {
         "schema": SEAL_SCHEMA,
@@ -278,22 +334,49 @@ def forgotten_record(
 
 
 FORGOTTEN_SCHEMA = "milepost.forgotten/1"
-FORGOTTEN_FIELDS = frozenset({"schema", "route", "key", "status", "stage", "ended_at", "forgotten_at", "by", "reason", "head", "links"})
+FORGOTTEN_FIELDS = frozenset(
+    {
+        "schema",
+        "route",
+        "key",
+        "status",
+        "stage",
+        "ended_at",
+        "forgotten_at",
+        "by",
+        "reason",
+        "head",
+        "links",
+    }
+)
 SEAL_SCHEMA = "milepost.seal/1"
-SEAL_FIELDS = frozenset({"schema", "route", "key", "input_digest", "status", "stage", "ended_at", "head"})
+SEAL_FIELDS = frozenset(
+    {"schema", "route", "key", "input_digest", "status", "stage", "ended_at", "head"}
+)
 
 
 def differences(record: Any) -> list[tuple[str, str]]:
     """The faults of a record, as (field, sentence); none: the chain is intact and every statement follows from it."""
     try:
         return _differences(record)
-    except (AttributeError, KeyError, TypeError, ValueError, OSError, OverflowError, RecursionError) as error:
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OSError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         return [("record", f"it is not a record of evidence: {type(error).__name__}: {error}")]
 
 
 def _differences_of_forgotten(record: dict[str, Any]) -> list[tuple[str, str]]:
     wrong = set(record) ^ FORGOTTEN_FIELDS
-    found = [(name, "a record without content does not have this field, or it is missing") for name in sorted(wrong)]
+    found = [
+        (name, "a record without content does not have this field, or it is missing")
+        for name in sorted(wrong)
+    ]
     links = record["links"]
     if any(len(bytes.fromhex(digest)) != DIGEST for digest in links):
         found.append(("links", "it is not a list of digests"))
@@ -305,11 +388,18 @@ def _differences_of_forgotten(record: dict[str, Any]) -> list[tuple[str, str]]:
 def _differences(record: dict[str, Any]) -> list[tuple[str, str]]:
     if record["schema"] == SEAL_SCHEMA:
         wrong = set(record) ^ SEAL_FIELDS
-        return [(name, "a seal does not have this field, or it is missing") for name in sorted(wrong)]
+        return [
+            (name, "a seal does not have this field, or it is missing") for name in sorted(wrong)
+        ]
     if record["schema"] == FORGOTTEN_SCHEMA:
         return _differences_of_forgotten(record)
     if record["schema"] != SCHEMA:
-        return [("schema", f"{record['schema']!r} is not {SCHEMA!r}; a later Milepost may have written it")]
+        return [
+            (
+                "schema",
+                f"{record['schema']!r} is not {SCHEMA!r}; a later Milepost may have written it",
+            )
+        ]
     found: list[tuple[str, str]] = []
     if not is_digest(record["input_digest"]):
         found.append(("input_digest", "it is not a digest of 64 hex digits in lower case"))
@@ -320,25 +410,42 @@ def _differences(record: dict[str, Any]) -> list[tuple[str, str]]:
     chain = record["chain"]
     bodies = [text.encode() for text in chain["lines"]]
     lines = [decode_line(body) for body in bodies]
-    digest = origin(record["route"], record["key"], bytes.fromhex(record["input_digest"]), _life(lines))
+    digest = origin(
+        record["route"], record["key"], bytes.fromhex(record["input_digest"]), _life(lines)
+    )
     for number, (body, line) in enumerate(zip(bodies, lines, strict=True), 1):
         digest = link(digest, body)
         if line.version != number:
             found.append(
-                (f"chain.lines[{number - 1}]", f"line {number} cannot be read, or is another one (it calls itself {line.version})")
+                (
+                    f"chain.lines[{number - 1}]",
+                    f"line {number} cannot be read, or is another one (it calls itself {line.version})",
+                )
             )
     if not bodies:
         found.append(("chain.lines", "there are no lines"))
     if digest.hex() != chain["head"]:
         found.append(
-            ("chain.head", f"the lines lead to {digest.hex()}, not to {chain['head']}: a line, route, key or input digest was changed")
+            (
+                "chain.head",
+                f"the lines lead to {digest.hex()}, not to {chain['head']}: a line, route, key or input digest was changed",
+            )
         )
     given = {entry["line"]: entry["output"] for entry in record["stages"] if "output" in entry}
     for entry in record["stages"]:
         if "output" in entry and digest_of(entry["output"]).hex() != entry["output_digest"]:
-            found.append((f"stages[{entry['stage']}].output", "the output is not the one that was reported when the stage ended"))
+            found.append(
+                (
+                    f"stages[{entry['stage']}].output",
+                    "the output is not the one that was reported when the stage ended",
+                )
+            )
     about = {name: record[name] for name in ("route", "key", "input_digest", "correlation_id")}
-    again = _record(about, chain["head"], bodies, lines, lambda line: given.get(line.version, UNSET))
+    again = _record(
+        about, chain["head"], bodies, lines, lambda line: given.get(line.version, UNSET)
+    )
     return found + [
-        (name, "it does not follow from the lines") for name in sorted(set(again) | set(record)) if again.get(name) != record.get(name)
+        (name, "it does not follow from the lines")
+        for name in sorted(set(again) | set(record))
+        if again.get(name) != record.get(name)
     ]

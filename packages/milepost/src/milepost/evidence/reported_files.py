@@ -29,7 +29,9 @@ def reported_files(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileFacts]
     check has such outputs by stage, in `stages`.
     """
     files: dict[str, FileFacts] = {}
-    for stage, output in chain.from_iterable(_reports(str(entry.get("stage")), entry.get("output")) for entry in entries):
+    for stage, output in chain.from_iterable(
+        _reports(str(entry.get("stage")), entry.get("output")) for entry in entries
+    ):
         digests, sizes = _object(output.get("digests")), _object(output.get("sizes"))
         for path in dict.fromkeys([*_texts(output.get("filePaths")), *digests, *sizes]):
             _add(files, path, stage, digests.get(path), sizes.get(path))
@@ -39,14 +41,20 @@ def reported_files(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileFacts]
         if _maps_volumes(output):
             for path, volumes in output.items():
                 facts = _add(files, path, stage)
-                facts.volumes[stage] = list(dict.fromkeys([*facts.volumes.get(stage, []), *volumes]))
+                facts.volumes[stage] = list(
+                    dict.fromkeys([*facts.volumes.get(stage, []), *volumes])
+                )
     return files
 
 
 def volumes_of(output: Any) -> list[str]:
     """The volumes that one output names, each once."""
     maps = [report for _, report in _reports("", output) if _maps_volumes(report)]
-    return list(dict.fromkeys(volume for report in maps for volumes in report.values() for volume in volumes))
+    return list(
+        dict.fromkeys(
+            volume for report in maps for volumes in report.values() for volume in volumes
+        )
+    )
 
 
 def paths_on(output: Any, volume: str) -> list[str]:
@@ -57,13 +65,20 @@ def paths_on(output: Any, volume: str) -> list[str]:
 
 def later_reports(results: Mapping[str, Any]) -> dict[str, Any]:
     """What checks of another route have found since, by the stage of this one that it replaces."""
-    return {stage: report for output in results.values() if _is_recheck(output) for stage, report in output[LATER].items()}
+    return {
+        stage: report
+        for output in results.values()
+        if _is_recheck(output)
+        for stage, report in output[LATER].items()
+    }
 
 
 def _reports(stage: str, output: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """The output itself, or what a later check reports of several stages."""
     if _is_recheck(output):
-        yield from ((name, report) for name, report in output[LATER].items() if isinstance(report, dict))
+        yield from (
+            (name, report) for name, report in output[LATER].items() if isinstance(report, dict)
+        )
     elif isinstance(output, dict):
         yield stage, output
 
@@ -78,7 +93,9 @@ def _maps_volumes(output: dict[str, Any]) -> bool:
     return bool(output) and lists and "filePaths" not in output
 
 
-def _add(files: dict[str, FileFacts], path: str, stage: str, digest: Any = None, size: Any = None) -> FileFacts:
+def _add(
+    files: dict[str, FileFacts], path: str, stage: str, digest: Any = None, size: Any = None
+) -> FileFacts:
     facts = files.setdefault(path, FileFacts())
     if stage not in facts.stages:
         facts.stages.append(stage)

@@ -41,11 +41,15 @@ def make_key(path: Path) -> Signer:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = Ed25519PrivateKey.generate()
-    body = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    body = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise MilepostError(f"{path} already exists and was not overwritten; name another file") from None
+        raise MilepostError(
+            f"{path} already exists and was not overwritten; name another file"
+        ) from None
     except OSError as error:
         raise MilepostError(f"cannot write {path}: {error.strerror}") from None
     with os.fdopen(handle, "wb") as file:
@@ -64,13 +68,17 @@ def read_signer(path: Path) -> Signer:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
-        raise ConfigMistake(f"cannot read the signing key {path}: {error.strerror}; 'milepost signing-key {path}' creates one") from None
+        raise ConfigMistake(
+            f"cannot read the signing key {path}: {error.strerror}; 'milepost signing-key {path}' creates one"
+        ) from None
     except (ValueError, TypeError):
         raise ConfigMistake(
             f"{path} holds no private key (PEM, PKCS8, without a password); 'milepost signing-key FILE' creates one"
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigMistake(f"{path} holds a key of another kind; Milepost signs with Ed25519; 'milepost signing-key FILE' creates one")
+        raise ConfigMistake(
+            f"{path} holds a key of another kind; Milepost signs with Ed25519; 'milepost signing-key FILE' creates one"
+        )
     return Signer(key)
 
 
@@ -81,13 +89,17 @@ def read_public(given: str) -> bytes:
         try:
             text = Path(given).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
-            raise UsageError(f"--public-key: {given!r} is neither a readable file nor a key; a key is {PREFIX}… or PEM") from None
+            raise UsageError(
+                f"--public-key: {given!r} is neither a readable file nor a key; a key is {PREFIX}… or PEM"
+            ) from None
     if text.startswith(PREFIX):
         with suppress(binascii.Error, ValueError):
             raw = base64.b64decode(text.removeprefix(PREFIX), validate=True)
             if len(raw) == 32:
                 return raw
-        raise UsageError(f"--public-key: {text[:60]!r} is not an Ed25519 key: {PREFIX} must be followed by 32 bytes in base64")
+        raise UsageError(
+            f"--public-key: {text[:60]!r} is not an Ed25519 key: {PREFIX} must be followed by 32 bytes in base64"
+        )
     _need()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -95,7 +107,9 @@ def read_public(given: str) -> bytes:
     try:
         key = serialization.load_pem_public_key(text.encode())
     except ValueError:
-        raise UsageError(f"--public-key: {given!r} holds no public key; give {PREFIX}… or PEM") from None
+        raise UsageError(
+            f"--public-key: {given!r} holds no public key; give {PREFIX}… or PEM"
+        ) from None
     if not isinstance(key, Ed25519PublicKey):
         raise UsageError("--public-key: that is a key of another kind; Milepost signs with Ed25519")
     return key.public_bytes_raw()

@@ -16,10 +16,26 @@ from milepost.core.history import Line, decode_line
 from milepost.core.values.durations import iso, short_span
 from milepost.core.values.json import canonical_json
 from milepost.evidence.completeness import FileLines, completeness
-from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, NAMED, RECORD_SIGNED, chosen, records_in
+from milepost.evidence.files import (
+    BESIDE,
+    END,
+    FILE_SIGNED,
+    HEADER,
+    NAMED,
+    RECORD_SIGNED,
+    chosen,
+    records_in,
+)
 from milepost.evidence.heads import Heads, proved_root
 from milepost.evidence.named_lives import NamedLife, NamedLives
-from milepost.evidence.record import FORGOTTEN_SCHEMA, SCHEMA, SEAL_SCHEMA, chain_links, differences, life_of
+from milepost.evidence.record import (
+    FORGOTTEN_SCHEMA,
+    SCHEMA,
+    SEAL_SCHEMA,
+    chain_links,
+    differences,
+    life_of,
+)
 from milepost.evidence.repeats import SeenItems
 from milepost.evidence.reported_files import reported_files, volumes_of
 from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
@@ -31,7 +47,19 @@ CLOCKS_MS = 300_000
 PER_RECORD_MS = 100
 """Most time that an export takes for a record: lines may be written while it runs, after the time in its header."""
 _HEADER_FIELDS = frozenset(
-    {"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media", "newest", "follow_up"}
+    {
+        "schema",
+        "route",
+        "made_at",
+        "made_by",
+        "choice",
+        "view",
+        "public_key",
+        "key_fields",
+        "media",
+        "newest",
+        "follow_up",
+    }
 )
 _ENTRY_FIELDS = frozenset({"record", "digest", "proof", "covered", "signature"})
 _END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
@@ -59,8 +87,12 @@ def verify(
             return _Checker(path, public, heads, on_record, allow_newer, complete).run()
         beside = path.with_name(path.name + BESIDE)
         if not beside.exists():
-            raise UsageError(f"{path} is a view, and its evidence file {beside.name} is not beside it; both are needed")
-        return _view(path, beside, _Checker(beside, public, heads, on_record, allow_newer, complete))
+            raise UsageError(
+                f"{path} is a view, and its evidence file {beside.name} is not beside it; both are needed"
+            )
+        return _view(
+            path, beside, _Checker(beside, public, heads, on_record, allow_newer, complete)
+        )
     except OSError as error:
         raise MilepostError(f"cannot read {error.filename or path}: {error.strerror}") from None
 
@@ -131,7 +163,9 @@ class _Checker:
                 elif number == 1 and "record" in value and not file.peek(1):
                     self._entry(number, value)
                     if verdict.holds:
-                        verdict.not_proved.append("whether other records belong to it: this is one record, handed on by itself")
+                        verdict.not_proved.append(
+                            "whether other records belong to it: this is one record, handed on by itself"
+                        )
                     return self._finished()
                 elif number == 1:
                     self._first(value)
@@ -142,7 +176,9 @@ class _Checker:
                     self._entry(number, value)
                 self._digest.update(line)
         if not ended:
-            verdict.differ(number + 1, "line", "the last line, with the digest of all others, is missing")
+            verdict.differ(
+                number + 1, "line", "the last line, with the digest of all others, is missing"
+            )
         return self._finished()
 
     def _read(self, number: int, line: bytes) -> dict[str, Any] | None:
@@ -155,12 +191,18 @@ class _Checker:
             self.verdict.differ(number, "line", "it is not an object")
             return None
         if canonical_json(value) + b"\n" != line:
-            self.verdict.differ(number, "line", "it is not in canonical form: sorted names, no spaces, one line end")
+            self.verdict.differ(
+                number, "line", "it is not in canonical form: sorted names, no spaces, one line end"
+            )
         return value
 
     def _first(self, value: dict[str, Any]) -> None:
         if value.get("schema") != HEADER:
-            self.verdict.differ(1, "schema", f"a file of evidence begins with {HEADER!r}; the beginning may be missing")
+            self.verdict.differ(
+                1,
+                "schema",
+                f"a file of evidence begins with {HEADER!r}; the beginning may be missing",
+            )
             return
         self._fields(1, value, _HEADER_FIELDS, None)
         self.header, choice = value, value.get("choice")
@@ -176,7 +218,9 @@ class _Checker:
                 self.verdict.differ(1, "public_key", "it is not a public key")
                 return
             if self._given is not None and named != self._given:
-                self.verdict.differ(1, "public_key", f"it is signed with another key: {public_text(named)}")
+                self.verdict.differ(
+                    1, "public_key", f"it is signed with another key: {public_text(named)}"
+                )
             self._key = self._given or named
         elif self._given is not None:
             self.verdict.differ(1, "public_key", "the file is not signed")
@@ -219,18 +263,31 @@ class _Checker:
             self.verdict.differ(number, "proof", "it is not a proof", key)
             return
         if root != proof.get("root"):
-            self.verdict.differ(number, "proof", f"it does not lead from the item's last line to its root for {day}", key)
+            self.verdict.differ(
+                number,
+                "proof",
+                f"it does not lead from the item's last line to its root for {day}",
+                key,
+            )
         elif self._heads is not None and day not in self._heads.by_day:
             self._not_under(number, record, key, day)
         elif self._heads is not None and self._heads.by_day[day].get("root") != root:
-            self.verdict.differ(number, "proof", f"the published head of {day} has another root", key)
+            self.verdict.differ(
+                number, "proof", f"the published head of {day} has another root", key
+            )
         elif self._heads is not None and "chain" not in record:
-            self.verdict.lack(number, f"its digest is under the head of {day}, but what it says does not follow from a digest", key)
+            self.verdict.lack(
+                number,
+                f"its digest is under the head of {day}, but what it says does not follow from a digest",
+                key,
+            )
         elif self._heads is not None:
             self.verdict.under_heads += 1
             self._lines.count(day, _line_count(record))
 
-    def _covered(self, number: int, value: dict[str, Any], record: dict[str, Any], key: str | None) -> None:
+    def _covered(
+        self, number: int, value: dict[str, Any], record: dict[str, Any], key: str | None
+    ) -> None:
         """A record that goes on after the newest head says how many of its lines are under heads, and proves it for the last of these."""
         try:
             proof, lines = value["covered"]["proof"], value["covered"]["lines"]
@@ -241,27 +298,47 @@ class _Checker:
             self.verdict.differ(number, "covered", "it is not a number of lines with a proof", key)
             return
         if not fields or not 0 < lines < _line_count(record) or "proof" in value:
-            self.verdict.differ(number, "covered", "only a record that goes on after the newest head has it, with the lines before", key)
+            self.verdict.differ(
+                number,
+                "covered",
+                "only a record that goes on after the newest head has it, with the lines before",
+                key,
+            )
         elif root != proof.get("root"):
-            self.verdict.differ(number, "covered", f"it does not lead from line {lines} to its root for {day}", key)
+            self.verdict.differ(
+                number, "covered", f"it does not lead from line {lines} to its root for {day}", key
+            )
         elif self._heads is not None and day in self._heads.by_day:
             if self._heads.by_day[day].get("root") == root:
                 self._lines.count(day, lines)
             else:
-                self.verdict.differ(number, "covered", f"the published head of {day} has another root", key)
+                self.verdict.differ(
+                    number, "covered", f"the published head of {day} has another root", key
+                )
 
-    def _not_under(self, number: int, record: dict[str, Any], key: str | None, day: str | None) -> None:
+    def _not_under(
+        self, number: int, record: dict[str, Any], key: str | None, day: str | None
+    ) -> None:
         """A record that is not proved to be under a given head; `day` is that of the head in its proof, None: it has no proof."""
         assert self._heads is not None
         newest = self._heads.newest_day
         written = max(filter(None, [day, _day_of(record)]), default="")
-        if self._allow_newer and "chain" in record and written >= newest and day not in self._heads.by_day:
+        if (
+            self._allow_newer
+            and "chain" in record
+            and written >= newest
+            and day not in self._heads.by_day
+        ):
             self.verdict.newer += 1
         elif day is not None:
-            self.verdict.lack(number, f"its proof names the head of {day}, which was not given", key)
+            self.verdict.lack(
+                number, f"its proof names the head of {day}, which was not given", key
+            )
         else:
             when = (
-                "no head covers it yet, or its proof was removed" if written >= newest else "its proof was removed, or its head is missing"
+                "no head covers it yet, or its proof was removed"
+                if written >= newest
+                else "its proof was removed, or its head is missing"
             )
             self.verdict.lack(number, f"it has no proof that a head covers it: {when}", key)
 
@@ -269,7 +346,12 @@ class _Checker:
         """A record is of the route that the header names, and stands in the file once."""
         route = self.header.get("route", record.get("route"))
         if record.get("route") != route:
-            self.verdict.differ(number, "route", f"it is of the route {record.get('route')!r}; the file is of {route!r}", key)
+            self.verdict.differ(
+                number,
+                "route",
+                f"it is of the route {record.get('route')!r}; the file is of {route!r}",
+                key,
+            )
         if key is not None:
             self._seen.add(_name_of(record.get("route"), key, _life(record)), number)
             self._earlier.add(record, key, number)
@@ -294,7 +376,11 @@ class _Checker:
     def _whole_file(self) -> None:
         """Faults that show only when all records are known."""
         for number, first in self._seen.repeated():
-            self.verdict.differ(number, "record", f"it is the same item as in line {first}: a record stands in a file once")
+            self.verdict.differ(
+                number,
+                "record",
+                f"it is the same item as in line {first}: a record stands in a file once",
+            )
         if not self.header:
             return
         self._earlier_lives()
@@ -304,9 +390,7 @@ class _Checker:
             return
         at, key = self._latest
         if at > made_at + CLOCKS_MS + PER_RECORD_MS * self.verdict.records:
-            what = (
-                f"it says {self.header['made_at']}, but a line of {key} was written later, at {iso(at)}: a file is made after its content"
-            )
+            what = f"it says {self.header['made_at']}, but a line of {key} was written later, at {iso(at)}: a file is made after its content"
             self.verdict.differ(1, "made_at", what)
         if "newest" in self.header:
             self._newest(made_at)
@@ -324,7 +408,9 @@ class _Checker:
                 what = f"{named}: its record is missing; the file has every life of an item, or a line that says that the record is lost"
                 self.verdict.differ(named.line, "earlier life", what, named.key)
             else:
-                self.verdict.lack(named.line, f"{named}: its record is missing, only its end is known", named.key)
+                self.verdict.lack(
+                    named.line, f"{named}: its record is missing, only its end is known", named.key
+                )
         if not with_record:
             return
         with self._path.open("rb") as file:
@@ -346,7 +432,11 @@ class _Checker:
             return
         self._lines.without = verdict.seals + verdict.forgotten
         result = completeness(self._heads, self.header, self._lines)
-        verdict.complete_to, verdict.later_lines, verdict.not_complete = result.complete_to, result.later, result.unknown
+        verdict.complete_to, verdict.later_lines, verdict.not_complete = (
+            result.complete_to,
+            result.later,
+            result.unknown,
+        )
         verdict.lines = self._lines.proved
         if result.missing:
             verdict.differ(0, "lines", result.missing)
@@ -358,33 +448,47 @@ class _Checker:
         newest = self.header["newest"]
         place = newest.get("place") if isinstance(newest, dict) else None
         at = _ms_of(newest.get("at")) if isinstance(newest, dict) else None
-        if not isinstance(place, int) or set(newest) != {"place", "at"} or (at is None and newest.get("at") is not None):
+        if (
+            not isinstance(place, int)
+            or set(newest) != {"place", "at"}
+            or (at is None and newest.get("at") is not None)
+        ):
             self.verdict.differ(1, "newest", "it is not a place and a time")
         elif at is not None and at > made_at + CLOCKS_MS:
-            self.verdict.differ(1, "newest", f"it was written at {newest['at']}, after the file was made")
+            self.verdict.differ(
+                1, "newest", f"it was written at {newest['at']}, after the file was made"
+            )
 
     def _end(self, number: int, value: dict[str, Any]) -> None:
         self._fields(number, value, _END_FIELDS, None)
         if value.get("count") != self.verdict.records:
             self.verdict.differ(
-                number, "count", f"it is {value.get('count')}, but there are {self.verdict.records} records: some are missing or were added"
+                number,
+                "count",
+                f"it is {value.get('count')}, but there are {self.verdict.records} records: some are missing or were added",
             )
         digest = self._digest.hexdigest()
         if value.get("digest") != digest:
             self.verdict.differ(number, "digest", "the lines before were changed")
         self._signature(number, value, FILE_SIGNED, digest, None)
 
-    def _fields(self, number: int, value: dict[str, Any], known: Iterable[str], key: str | None) -> None:
+    def _fields(
+        self, number: int, value: dict[str, Any], known: Iterable[str], key: str | None
+    ) -> None:
         for name in sorted(set(value) - set(known)):
             self.verdict.differ(number, name, "a file of evidence has no such field here", key)
 
-    def _signature(self, number: int, value: dict[str, Any], kind: str, digest: str, key: str | None) -> None:
+    def _signature(
+        self, number: int, value: dict[str, Any], kind: str, digest: str, key: str | None
+    ) -> None:
         if self._key is None:
             return
         if "signature" not in value:
             self.verdict.differ(number, "signature", "it is missing", key)
         elif not is_signed(self._key, value["signature"], kind, digest):
-            self.verdict.differ(number, "signature", "it is not valid for this key and content", key)
+            self.verdict.differ(
+                number, "signature", "it is not valid for this key and content", key
+            )
         self._signatures += 1
 
     def _finished(self) -> Verdict:
@@ -394,7 +498,9 @@ class _Checker:
                 verdict.differ(number, "head", what)
             if self._heads.unsigned:
                 days = self._heads.unsigned
-                named = ", ".join(days[:NAMED]) + (f" and {len(days) - NAMED:,} more" if len(days) > NAMED else "")
+                named = ", ".join(days[:NAMED]) + (
+                    f" and {len(days) - NAMED:,} more" if len(days) > NAMED else ""
+                )
                 verdict.lack(0, f"whose the heads are is not proved: not signed: {named}")
         self._whole_file()
         if verdict.holds:
@@ -402,37 +508,59 @@ class _Checker:
         if not verdict.holds:
             return verdict
         if self._complete and self._heads is None:
-            verdict.lack(0, "that no later line is missing is not known: no published head was given (--head)")
+            verdict.lack(
+                0,
+                "that no later line is missing is not known: no published head was given (--head)",
+            )
         elif self._complete and verdict.not_complete:
             verdict.lack(0, f"that no later line is missing is not known: {verdict.not_complete}")
         elif self._complete and verdict.later_lines:
             verdict.lack(0, f"it is not the present: {self._later()}")
         whole = verdict.records - verdict.seals - verdict.forgotten
-        verdict.proved.insert(0, f"{whole:,} of {verdict.records:,} records: the chain is complete, and every field follows from its lines")
+        verdict.proved.insert(
+            0,
+            f"{whole:,} of {verdict.records:,} records: the chain is complete, and every field follows from its lines",
+        )
         if not self.header:
             verdict.not_proved += self._earlier.not_here()
         if verdict.choice:
-            verdict.not_proved.append(f"anything of the route's other items: this is {verdict.chosen}")
+            verdict.not_proved.append(
+                f"anything of the route's other items: this is {verdict.chosen}"
+            )
         if verdict.seals:
-            verdict.not_proved.append(f"what happened to {_items(verdict.seals)} of which only the seal is left")
+            verdict.not_proved.append(
+                f"what happened to {_items(verdict.seals)} of which only the seal is left"
+            )
         if verdict.forgotten:
-            verdict.not_proved.append(f"what happened to {_items(verdict.forgotten)}: content removed, only digests are left")
+            verdict.not_proved.append(
+                f"what happened to {_items(verdict.forgotten)}: content removed, only digests are left"
+            )
         if verdict.redated:
             verdict.not_proved.append(
                 f"when the lines before {verdict.redated:,} others were written: by a clock that was ahead, as those say"
             )
         if self._key is None or not self._signatures:
-            verdict.not_proved.append("who wrote this, and that it was not rewritten since: nothing here is signed, or no key was given")
+            verdict.not_proved.append(
+                "who wrote this, and that it was not rewritten since: nothing here is signed, or no key was given"
+            )
             verdict.not_proved.append("correlation ids: they stand in no line")
         elif self._given is None:
             verdict.signed_by = fingerprint(self._key)
-            verdict.proved.append("everything is signed with the one key that the file itself names")
-            verdict.not_proved.append(f"whose key that is: get it from its owner, and give it with --public-key ({verdict.signed_by})")
+            verdict.proved.append(
+                "everything is signed with the one key that the file itself names"
+            )
+            verdict.not_proved.append(
+                f"whose key that is: get it from its owner, and give it with --public-key ({verdict.signed_by})"
+            )
         else:
             verdict.signed_by = fingerprint(self._given)
-            verdict.proved.append(f"everything was signed with the key that was given ({verdict.signed_by})")
+            verdict.proved.append(
+                f"everything was signed with the key that was given ({verdict.signed_by})"
+            )
         if self._heads is None:
-            verdict.not_proved.append("when it was written, except by the statement of the signer: no published head was given (--head)")
+            verdict.not_proved.append(
+                "when it was written, except by the statement of the signer: no published head was given (--head)"
+            )
         else:
             under = f"{verdict.under_heads:,} of {verdict.records:,} records: every line given is under a published head"
             (verdict.proved if verdict.under_heads else verdict.not_proved).append(under)
@@ -442,13 +570,19 @@ class _Checker:
             self._say_how_complete(self._heads)
         if "follow_up" in self.header:
             follow_up = self.header["follow_up"]
-            verdict.not_proved.append(f"what happened to its items afterwards on the route {follow_up!r}: export that route too")
+            verdict.not_proved.append(
+                f"what happened to its items afterwards on the route {follow_up!r}: export that route too"
+            )
         if "newest" in self.header:
             verdict.covers = self.header["newest"]
             verdict.not_proved.append(_beyond(verdict.covers, self._heads))
         elif self.header:
-            verdict.not_proved.append("how much of the ledger it covers: it names no newest line, because an earlier Milepost made it")
-        verdict.not_proved.append("that the reported results are true: a stage's output is the statement of its worker or partner")
+            verdict.not_proved.append(
+                "how much of the ledger it covers: it names no newest line, because an earlier Milepost made it"
+            )
+        verdict.not_proved.append(
+            "that the reported results are true: a stage's output is the statement of its worker or partner"
+        )
         return verdict
 
     def _say_how_complete(self, heads: Heads) -> None:
@@ -464,7 +598,9 @@ class _Checker:
             )
         if verdict.later_lines:
             verdict.not_proved.append(f"what happened since: {self._later()}")
-        verdict.not_proved.append(f"that nothing happened later: newest head given: {heads.newest_day}; later events are not excluded")
+        verdict.not_proved.append(
+            f"that nothing happened later: newest head given: {heads.newest_day}; later events are not excluded"
+        )
 
     def _later(self) -> str:
         verdict, heads = self.verdict, self._heads
@@ -510,18 +646,20 @@ def _summary(record: dict[str, Any], proof: Any, holds: bool, under_head: bool) 
 
 def _beyond(newest: dict[str, Any], heads: Heads | None) -> str:
     """What an export does not cover."""
-    covers = f"anything written after place {newest['place']:,} of the ledger" + (f" ({newest['at']})" if newest.get("at") else "")
+    covers = f"anything written after place {newest['place']:,} of the ledger" + (
+        f" ({newest['at']})" if newest.get("at") else ""
+    )
     if heads is None or heads.up_to <= newest["place"]:
         return f"{covers}: the file covers no more"
-    return (
-        f"{covers}: the file covers no more, and the head of {heads.newest_day} goes on to place {heads.up_to:,}, so it is not the present"
-    )
+    return f"{covers}: the file covers no more, and the head of {heads.newest_day} goes on to place {heads.up_to:,}, so it is not the present"
 
 
 def _lines_of(record: dict[str, Any]) -> list[Line]:
     chain = record.get("chain")
     lines = chain.get("lines") if isinstance(chain, dict) else None
-    return [decode_line(text.encode(errors="replace")) for text in _list(lines) if isinstance(text, str)]
+    return [
+        decode_line(text.encode(errors="replace")) for text in _list(lines) if isinstance(text, str)
+    ]
 
 
 def _redated_from(line: Line) -> str | None:

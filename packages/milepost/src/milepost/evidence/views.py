@@ -31,11 +31,20 @@ def csv_rows(records: Records, about: Mapping[str, Any] | None = None) -> Iterat
         if record["schema"] != SCHEMA:
             yield _row(_sealed(record))
             continue
-        outputs = {entry["line"]: entry["output"] for entry in record["stages"] if "output" in entry}
+        outputs = {
+            entry["line"]: entry["output"] for entry in record["stages"] if "output" in entry
+        }
         lines = [decode_line(text.encode()) for text in record["chain"]["lines"]]
         for line, current in zip(lines, rounds(lines), strict=True):
-            ids = [event.id for event in events_of(line, record["route"], record["key"], record["correlation_id"])] or [""]
-            output = canonical_json(outputs[line.version]).decode() if line.version in outputs else ""
+            ids = [
+                event.id
+                for event in events_of(
+                    line, record["route"], record["key"], record["correlation_id"]
+                )
+            ] or [""]
+            output = (
+                canonical_json(outputs[line.version]).decode() if line.version in outputs else ""
+            )
             for event in ids:
                 yield _row(
                     (
@@ -55,8 +64,13 @@ def _sealed(record: Record) -> tuple[Any, ...]:
 
 def _row(values: Iterable[Any]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(["" if value is None else value for value in values])
+    csv.writer(out, lineterminator="\n").writerow(
+        ["" if value is None else value for value in values]
+    )
     return out.getvalue()
 
 
-VIEWS: dict[str, Callable[[Records, Mapping[str, Any]], Iterator[str]]] = {"csv": csv_rows, "premis": premis}
+VIEWS: dict[str, Callable[[Records, Mapping[str, Any]], Iterator[str]]] = {
+    "csv": csv_rows,
+    "premis": premis,
+}

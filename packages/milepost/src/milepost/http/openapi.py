@@ -30,7 +30,12 @@ SAMPLES: dict[str, str] = {
     "text/plain": "a\nb\n",
 }
 _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
-_PARAMETERS = {"route": "The route's name", "key": "The item's key, percent-encoded", "id": "An id", "stage": "The stage's name"}
+_PARAMETERS = {
+    "route": "The route's name",
+    "key": "The item's key, percent-encoded",
+    "id": "An id",
+    "stage": "The stage's name",
+}
 _ABOUT = """Items travel a route of stages; one ledger says where each of them is. Every write is on disk when it is answered, and may be
 repeated: nothing is recorded twice. Every error has the same shape (application/problem+json) with a `code` whose meaning never changes."""
 _PROBLEM = {
@@ -51,8 +56,12 @@ _PROBLEM = {
 
 def described(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     """The endpoints for programs."""
-    theirs = [one for one in endpoints if one.application and not one.page and one.method != "OPTIONS"]
-    return [one for one in endpoints if not one.application and one.path.startswith(DESCRIBED)] + theirs
+    theirs = [
+        one for one in endpoints if one.application and not one.page and one.method != "OPTIONS"
+    ]
+    return [
+        one for one in endpoints if not one.application and one.path.startswith(DESCRIBED)
+    ] + theirs
 
 
 def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
@@ -60,20 +69,29 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     api = described(endpoints)
     # An application's types are named separately: they must not change the names of ours.
     schemas = {
-        name: _Schemas([one for one in api if one.application == name], name) for name in dict.fromkeys(one.application for one in api)
+        name: _Schemas([one for one in api if one.application == name], name)
+        for name in dict.fromkeys(one.application for one in api)
     }
     paths: dict[str, dict[str, Any]] = {}
     for one in api:
         at = paths.setdefault(_PARAMETER.sub(r"{\1}", one.path), {})
         at[one.method.lower()] = _operation(one, schemas[one.application])
-    components = {name: part for found in schemas.values() for name, part in found.components.items()}
+    components = {
+        name: part for found in schemas.values() for name, part in found.components.items()
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "Milepost", "version": version, "description": _ABOUT},
         "paths": paths,
         "components": {
             "schemas": {"Problem": _PROBLEM, **components},
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key made by 'milepost keys new'."}},
+            "securitySchemes": {
+                "key": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A key made by 'milepost keys new'.",
+                }
+            },
         },
     }
 
@@ -85,7 +103,19 @@ class _Schemas:
         prefix = f"{application}." if application else ""
         queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
         bodies = [part for endpoint in endpoints for part in _parts(endpoint.body)]
-        types = list(dict.fromkeys([*bodies, *(part for e in endpoints for kind in e.answers.values() for part in _parts(kind))]))
+        types = list(
+            dict.fromkeys(
+                [
+                    *bodies,
+                    *(
+                        part
+                        for e in endpoints
+                        for kind in e.answers.values()
+                        for part in _parts(kind)
+                    ),
+                ]
+            )
+        )
         template = f"#/components/schemas/{prefix}{{name}}"
         found, parts = msgspec.json.schema_components(types, ref_template=template)
         self._of = dict(zip(types, found, strict=True))
@@ -102,7 +132,12 @@ class _Schemas:
     def parameters(self, query: type[Struct]) -> list[dict[str, Any]]:
         known = self._queries[query]
         return [
-            {"name": name, "in": "query", "required": name in known["required"], "schema": _without_null(schema)}
+            {
+                "name": name,
+                "in": "query",
+                "required": name in known["required"],
+                "schema": _without_null(schema),
+            }
             for name, schema in known["properties"].items()
         ]
 
@@ -118,7 +153,11 @@ def _parts(kind: Any) -> list[Any]:
     """The types of a union; a single type is a union of one. None: no type."""
     if kind is None:
         return []
-    return [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) in (Union, UnionType) else [kind]
+    return (
+        [part for part in get_args(kind) if part is not type(None)]
+        if get_origin(kind) in (Union, UnionType)
+        else [kind]
+    )
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -133,22 +172,38 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     module = endpoint.application or endpoint.handler.__module__.rpartition(".")[2]
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _PARAMETERS.get(name, name)}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string"},
+            "description": _PARAMETERS.get(name, name),
+        }
         for name in _PARAMETER.findall(endpoint.path)
     ]
     text = re.sub(r"[ \t]*\n[ \t]+", "\n", endpoint.description)
-    needs = "Open to all." if endpoint.scope is None else f"Needs a key with the scope `{endpoint.scope}`."
+    needs = (
+        "Open to all."
+        if endpoint.scope is None
+        else f"Needs a key with the scope `{endpoint.scope}`."
+    )
     operation: dict[str, Any] = {
         "operationId": f"{module}_{endpoint.name or endpoint.handler.__name__}",
         "tags": [module],
         "summary": endpoint.summary,
         "description": f"{text}\n\n{needs}".strip(),
-        "parameters": in_path + ([] if endpoint.query is None else schemas.parameters(endpoint.query)),
+        "parameters": in_path
+        + ([] if endpoint.query is None else schemas.parameters(endpoint.query)),
         "security": [] if endpoint.scope is None else [{"key": []}],
         "responses": _responses(endpoint, schemas),
     }
     if endpoint.body is not None:
-        content = {kind: {"schema": schemas.of(endpoint.body) if kind not in SAMPLES else {"type": "string"}} for kind in endpoint.types}
+        content = {
+            kind: {
+                "schema": schemas.of(endpoint.body) if kind not in SAMPLES else {"type": "string"}
+            }
+            for kind in endpoint.types
+        }
         for kind in endpoint.types:
             if kind in SAMPLES:
                 content[kind]["example"] = SAMPLES[kind]  # type: ignore[assignment]
@@ -160,10 +215,18 @@ def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, kind in sorted(endpoint.answers.items()):
         parts = _parts(kind)
-        first = "" if not parts else (getattr(parts[0], "__doc__", "") or "") if isinstance(parts[0], type(Struct)) else ""
+        first = (
+            ""
+            if not parts
+            else (getattr(parts[0], "__doc__", "") or "")
+            if isinstance(parts[0], type(Struct))
+            else ""
+        )
         responses[str(status)] = {"description": " ".join(first.split()) or "Done."}
         if parts:
-            responses[str(status)]["content"] = {"text/plain" if kind is str else "application/json": {"schema": schemas.of(kind)}}
+            responses[str(status)]["content"] = {
+                "text/plain" if kind is str else "application/json": {"schema": schemas.of(kind)}
+            }
     by_status: dict[int, list[str]] = {}
     for code in possible(endpoint):
         by_status.setdefault(TITLES[code][0], []).append(code)
@@ -177,7 +240,11 @@ def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
 
 def possible(endpoint: Endpoint) -> list[str]:
     """The codes of all problems that this endpoint may answer with."""
-    named = [] if endpoint.application else [code for variable, code in IN_PATH.items() if variable in endpoint.path]
+    named = (
+        []
+        if endpoint.application
+        else [code for variable, code in IN_PATH.items() if variable in endpoint.path]
+    )
     codes = [*named, *endpoint.problems, *ALWAYS]
     codes += WITH_A_KEY if endpoint.scope is not None else ()
     codes += WITH_A_BODY if endpoint.body is not None else ()
@@ -202,9 +269,21 @@ def rendered(state: ServerState, call: Call, document: dict[str, Any]) -> Answer
     by_tag: dict[str, list[dict[str, Any]]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
+            by_tag.setdefault(operation["tags"][0], []).append(
+                {"method": method.upper(), "path": path, **operation}
+            )
     schemas = document["components"]["schemas"]
-    return page(state, call, "api.html", here="/api/docs", info=document["info"], by_tag=by_tag, schemas=schemas, shape=shape, said=said)
+    return page(
+        state,
+        call,
+        "api.html",
+        here="/api/docs",
+        info=document["info"],
+        by_tag=by_tag,
+        schemas=schemas,
+        shape=shape,
+        said=said,
+    )
 
 
 def said(text: str) -> Markup:
@@ -225,11 +304,17 @@ def shape(schema: dict[str, Any]) -> str:
         return f"[{', '.join(shape(one) for one in schema['prefixItems'])}]"
     if kind == "array":
         return f"list of {shape(schema.get('items', {}))}"
-    within = [f"{word} {schema[name]}" for name, word in (("minimum", "at least"), ("maximum", "at most")) if name in schema]
+    within = [
+        f"{word} {schema[name]}"
+        for name, word in (("minimum", "at least"), ("maximum", "at most"))
+        if name in schema
+    ]
     return f"{kind}, {', '.join(within)}" if within else kind
 
 
-@endpoint("GET", "/api/docs", scope=None, answers={200: str}, summary="The API reference, as a page")
+@endpoint(
+    "GET", "/api/docs", scope=None, answers={200: str}, summary="The API reference, as a page"
+)
 def docs(state: ServerState, call: Call) -> Answer:
     """For people."""
     return rendered(state, call, whole(state))

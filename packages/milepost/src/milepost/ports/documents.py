@@ -329,7 +329,9 @@ def read_as(kind: type[T], value: Any) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise LedgerDamaged(f"a control document ({kind.__name__}) of the ledger is damaged: {error}; {RESTORE}") from error
+        raise LedgerDamaged(
+            f"a control document ({kind.__name__}) of the ledger is damaged: {error}; {RESTORE}"
+        ) from error
 
 
 def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:
@@ -337,9 +339,14 @@ def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, 
     return {name: read_as(form, document.value) for name, document in documents.read(kind).items()}
 
 
-def read_all_versioned(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, tuple[T, int]]:
+def read_all_versioned(
+    documents: LedgerDocuments, kind: str, form: type[T]
+) -> dict[str, tuple[T, int]]:
     """As `read_all`, each with the version for `expect` of a conditional write."""
-    return {name: (read_as(form, document.value), document.version) for name, document in documents.read(kind).items()}
+    return {
+        name: (read_as(form, document.value), document.version)
+        for name, document in documents.read(kind).items()
+    }
 
 
 def read_each(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:
@@ -347,14 +354,18 @@ def read_each(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str,
     return {name: value for name, (value, _) in read_each_versioned(documents, kind, form).items()}
 
 
-def read_each_versioned(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, tuple[T, int]]:
+def read_each_versioned(
+    documents: LedgerDocuments, kind: str, form: type[T]
+) -> dict[str, tuple[T, int]]:
     """As `read_each`, each with the version for `expect` of a conditional write."""
     sound, damaged = sort_out(documents.read(kind), kind, form)
     log_damage(damaged)
     return sound
 
 
-def sort_out(found: Mapping[str, Document], kind: str, form: type[T]) -> tuple[dict[str, tuple[T, int]], dict[str, str]]:
+def sort_out(
+    found: Mapping[str, Document], kind: str, form: type[T]
+) -> tuple[dict[str, tuple[T, int]], dict[str, str]]:
     """The documents of a kind that can be read, each with its version; and why the others cannot. Both by name."""
     sound: dict[str, tuple[T, int]] = {}
     damaged: dict[str, str] = {}
@@ -377,7 +388,9 @@ def _log_once(why: str) -> None:
     log.error("a damaged document is left out: %s", why)
 
 
-def read_versioned(documents: LedgerDocuments, kind: str, name: str, form: type[T]) -> tuple[T | None, int]:
+def read_versioned(
+    documents: LedgerDocuments, kind: str, name: str, form: type[T]
+) -> tuple[T | None, int]:
     """A control document as a value of this type, with the version for `expect` of a conditional write; (None, 0): it does not exist."""
     found = documents.read_one(kind, name)
     return (None, 0) if found is None else (read_as(form, found.value), found.version)

@@ -90,7 +90,9 @@ def loaded(point: EntryPoint) -> Any:
         return point.load()
     except ModuleNotFoundError as error:
         package = "the package" if point.dist is None else point.dist.name
-        raise ConfigMistake(f"{package} adds {point.name!r}, but cannot be imported: {error}; install the package again") from error
+        raise ConfigMistake(
+            f"{package} adds {point.name!r}, but cannot be imported: {error}; install the package again"
+        ) from error
 
 
 def missing_package(group: str, name: str) -> str | None:
@@ -102,7 +104,9 @@ def missing_package(group: str, name: str) -> str | None:
 def how_to_install(package: str) -> str:
     """The command that installs a package of this project with those of the project that it needs. It names folders, because nothing is on
     an index, where the names may belong to somebody else."""
-    folders = " ".join(f"/path/to/milepost/packages/{name}" for name in (*NEEDED_BY.get(package, ()), package))
+    folders = " ".join(
+        f"/path/to/milepost/packages/{name}" for name in (*NEEDED_BY.get(package, ()), package)
+    )
     return f"pip install {folders}"
 
 

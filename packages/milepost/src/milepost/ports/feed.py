@@ -44,7 +44,13 @@ class HistoryEntry(Struct, frozen=True):
         """The line with the fields that `show` gives it, its place `seq`, `route`, `key` and `correlation_id`, and `life` where the route
         forgets keys (the time of acceptance in milliseconds)."""
         line = self.line
-        about = {"seq": self.seq, "route": self.route, "key": self.key, "correlation_id": self.correlation_id, "life": line.life}
+        about = {
+            "seq": self.seq,
+            "route": self.route,
+            "key": self.key,
+            "correlation_id": self.correlation_id,
+            "life": line.life,
+        }
         return about | line_to_public(line, self.correlation_id)
 
 
@@ -87,7 +93,9 @@ class LedgerFeed(Protocol):
     def groups(self, route: str | None = None) -> list[Group]:
         """Groups of similar errors that an item has or had."""
 
-    def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount] | None:
+    def lane_counts(
+        self, route: str, now: int, lists: Collection[str] = ()
+    ) -> list[LaneCount] | None:
         """Exact numbers of a route's items by lane, as of `now`: of those that have not ended, or, with `lists`, of all that these lists
         brought. None: the ledger lacks "lane counts". Quarantined rows are not counted."""
 

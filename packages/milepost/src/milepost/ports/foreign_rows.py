@@ -59,7 +59,9 @@ class QuarantineStore(Protocol):
     def entries(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         """Entries, oldest first, and whether there are more. They stay in quarantine."""
 
-    def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+    def replay(
+        self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str
+    ) -> list[Adopted]:
         """Handle these again: rows and records by the row's present state, messages by their queue. Entries that succeed leave the
         quarantine; the others stay, with the reason."""
 
@@ -76,7 +78,9 @@ class ForeignRowStore(Protocol):
     def get(self, plan: Plan, keys: Sequence[str]) -> list[ForeignRow | None]:
         """The foreign rows with these keys; None: there is no row, or it is adopted."""
 
-    def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+    def adopt(
+        self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str
+    ) -> list[Adopted]:
         """Adopt these rows, each at the stage that it names, with its completed stages."""
 
 

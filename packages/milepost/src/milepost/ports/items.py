@@ -50,7 +50,18 @@ class KnownKey(Struct, frozen=True, gc=False):
     def of(cls, row: Row, *, sealed: bool = False) -> KnownKey:
         """The answer for a key with this row; `sealed`: the seal of the row."""
         ended_at = row.entered_at if row.terminal else None
-        return cls(row.key, row.status, row.input_digest, row.stage, row.list_id, sealed, ended_at, row.head, row.content_digest, row.life)
+        return cls(
+            row.key,
+            row.status,
+            row.input_digest,
+            row.stage,
+            row.list_id,
+            sealed,
+            ended_at,
+            row.head,
+            row.content_digest,
+            row.life,
+        )
 
     @property
     def forgotten(self) -> bool:
@@ -70,10 +81,14 @@ class Same(Struct, frozen=True, gc=False):
     stage: str
 
 
-def compare(known: Sequence[KnownKey | None], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+def compare(
+    known: Sequence[KnownKey | None], digests: Sequence[bytes]
+) -> list[KnownKey | Same | None]:
     """The answer of `Ledger.recognise`, made from that of `Ledger.peek`."""
     return [
-        one if one is None or one.sealed or one.current_digest != digest else Same(one.status, one.stage)
+        one
+        if one is None or one.sealed or one.current_digest != digest
+        else Same(one.status, one.stage)
         for one, digest in zip(known, digests, strict=True)
     ]
 
@@ -112,7 +127,9 @@ def add_unknown(
                 answers[place] = there
             else:
                 first[key] = place
-        for place, answer in zip(first.values(), write([new_items[place] for place in first.values()]), strict=True):
+        for place, answer in zip(
+            first.values(), write([new_items[place] for place in first.values()]), strict=True
+        ):
             answers[place] = answer
         refused: list[int] = []
         for place in later:
@@ -122,7 +139,12 @@ def add_unknown(
                 refused.append(place)
             else:
                 answers[place] = answer or KnownKey(
-                    ahead.key, ahead.status, ahead.input_digest, ahead.stage, ahead.list_id, head=ahead.head
+                    ahead.key,
+                    ahead.status,
+                    ahead.input_digest,
+                    ahead.stage,
+                    ahead.list_id,
+                    head=ahead.head,
                 )
         places = refused
     return answers
@@ -239,9 +261,15 @@ class Query(Struct, frozen=True, kw_only=True):
             and (self.dated_from is None or dated_at(row) >= self.dated_from)
             and (self.created_from is None or row.created_at >= self.created_from)
             and (self.created_before is None or row.created_at < self.created_before)
-            and (self.due_before is None or (row.due_at is not None and row.due_at <= self.due_before))
+            and (
+                self.due_before is None
+                or (row.due_at is not None and row.due_at <= self.due_before)
+            )
             and (self.due_after is None or (row.due_at is not None and row.due_at > self.due_after))
-            and (self.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= self.overdue_before))
+            and (
+                self.overdue_before is None
+                or (row.overdue_at is not None and row.overdue_at <= self.overdue_before)
+            )
         )
 
 
@@ -271,7 +299,9 @@ class LedgerItems(Protocol):
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         """The record of each key, from rows and seals, in the order given."""
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+    def recognise(
+        self, route: str, keys: Sequence[str], digests: Sequence[bytes]
+    ) -> list[KnownKey | Same | None]:
         """As `peek`, but Same where the item has a row and content with the given digest (one per key). For a list that is delivered again
         this holds for almost all keys, and a ledger may answer it faster. `KeyDigests` say that the content is the key alone: a ledger may
         have noted that about its items, and need not compute digests."""
@@ -279,7 +309,9 @@ class LedgerItems(Protocol):
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         """Keys that are invalid on this ledger, such as too long ones, each with the reason."""
 
-    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(
+        self, plan: Plan, new_items: Sequence[NewItem], now: int
+    ) -> list[KnownKey | Refused | None]:
         """Record new items: row, content, first line and counters at once. None: recorded; KnownKey: it existed before (nothing written),
         unless it is a seal that the new item may pass; Refused: the storage refuses it (the others are recorded). Raises RouteChanged if
         the ledger has another version of the route."""
@@ -287,18 +319,27 @@ class LedgerItems(Protocol):
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         """Claim due items of open lanes for a worker, oldest due first, within rates and pauses, by `core.due.look`."""
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
+    def apply(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None
+    ) -> list[Conflict | Refused | None]:
         """Write each change if the ledger still holds its `before` (see `core.change.holds`). None: written; Conflict: the row has changed
         since; Refused: the storage refuses this row, so that the same change can never be written. Each change is atomic, and none
         affects another. `versions` are the route versions that the decisions used."""
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+        self,
+        changes: Sequence[Change],
+        now: int,
+        versions: dict[str, int],
+        asks: Sequence[ClaimRequest],
+        jitter: float,
     ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
         """`apply` followed by `claim` with no other write between: an item that a change brings to a stage can be claimed there at once,
         after the items already due there. A ledger that lacks "one step" makes two writes."""
 
-    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+    def extend(
+        self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()
+    ) -> list[bool]:
         """Extend the leases; False: that lease has ended. `tickets` are those of the claims (`Item.ticket`), in the order of `rows`."""
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:

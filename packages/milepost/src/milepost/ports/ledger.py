@@ -47,7 +47,16 @@ class LedgerPresence(Protocol):
         """A number that changes whenever a process may have written."""
 
 
-class Ledger(LedgerItems, LedgerFeed, LedgerDocuments, LedgerRetention, LedgerPresence, LedgerForeignRows, LedgerUpkeep, Protocol):
+class Ledger(
+    LedgerItems,
+    LedgerFeed,
+    LedgerDocuments,
+    LedgerRetention,
+    LedgerPresence,
+    LedgerForeignRows,
+    LedgerUpkeep,
+    Protocol,
+):
     """The sum of its parts. What a ledger cannot do is declared; callers infer nothing from its URL or its times."""
 
     url: str

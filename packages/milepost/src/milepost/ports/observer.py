@@ -30,7 +30,9 @@ class Observer:
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None:
         """A worker claimed items; `lost` expired leases of others were found."""
 
-    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
+    def settled(
+        self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int
+    ) -> None:
         """Handlers have finished; counts of outcomes written, refused (the lease had ended) and left undecided."""
 
     def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None:

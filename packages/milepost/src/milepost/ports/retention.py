@@ -109,7 +109,14 @@ def emptied(entries: Sequence[HistoryEntry], name: str) -> list[HistoryEntry]:
     no digest before it either: that one is made of the key and the input."""
     digests = [later.previous for later in entries[1:]] + [entry.digest for entry in entries[-1:]]
     stubs = [
-        HistoryEntry(entry.seq, entry.route, name, "", entry.previous, entry.body if entry.removed else without_content(entry.line, digest))
+        HistoryEntry(
+            entry.seq,
+            entry.route,
+            name,
+            "",
+            entry.previous,
+            entry.body if entry.removed else without_content(entry.line, digest),
+        )
         for entry, digest in zip(entries, digests, strict=True)
     ]
     return [replace(stub, previous=b"") for stub in stubs[:1]] + stubs[1:]
@@ -124,7 +131,9 @@ class LedgerRetention(Protocol):
     def prune(self, asked: PruneCriteria) -> Pruned:
         """Remove rows, lines and seals by these criteria, at most `limit` of each. A place in the feed is never reused."""
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
+    def sealed(
+        self, route: str, after: str | None, limit: int
+    ) -> tuple[list[KnownKey], str | None]:
         """Seals of keys without a row, page by page: pass the returned position as `after` to continue (None: no more)."""
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:

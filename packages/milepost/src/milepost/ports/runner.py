@@ -32,7 +32,12 @@ Job = list[Item]
 class HandlerPool(Protocol):
     """Runs one stage's handler calls, at most `width` at a time."""
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None], joint_caps: Mapping[str, int | None]) -> None:
+    def put(
+        self,
+        jobs: Sequence[Job],
+        caps: Mapping[str, int | None],
+        joint_caps: Mapping[str, int | None],
+    ) -> None:
         """Add jobs; returns at once. `caps` has the number of calls at a time of each of their lanes, `joint_caps` that of all lanes within each
         wider lane together; None: as many as the pool's."""
 
@@ -69,7 +74,14 @@ ExecuteAsync = Callable[[Stage, Job, Callable[[], int]], Awaitable[list[JobResul
 
 
 class Runner(Protocol):
-    def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
+    def pool(
+        self,
+        stage: Stage,
+        width: int,
+        execute: Execute,
+        execute_async: ExecuteAsync,
+        wake: Callable[[], None],
+    ) -> HandlerPool:
         """The handler pool of one stage; `wake` is called when there are results to take."""
 
     def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:

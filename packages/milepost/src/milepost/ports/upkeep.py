@@ -86,7 +86,9 @@ class LedgerUpkeep(Protocol):
     def clock(self) -> Clock | None:
         """The clock by which this ledger's leases and due times are judged; None: that of this machine."""
 
-    def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
+    def services(
+        self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str
+    ) -> list[tuple[str, Service]]:
         """Services that must run beside the engine for this ledger, each with its role."""
 
     def idle_upkeep(self) -> None:
@@ -99,7 +101,12 @@ class LedgerUpkeep(Protocol):
         """Move every item at stage `old` to `new`, with its counters. Nothing else changes."""
 
     def take_over(
-        self, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
+        self,
+        plan: Plan,
+        items: Sequence[Item],
+        lines: Sequence[HistoryEntry],
+        seals: Sequence[KnownKey],
+        now: int,
     ) -> TransferResult:
         """Write the record of another ledger: lines byte for byte and in this order, rows with their content, and seals. Lines come before
         the rows that they belong to. A repeat changes nothing. Items that wait for a worker are due at once."""

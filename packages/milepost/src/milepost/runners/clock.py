@@ -41,10 +41,17 @@ class SystemClock:
         machine = _wall() - _ticks()
         step, self._machine = machine - self._machine, machine
         if abs(step) > STEP_MS:
-            log.warning("this machine's clock was set %s by %s", "forward" if step > 0 else "back", short_span(step))
+            log.warning(
+                "this machine's clock was set %s by %s",
+                "forward" if step > 0 else "back",
+                short_span(step),
+            )
         ahead = self._lead - machine
         if ahead > FOLLOWED_MS:
-            log.warning("the time of this process was %s ahead of this machine's clock; it starts from that clock anew", short_span(ahead))
+            log.warning(
+                "the time of this process was %s ahead of this machine's clock; it starts from that clock anew",
+                short_span(ahead),
+            )
             self._lead, ahead = machine, 0
         if abs(step) > STEP_MS:
             self._since = self.now()

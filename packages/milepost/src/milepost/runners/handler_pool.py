@@ -128,16 +128,22 @@ class BaseHandlerPool(ABC):
 
         return call
 
-    def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[JobResult]:
+    def _failed(
+        self, job: Job, error: BaseException, began: int, *, cancelled: bool = False
+    ) -> list[JobResult]:
         """Results of a job whose call was interrupted: failed attempts, because every claimed item must get a result."""
-        outcome = Retry(f"the call was interrupted: {type(error).__name__}", category="EXCEPTION", unknown=True)
+        outcome = Retry(
+            f"the call was interrupted: {type(error).__name__}", category="EXCEPTION", unknown=True
+        )
         return [JobResult(item, outcome, ticks() - began, cancelled=cancelled) for item in job]
 
 
 class ThreadHandlerPool(BaseHandlerPool):
     """Threads that take jobs from one shared queue: no future per item, and a slow call delays only its own thread."""
 
-    def __init__(self, stage: Stage, width: int, execute: Execute, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, stage: Stage, width: int, execute: Execute, wake: Callable[[], None]
+    ) -> None:
         super().__init__(stage, width, wake)
         self._execute = execute
         self._more = threading.Condition()
@@ -145,7 +151,12 @@ class ThreadHandlerPool(BaseHandlerPool):
         self._idle = 0
         self._closed = False
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+    def put(
+        self,
+        jobs: Sequence[Job],
+        caps: Mapping[str, int | None] = NO_CAPS,
+        joint_caps: Mapping[str, int | None] = NO_CAPS,
+    ) -> None:
         self._jobs.put(jobs, caps, joint_caps)
         self._rouse()
 
@@ -159,7 +170,12 @@ class ThreadHandlerPool(BaseHandlerPool):
             elif self._threads < self._width:
                 self._threads += 1
                 context = copy_context()
-                threading.Thread(target=context.run, args=(self._work,), name=f"stage-{self._stage.name}", daemon=True).start()
+                threading.Thread(
+                    target=context.run,
+                    args=(self._work,),
+                    name=f"stage-{self._stage.name}",
+                    daemon=True,
+                ).start()
 
     def _work(self) -> None:
         me = threading.get_ident()
@@ -182,7 +198,13 @@ class ThreadHandlerPool(BaseHandlerPool):
 
     def _run(self, job: Job, portion: Portion, me: int) -> None:
         """Run a job and the rest of its portion."""
-        jobs, out, running, stage, execute = self._jobs, self._out, self._running, self._stage, self._execute
+        jobs, out, running, stage, execute = (
+            self._jobs,
+            self._out,
+            self._running,
+            self._stage,
+            self._execute,
+        )
         first = began = ticks()
         if self._stage_is_slow() and len(running) + 1 < self._width and jobs:
             self._rouse()
@@ -195,7 +217,9 @@ class ThreadHandlerPool(BaseHandlerPool):
                 rans = self._failed(job, error, began)
             calls += 1
             now = ticks()
-            following = None if now - first >= PORTION_MS or self._threads > self._width else portion.next()
+            following = (
+                None if now - first >= PORTION_MS or self._threads > self._width else portion.next()
+            )
             if following is None:
                 break
             out.put(rans)
@@ -260,7 +284,9 @@ class ThreadHandlerPool(BaseHandlerPool):
         if ended:
             asyncio.run(close())
         else:
-            log.warning("the handler of stage %r is not closed: a call of it does not end", self._stage.name)
+            log.warning(
+                "the handler of stage %r is not closed: a call of it does not end", self._stage.name
+            )
 
     def resize(self, width: int) -> None:
         self._width = width
@@ -270,7 +296,14 @@ class ThreadHandlerPool(BaseHandlerPool):
 class AsyncHandlerPool(BaseHandlerPool):
     """A few long-lived tasks on one event loop take jobs from a shared queue: no task per item."""
 
-    def __init__(self, stage: Stage, width: int, execute: ExecuteAsync, wake: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        width: int,
+        execute: ExecuteAsync,
+        wake: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         super().__init__(stage, width, wake)
         self._execute = execute
         self._loop = loop
@@ -279,7 +312,12 @@ class AsyncHandlerPool(BaseHandlerPool):
         """The task that began a job last."""
         self._called_off = False
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+    def put(
+        self,
+        jobs: Sequence[Job],
+        caps: Mapping[str, int | None] = NO_CAPS,
+        joint_caps: Mapping[str, int | None] = NO_CAPS,
+    ) -> None:
         self._jobs.put(jobs, caps, joint_caps)
         self._loop.call_soon_threadsafe(self._rouse)
 
@@ -294,7 +332,10 @@ class AsyncHandlerPool(BaseHandlerPool):
         assert task is not None
         me, paused = id(task), ticks()
         try:
-            while len(self._tasks) <= self._width and (taken := self._jobs.take(self._width, self._most())) is not None:
+            while (
+                len(self._tasks) <= self._width
+                and (taken := self._jobs.take(self._width, self._most())) is not None
+            ):
                 job: Job | None
                 job, portion = taken
                 self._latest = task
@@ -315,14 +356,22 @@ class AsyncHandlerPool(BaseHandlerPool):
                         began = ticks()
                         self._note(portion.lane, rans)
                         self._out.put(rans)
-                        job = portion.next() if portion and began - first < PORTION_MS and len(self._tasks) <= self._width else None
+                        job = (
+                            portion.next()
+                            if portion
+                            and began - first < PORTION_MS
+                            and len(self._tasks) <= self._width
+                            else None
+                        )
                 finally:
                     del self._running[me]
                     self._jobs.done(portion)
                 self._learn(began - first, calls)
                 self._out.notify(began, last=not self._jobs)
                 if self._latest is not task:
-                    paused = began  # the handler has awaited something, and others have had their turns
+                    paused = (
+                        began  # the handler has awaited something, and others have had their turns
+                    )
                 elif began - paused > PORTION_MS:
                     # Handlers that never await must not block the loop for the others.
                     await asyncio.sleep(0)
@@ -331,7 +380,9 @@ class AsyncHandlerPool(BaseHandlerPool):
             # Removed in the same step in which it saw no more jobs, so that the next job does not rely on this task.
             self._tasks.discard(task)
 
-    async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[JobResult]:
+    async def _broken_off(
+        self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]
+    ) -> list[JobResult]:
         """Results of a job whose handler cancelled its own task, or whose program cancels every task of the loop. The task itself continues."""
         while task.cancelling():
             task.uncancel()

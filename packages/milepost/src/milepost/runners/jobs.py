@@ -94,12 +94,21 @@ class Jobs:
         with self._lock:
             return sum(map(len, self._lanes.values())) + sum(map(len, self._portions.values()))
 
-    def put(self, jobs: Sequence[Job], caps: Mapping[str, int | None] = NO_CAPS, joint_caps: Mapping[str, int | None] = NO_CAPS) -> None:
+    def put(
+        self,
+        jobs: Sequence[Job],
+        caps: Mapping[str, int | None] = NO_CAPS,
+        joint_caps: Mapping[str, int | None] = NO_CAPS,
+    ) -> None:
         """Add jobs, and set the caps of lanes, and those of all lanes within a wider lane together; None: no cap."""
         with self._lock:
             self._caps.update(caps)
             if joint_caps:
-                self._joint_caps = {lane: cap for lane, cap in {**self._joint_caps, **joint_caps}.items() if cap is not None}
+                self._joint_caps = {
+                    lane: cap
+                    for lane, cap in {**self._joint_caps, **joint_caps}.items()
+                    if cap is not None
+                }
             for job in jobs:
                 lane = job[0].row.lane
                 waiting = self._lanes.get(lane)
@@ -131,7 +140,9 @@ class Jobs:
             return job, Portion(lane, waiting)
         if len(lanes) > 1:
             lanes[lane] = lanes.pop(lane)  # the others come first next time
-        return job, Portion(lane, deque([waiting.popleft() for _ in range(most - 1)]) if most > 1 else _NO_JOBS)
+        return job, Portion(
+            lane, deque([waiting.popleft() for _ in range(most - 1)]) if most > 1 else _NO_JOBS
+        )
 
     def _next_lane(self, width: int) -> str | None:
         """The waiting lane with the fewest takers that may have another one; the first of them."""
@@ -151,7 +162,9 @@ class Jobs:
             for portion in self._portions.values()
             if portion and self._may_have_another(portion.lane, self._takers(portion.lane), width)
         ]
-        for portion in sorted(others, key=lambda portion: (self._takers(portion.lane), -len(portion))):
+        for portion in sorted(
+            others, key=lambda portion: (self._takers(portion.lane), -len(portion))
+        ):
             taken = portion.last((len(portion) + 1) // 2)
             if taken:
                 return taken.popleft(), Portion(portion.lane, taken)
@@ -169,14 +182,20 @@ class Jobs:
         if not self._keeps_one or width == 1:
             return True
         if width >= MANY_TAKERS and lane not in self._sound:
-            in_doubt = sum(count for other, count in self._under_way.items() if other not in self._sound)
+            in_doubt = sum(
+                count for other, count in self._under_way.items() if other not in self._sound
+            )
             return takers < width // 32 and in_doubt < width * 3 // 4
         return takers < width - 1
 
     def _wider_lane_has_room(self, lane: str) -> bool:
         for above in lanes_above(lane):
             cap = self._joint_caps.get(above)
-            if cap is not None and sum(n for other, n in self._under_way.items() if above in lanes_above(other)) >= cap:
+            if (
+                cap is not None
+                and sum(n for other, n in self._under_way.items() if above in lanes_above(other))
+                >= cap
+            ):
                 return False
         return True
 
@@ -233,5 +252,11 @@ class Jobs:
     def oldest(self) -> Item | None:
         """The item that has waited longest to start."""
         with self._lock:
-            next_ones = [waiting[0] for waiting in self._lanes.values()] + [portion.first() for portion in self._portions.values()]
-            return min((job[0] for job in next_ones if job is not None), key=lambda item: item.row.claimed_at or 0, default=None)
+            next_ones = [waiting[0] for waiting in self._lanes.values()] + [
+                portion.first() for portion in self._portions.values()
+            ]
+            return min(
+                (job[0] for job in next_ones if job is not None),
+                key=lambda item: item.row.claimed_at or 0,
+                default=None,
+            )

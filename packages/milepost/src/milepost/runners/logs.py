@@ -26,7 +26,12 @@ def about() -> dict[str, str]:
     """The log context of this thread or task."""
     now = ABOUT.get()
     if isinstance(now, Item):
-        return {"route": now.route, "stage": now.stage, "key": now.key, "correlation_id": now.correlation_id}
+        return {
+            "route": now.route,
+            "stage": now.stage,
+            "key": now.key,
+            "correlation_id": now.correlation_id,
+        }
     return {} if now is None else {"correlation_id": now}
 
 

@@ -46,7 +46,14 @@ class ThreadRunner:
             return False
         return running is (self._borrowed or self._loop)
 
-    def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
+    def pool(
+        self,
+        stage: Stage,
+        width: int,
+        execute: Execute,
+        execute_async: ExecuteAsync,
+        wake: Callable[[], None],
+    ) -> HandlerPool:
         pool: AsyncHandlerPool | ThreadHandlerPool
         if stage.is_async:
             pool = AsyncHandlerPool(stage, width, execute_async, wake, self._event_loop())
@@ -59,10 +66,14 @@ class ThreadRunner:
         if self._borrowed is not None:
             return self._borrowed
         if self._loop is None:
-            from milepost_net.background import new_event_loop  # not for programs that run no async handler
+            from milepost_net.background import (
+                new_event_loop,
+            )  # not for programs that run no async handler
 
             self._loop = new_event_loop()
-            self._loop_thread = threading.Thread(target=_serve_loop, args=(self._loop,), name="handlers", daemon=True)
+            self._loop_thread = threading.Thread(
+                target=_serve_loop, args=(self._loop,), name="handlers", daemon=True
+            )
             self._loop_thread.start()
         return self._loop
 
@@ -76,7 +87,12 @@ class ThreadRunner:
             self._wakers[service.name] = threading.Event()
         threads = [
             # Each in its own context, which names this runner; handlers' threads and tasks inherit it.
-            threading.Thread(target=copy_context().run, args=(self._serve, service, stopped), name=service.name, daemon=True)
+            threading.Thread(
+                target=copy_context().run,
+                args=(self._serve, service, stopped),
+                name=service.name,
+                daemon=True,
+            )
             for service in services
         ]
         for thread in threads:
@@ -100,7 +116,9 @@ class ThreadRunner:
         """Wait until all have ended. After a stop, a service that hangs (a subscriber that does not return, for example) is abandoned
         after a while: its leases expire."""
         leave_at: float | None = None
-        while any(thread.is_alive() for thread in threads) and (leave_at is None or time.monotonic() < leave_at):
+        while any(thread.is_alive() for thread in threads) and (
+            leave_at is None or time.monotonic() < leave_at
+        ):
             for thread in threads:
                 # A join without a timeout would block signals.
                 thread.join(timeout=0.05)
@@ -114,7 +132,9 @@ class ThreadRunner:
             while not stopped() and self._error is None:
                 until = time.monotonic() + service.turn()
                 # In short waits, so that a stop is noticed; the next turn comes at its time or at a wake-up.
-                while (left := until - time.monotonic()) > 0 and not waker.wait(min(left, STOP_SEEN_S)):
+                while (left := until - time.monotonic()) > 0 and not waker.wait(
+                    min(left, STOP_SEEN_S)
+                ):
                     if stopped() or self._error is not None:
                         break
                 waker.clear()

@@ -12,9 +12,19 @@ if TYPE_CHECKING:
     from milepost.subscribers.email.subscriber import EmailSubscriber
     from milepost.subscribers.webhook import WebhookSubscriber
 
-__all__ = ["CallSubscriber", "EmailSubscriber", "LogSubscriber", "WebhookSubscriber", "open_subscriber"]
+__all__ = [
+    "CallSubscriber",
+    "EmailSubscriber",
+    "LogSubscriber",
+    "WebhookSubscriber",
+    "open_subscriber",
+]
 
-_HOMES = {"EmailSubscriber": "email.subscriber", "WebhookSubscriber": "webhook", "open_subscriber": "addresses"}
+_HOMES = {
+    "EmailSubscriber": "email.subscriber",
+    "WebhookSubscriber": "webhook",
+    "open_subscriber": "addresses",
+}
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name

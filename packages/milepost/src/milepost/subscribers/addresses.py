@@ -15,11 +15,15 @@ from milepost.subscribers.route_formats import Formed
 FORMS = '"log", sns:ARN, https://… or email:…'
 
 
-def open_subscriber(address: str, *, allow_cidrs: Sequence[str] = (), offers: bool = True) -> Subscriber | None:
+def open_subscriber(
+    address: str, *, allow_cidrs: Sequence[str] = (), offers: bool = True
+) -> Subscriber | None:
     """The subscriber of an address; None if the address has no form that is known here. `allow_cidrs`: networks beside the public ones that
     a URL may lead to. Without `offers`, a topic is not sent offers to external stages. Raises UsageError that names the address."""
     if address.startswith(FORMED):
-        inner = open_subscriber(address.removeprefix(FORMED), allow_cidrs=allow_cidrs, offers=offers)
+        inner = open_subscriber(
+            address.removeprefix(FORMED), allow_cidrs=allow_cidrs, offers=offers
+        )
         return None if inner is None else Formed(inner)
     if address == "log":
         return LogSubscriber()

@@ -17,10 +17,14 @@ class CallSubscriber:
 
     batch = 1
 
-    def __init__(self, function: Callable[[dict[str, Any]], object], *, name: str | None = None) -> None:
+    def __init__(
+        self, function: Callable[[dict[str, Any]], object], *, name: str | None = None
+    ) -> None:
         given = name or getattr(function, "__name__", "")
         if not given or given == "<lambda>":
-            raise UsageError(f"the subscriber {function!r} has no name; give it a permanent one: name='…'")
+            raise UsageError(
+                f"the subscriber {function!r} has no name; give it a permanent one: name='…'"
+            )
         self.name = given
         self._function = function
 
@@ -34,7 +38,13 @@ class LogSubscriber:
 
     batch = 500
 
-    def __init__(self, stream: TextIO | None = None, *, logger: logging.Logger | None = None, name: str = "log") -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        logger: logging.Logger | None = None,
+        name: str = "log",
+    ) -> None:
         self.name = name
         self._stream = stream
         self._logger = logger

@@ -36,14 +36,18 @@ class Formed:
         if inner_answers is None:
             return None
         if len(inner_answers) != len(chosen):
-            raise ValueError(f"it got {len(chosen)} events and returned {len(inner_answers)} answers")
+            raise ValueError(
+                f"it got {len(chosen)} events and returned {len(inner_answers)} answers"
+            )
         answers: list[Exception | None] = [None] * len(envelopes)
         for place, answer in zip(chosen, inner_answers, strict=True):
             answers[place] = answer
         return answers
 
 
-def event_json(envelope: Envelope, order: Literal["deterministic"] | None = "deterministic") -> bytes:
+def event_json(
+    envelope: Envelope, order: Literal["deterministic"] | None = "deterministic"
+) -> bytes:
     """The event as JSON, with sorted names, so that a repeat has the same bytes; with `order=None` in the order of its form."""
     try:
         return msgspec.json.encode(msgspec.to_builtins(envelope, str_keys=True), order=order)

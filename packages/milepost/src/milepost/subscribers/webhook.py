@@ -13,7 +13,15 @@ from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
 from milepost.net_errors import translated_net_errors
 from milepost.subscribers.route_formats import CURE, event_json
-from milepost_net import Client, NetError, NetUsageError, Timeouts, checked_headers, merged_headers, parse_url
+from milepost_net import (
+    Client,
+    NetError,
+    NetUsageError,
+    Timeouts,
+    checked_headers,
+    merged_headers,
+    parse_url,
+)
 from milepost_net.response import NOT_NOW
 from milepost_net.signatures import Secrets, secret_keys, signed_headers
 
@@ -57,7 +65,9 @@ class WebhookSubscriber:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not 0 < timeout <= LONGEST:
-            raise UsageError(f"WebhookSubscriber(timeout={timeout!r}): give seconds, {LONGEST:g} at most")
+            raise UsageError(
+                f"WebhookSubscriber(timeout={timeout!r}): give seconds, {LONGEST:g} at most"
+            )
         self._url = url
         self._host = parse_url(url).host
         try:
@@ -67,7 +77,9 @@ class WebhookSubscriber:
             raise UsageError(f"WebhookSubscriber: {error}") from None
         plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in self._host)
         self.name = name or f"{plain[:50]}-{sha256(url.encode()).hexdigest()[:8]}"
-        self._client = Client(allow_cidrs=allow_cidrs, timeouts=Timeouts(timeout, timeout, timeout), largest=READ)
+        self._client = Client(
+            allow_cidrs=allow_cidrs, timeouts=Timeouts(timeout, timeout, timeout), largest=READ
+        )
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -84,20 +96,31 @@ class WebhookSubscriber:
 
     def _post(self, envelope: Envelope) -> None:
         body = event_json(envelope)
-        kind = CLOUD_EVENT if envelope.get("specversion") and envelope.get("id") and envelope.get("type") else PLAIN
-        own = {"Content-Type": kind, **signed_headers(self._keys, webhook_id(envelope.event.id), body, self._clock())}
+        kind = (
+            CLOUD_EVENT
+            if envelope.get("specversion") and envelope.get("id") and envelope.get("type")
+            else PLAIN
+        )
+        own = {
+            "Content-Type": kind,
+            **signed_headers(self._keys, webhook_id(envelope.event.id), body, self._clock()),
+        }
         status = self._status(merged_headers(self._headers, own), body)
         if 200 <= status < 300:
             return
         if 400 <= status < 500 and status not in _OF_THE_SERVER:
-            raise EventRefused(f"{self._host} refuses this event for good ({status}); when the cause is corrected, {CURE}")
+            raise EventRefused(
+                f"{self._host} refuses this event for good ({status}); when the cause is corrected, {CURE}"
+            )
         raise MilepostError(f"{self._host} has not accepted this event ({status})")
 
     def _status(self, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer; raises MilepostError if there is none, without the URL and the headers, which may be secrets."""
         try:
             # A repeat does no harm: the receiver recognises it by its id.
-            return self._client.request("POST", self._url, headers=headers, body=body, repeatable=True).status
+            return self._client.request(
+                "POST", self._url, headers=headers, body=body, repeatable=True
+            ).status
         except NetError as error:
             if error.response is not None:
                 # The rest of the answer was too long, too slow or cut off, but its status is known.
@@ -114,7 +137,9 @@ def webhook_subscriber(address: str, allow_cidrs: Iterable[str] = ()) -> Webhook
         if option == "secret_env":
             secret = os.environ.get(value, "").strip()
             if not secret:
-                raise UsageError(f"the environment variable {value} is not set; it has the signing secret, whsec_…")
+                raise UsageError(
+                    f"the environment variable {value} is not set; it has the signing secret, whsec_…"
+                )
             secrets.append(secret)
         elif option == "name":
             name = value

@@ -40,6 +40,8 @@ def test_it_is_shown_and_closed(opened) -> None:
     assert "uses no attempts" in shown
     assert opened("breakers", "close", "calls", "deliver").code == 2
     assert opened.signed("breakers", "close", "calls", "deliver", "--lane", "a").code == 1
-    assert opened.signed("breakers", "close", "calls", "deliver", "--lane", "b", "--json").json == {"closed": ["calls/deliver/b"]}
+    assert opened.signed("breakers", "close", "calls", "deliver", "--lane", "b", "--json").json == {
+        "closed": ["calls/deliver/b"]
+    }
     assert "No breaker is open." in opened.ok("breakers").out
     assert "close-breaker" in opened.ok("acts").out

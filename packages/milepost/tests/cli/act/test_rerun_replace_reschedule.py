@@ -21,7 +21,11 @@ def test_replace_shows_the_difference_and_starts_again(shell) -> None:
     shell.write("new.json", new)
     assert shell.signed("replace", "parcels", "B", "--file", "new.json").code == 0
     view = _key(shell, "B")
-    assert (view["status"], view["pass"], view["replaced"][0]["content"]) == ("QUEUED", 2, {"id": "B", "torn": True})
+    assert (view["status"], view["pass"], view["replaced"][0]["content"]) == (
+        "QUEUED",
+        2,
+        {"id": "B", "torn": True},
+    )
     assert "content replaced" in shell.ok("show", "parcels", "B").out
     assert "known" in shell.ok("submit", "parcels", "--item", new).out
     again = shell.signed("replace", "parcels", "B", "--item", new)
@@ -42,19 +46,27 @@ def test_a_list_replaces_what_has_changed_when_it_is_signed(shell) -> None:
 
 
 def test_an_item_for_later_is_listed_moved_and_run_again(shell) -> None:
-    assert "; starts not before 20" in shell.ok("submit", "parcels", "--item", '{"id": "A", "depot": "west"}', "--at", "2h").out
+    assert (
+        "; starts not before 20"
+        in shell.ok("submit", "parcels", "--item", '{"id": "A", "depot": "west"}', "--at", "2h").out
+    )
     shell.ok("work", "--until-idle", "0.2")
     assert _key(shell, "A")["status"] == "PENDING"
     told = shell.ok("show", "parcels", "A").out
     assert "It starts in 2 h" in told
     assert "milepost reschedule parcels A --at TIME" in told
     assert "in 2 h" in shell.ok("list", "parcels").out
-    assert "--at is 'tomorrow'" in shell.signed("reschedule", "parcels", "A", "--at", "tomorrow").err
+    assert (
+        "--at is 'tomorrow'" in shell.signed("reschedule", "parcels", "A", "--at", "tomorrow").err
+    )
     assert shell.signed("reschedule", "parcels", "A", "--at", "now").code == 0
     shell.ok("work", "--until-idle", "0.2")
     assert shell.signed("confirm", "parcels", "A", "--stage", "delivered").code == 0
     assert _key(shell, "A")["status"] == "COMPLETED"
-    assert "would run again" in shell.ok("rerun", "parcels", "--stage", "delivered", "--pace", "10/s", "--dry-run").out
+    assert (
+        "would run again"
+        in shell.ok("rerun", "parcels", "--stage", "delivered", "--pace", "10/s", "--dry-run").out
+    )
     assert shell.signed("rerun", "parcels", "A", "--from", "delivered").code == 0
     assert (_key(shell, "A")["stage"], _key(shell, "A")["round"]) == ("delivered", 2)
     assert "only a COMPLETED item can be run again" in shell.signed("rerun", "parcels", "A").err

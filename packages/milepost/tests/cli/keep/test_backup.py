@@ -24,14 +24,23 @@ def test_backup_and_restore(shell: Any) -> None:
     assert shell("show", "parcels", "C").code == 1
     assert "C" in shell.ok("--ledger", report["set_aside"], "list", "parcels").out
     assert "from copy.db: 2 items" in shell.ok("--ledger", "new.db", "restore", "copy.db").out
-    assert json.loads(shell.ok("--ledger", "new.db", "show", "parcels", "A", "--json").out)["stage"] == "delivered"
+    assert (
+        json.loads(shell.ok("--ledger", "new.db", "show", "parcels", "A", "--json").out)["stage"]
+        == "delivered"
+    )
 
 
 def test_what_cannot_be_backed_up_or_restored_says_what_would_do(shell: Any) -> None:
     assert "there is no ledger at milepost.db" in shell("backup", "copy.db").err
     shell.submit({"id": "A"})
-    assert "there is no backup none.db; give the file that 'milepost backup' wrote" in shell("restore", "none.db").err
-    assert "point-in-time recovery" in shell("--ledger", "dynamodb://eu-west-2/try", "restore", "copy.db").err
+    assert (
+        "there is no backup none.db; give the file that 'milepost backup' wrote"
+        in shell("restore", "none.db").err
+    )
+    assert (
+        "point-in-time recovery"
+        in shell("--ledger", "dynamodb://eu-west-2/try", "restore", "copy.db").err
+    )
     shell.write("broken.db", "no ledger" * 1000)
     answer = shell("restore", "broken.db", "--overwrite")
     assert (answer.code, "not a SQLite file" in answer.err) == (1, True)

@@ -13,7 +13,9 @@ BECAUSE = "parcels/delivered/north is paused by ops: a test"
 
 @pytest.fixture
 def paused(shell: Shell) -> Shell:
-    shell.submit({"id": "N", "depot": "north"}, {"id": "S", "depot": "south"}, {"id": "B", "busy": True})
+    shell.submit(
+        {"id": "N", "depot": "north"}, {"id": "S", "depot": "south"}, {"id": "B", "busy": True}
+    )
     shell.ok("work", "--until-idle", "0.2")
     assert shell.signed("pause", "parcels", "--stage", "delivered", "--lane", "north").code == 0
     return shell
@@ -32,14 +34,21 @@ def test_json_and_csv_name_the_pause(paused: Shell) -> None:
     items = {item["key"]: item for item in paused.ok("list", "parcels", "--json").json["items"]}
     single = paused.ok("show", "parcels", "N", "--json").json
     for view in (items["N"], single):
-        assert (view["blocked"], view["blocked_because"], len(view["pauses"])) == ("paused", BECAUSE, 1)
+        assert (view["blocked"], view["blocked_because"], len(view["pauses"])) == (
+            "paused",
+            BECAUSE,
+            1,
+        )
     assert (items["S"]["blocked"], items["B"]["blocked"]) == (None, None)
     rows = csv.DictReader(io.StringIO(paused.ok("export", "parcels", "--format", "csv").out))
     assert {row["key"]: row["blocked_because"] for row in rows} == {"N": BECAUSE, "S": "", "B": ""}
 
 
 def test_a_failed_attempt_and_a_pause_are_both_shown(shell: Shell) -> None:
-    shell.write("parcels.py", shell.folder.joinpath("parcels.py").read_text().replace("base=0.05", "base=3600"))
+    shell.write(
+        "parcels.py",
+        shell.folder.joinpath("parcels.py").read_text().replace("base=0.05", "base=3600"),
+    )
     shell.submit({"id": "B", "busy": True})
     shell.ok("work", "--until-idle", "0.2")
     assert shell.signed("pause", "parcels", "--stage", "weigh").code == 0

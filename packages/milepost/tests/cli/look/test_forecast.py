@@ -16,6 +16,9 @@ def test_the_forecast_names_what_waits_and_why_there_is_none(shell) -> None:
     assert "There is no forecast: the pace of weigh has not been measured yet." in said
     listed = shell.ok("forecast", "parcels", "--list", "march.txt").out
     assert "3 items with rows: none ended; 3 in progress." in listed
-    assert shell.ok("forecast", "parcels", "--list", "march.txt", "--json").json["list"]["in_progress"] == 3
+    assert (
+        shell.ok("forecast", "parcels", "--list", "march.txt", "--json").json["list"]["in_progress"]
+        == 3
+    )
     wrong = shell("forecast", "parcels", "--lane", "north")
     assert (wrong.code, "name the stage of the lane too" in wrong.err) == (2, True)

@@ -38,7 +38,14 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
         {"assetId": "A3", "batchId": "B-1", "slow": True},
         {"assetId": "A1", "batchId": "B-2"},
     ]
-    shell.ok("submit", "assets", "-", "--format", "jsonl", stdin="".join(json.dumps(item) + "\n" for item in items))
+    shell.ok(
+        "submit",
+        "assets",
+        "-",
+        "--format",
+        "jsonl",
+        stdin="".join(json.dumps(item) + "\n" for item in items),
+    )
     shell.ok("work", "--until-idle", "0.2")
     output = '{"A1/page.tif": ["T1", "T2"], "A1/back.tif": ["T2"]}'
     shell.ok("confirm", "assets", "A1#B-1", "--stage", "taped", "--output", output, *SIGNED)
@@ -47,24 +54,42 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 def test_a_whole_batch_is_counted_exactly(shell: Shell) -> None:
     found = shell.ok("status", "assets", "--part", "batchId=B-1", "--json").json
-    counted = {name: found[name] for name in ("total", "completed", "in_progress", "failed", "overdue", "left", "whole")}
-    assert counted == {"total": 3, "completed": 1, "in_progress": 1, "failed": 1, "overdue": 1, "left": 0, "whole": False}
+    counted = {
+        name: found[name]
+        for name in ("total", "completed", "in_progress", "failed", "overdue", "left", "whole")
+    }
+    assert counted == {
+        "total": 3,
+        "completed": 1,
+        "in_progress": 1,
+        "failed": 1,
+        "overdue": 1,
+        "left": 0,
+        "whole": False,
+    }
     assert found["stages"] == {"copied": {"REJECTED": 1, "WAITING": 1}}
     told = shell.ok("status", "assets", "--part", "batchId=B-1").out
     assert "3 items: 1 completed, 1 in progress, 1 failed" in told
     assert "1 item overdue" in told
-    assert "No item of assets has batchId=B-9" in shell.ok("status", "assets", "--part", "batchId=B-9").out
+    assert (
+        "No item of assets has batchId=B-9"
+        in shell.ok("status", "assets", "--part", "batchId=B-9").out
+    )
 
 
 def test_items_are_listed_and_acted_on_by_a_part_of_their_key(shell: Shell) -> None:
     def keys(*options: str) -> list[str]:
-        return sorted(item["key"] for item in shell.ok("list", "assets", *options, "--json").json["items"])
+        return sorted(
+            item["key"] for item in shell.ok("list", "assets", *options, "--json").json["items"]
+        )
 
     assert keys("--part", "batchId=B-1") == ["A1#B-1", "A2#B-1", "A3#B-1"]
     assert keys("--part", "assetId=A1") == ["A1#B-1", "A1#B-2"]
     assert keys("--part", "assetId=A1", "--part", "batchId=B-2") == ["A1#B-2"]
     assert keys("--part", "batchId=B-1", "--overdue") == ["A3#B-1"]
-    preview = shell.ok("retry", "assets", "--part", "batchId=B-1", "--status", "failed", "--dry-run", "--json").json
+    preview = shell.ok(
+        "retry", "assets", "--part", "batchId=B-1", "--status", "failed", "--dry-run", "--json"
+    ).json
     assert preview["matched"] == 1, preview
 
 
@@ -84,11 +109,18 @@ def test_a_part_that_the_key_has_not_is_refused_with_the_fields_it_has(shell: Sh
     assert shell("status", "--part", "batchId=B-1").code == 2
 
 
-def test_all_items_on_a_volume_are_named_also_when_their_rows_have_left(shell: Shell, tmp_path: Path) -> None:
+def test_all_items_on_a_volume_are_named_also_when_their_rows_have_left(
+    shell: Shell, tmp_path: Path
+) -> None:
     def on(volume: str) -> list[dict[str, object]]:
-        return [json.loads(line) for line in shell.ok("volume", "assets", volume, "--json").out.splitlines()]
+        return [
+            json.loads(line)
+            for line in shell.ok("volume", "assets", volume, "--json").out.splitlines()
+        ]
 
-    assert [(found["key"], found["files"], found["left"]) for found in on("T2")] == [("A1#B-1", ["A1/page.tif", "A1/back.tif"], False)]
+    assert [(found["key"], found["files"], found["left"]) for found in on("T2")] == [
+        ("A1#B-1", ["A1/page.tif", "A1/back.tif"], False)
+    ]
     assert [found["files"] for found in on("T1")] == [["A1/page.tif"]]
     assert on("T9") == []
     told = shell.ok("volume", "assets", "T2")

@@ -15,9 +15,23 @@ from milepost.engine.views.snapshot import Kind, Snapshot, StageView
 
 def _snapshot(stages: int, total: int = 1_234_567) -> Snapshot:
     counts = dict.fromkeys(Status, total // 20) if total else {}
-    views = [StageView(f"stage-number-{n}", dict(counts), total // 2, 4_000, paused=n == 0) for n in range(stages)]
-    kinds = [Kind("TIMEOUT", "stage-number-0", "the partner [bold]did not answer[/] within 10 s " * 3, n, n * 7) for n in range(9)]
-    return Snapshot("parcels", 0, total, total // 2, total // 9, 0, views, kinds, 0, 1234.5, 5000.0, paused=True)
+    views = [
+        StageView(f"stage-number-{n}", dict(counts), total // 2, 4_000, paused=n == 0)
+        for n in range(stages)
+    ]
+    kinds = [
+        Kind(
+            "TIMEOUT",
+            "stage-number-0",
+            "the partner [bold]did not answer[/] within 10 s " * 3,
+            n,
+            n * 7,
+        )
+        for n in range(9)
+    ]
+    return Snapshot(
+        "parcels", 0, total, total // 2, total // 9, 0, views, kinds, 0, 1234.5, 5000.0, paused=True
+    )
 
 
 def _trail() -> Trail:
@@ -74,7 +88,9 @@ def test_nine_stages_are_lines_and_fit_eighty_by_twenty_four() -> None:
 
 def test_too_many_stages_are_left_out_where_nothing_is_to_be_done() -> None:
     snapshot = _snapshot(30)
-    idle = [StageView(stage.name, {}, 5) if n < 20 else stage for n, stage in enumerate(snapshot.stages)]
+    idle = [
+        StageView(stage.name, {}, 5) if n < 20 else stage for n, stage in enumerate(snapshot.stages)
+    ]
     lines = _drawn(replace(snapshot, stages=idle), 79, 23)
     assert len(lines) <= 23
     text = "\n".join(lines)
@@ -115,21 +131,40 @@ def test_the_curve_follows_the_rates() -> None:
 
 def test_the_plain_line_names_what_matters() -> None:
     snapshot = _snapshot(1, total=200)
-    assert line(snapshot, 12_345) == " 12.3s parcels: 122/200 ended, 22 failed, 1,234/s | stage-numbe… 50 | oldest 4 s"
-    few = replace(snapshot, stages=[StageView("weigh", {Status.QUEUED: 7}, 0), StageView("stamp", {}, 0)], failed=0)
+    assert (
+        line(snapshot, 12_345)
+        == " 12.3s parcels: 122/200 ended, 22 failed, 1,234/s | stage-numbe… 50 | oldest 4 s"
+    )
+    few = replace(
+        snapshot,
+        stages=[StageView("weigh", {Status.QUEUED: 7}, 0), StageView("stamp", {}, 0)],
+        failed=0,
+    )
     assert line(few, 0) == "  0.0s parcels: 100/200 ended, 1,234/s | weigh 7  stamp 0"
 
 
 @pytest.mark.parametrize("stages", [1, 5, 9, 40])
 def test_the_plain_line_has_eighty_columns(stages: int) -> None:
     assert len(line(_snapshot(stages), 12_345)) <= 80
-    assert len(line(replace(_snapshot(stages), route="a-very-long-route-name-" * 2), 12_345_678)) <= 80
+    assert (
+        len(line(replace(_snapshot(stages), route="a-very-long-route-name-" * 2), 12_345_678)) <= 80
+    )
 
 
-@pytest.mark.parametrize(("done", "failed"), [(1_957, 43), (1_999, 1), (1, 1_999), (0, 2_000), (2_000, 0)])
+@pytest.mark.parametrize(
+    ("done", "failed"), [(1_957, 43), (1_999, 1), (1, 1_999), (0, 2_000), (2_000, 0)]
+)
 def test_the_bar_is_full_when_all_items_have_ended(done: int, failed: int) -> None:
-    [bar] = [text for text in _drawn(replace(_snapshot(1), total=2_000, done=done, failed=failed), 79) if text.endswith("100%")]
+    [bar] = [
+        text
+        for text in _drawn(replace(_snapshot(1), total=2_000, done=done, failed=failed), 79)
+        if text.endswith("100%")
+    ]
     assert "░" not in bar
     assert bar.count("█") == 79 - len(" 100%")
-    [running] = [text for text in _drawn(replace(_snapshot(1), total=2_001, done=done, failed=failed), 79) if text.endswith("99%")]
+    [running] = [
+        text
+        for text in _drawn(replace(_snapshot(1), total=2_001, done=done, failed=failed), 79)
+        if text.endswith("99%")
+    ]
     assert len(running) == 79

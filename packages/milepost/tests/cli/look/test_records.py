@@ -41,7 +41,12 @@ def test_lists_are_shown_the_latest_first(listed) -> None:
     answer = listed.ok("lists", "--json").json
     assert [entry["name"] for entry in answer["lists"]] == ["april.csv", "march.txt", "march.txt"]
     _, later, first = answer["lists"]
-    assert (first["by"], first["full"], first["finished"], first["counts"]["new"]) == ("ops", True, True, 3)
+    assert (first["by"], first["full"], first["finished"], first["counts"]["new"]) == (
+        "ops",
+        True,
+        True,
+        3,
+    )
     assert (later["counts"]["in_progress"], later["counts"]["vanished"]) == (2, 1)
     assert not answer["more"]
     shown = listed.ok("lists", "parcels").out
@@ -49,7 +54,9 @@ def test_lists_are_shown_the_latest_first(listed) -> None:
     assert "full: 1 new, 2 in progress, 1 vanished" in shown
     vanished = listed.ok("lists", "parcels", "--vanished", later["id"]).out.split()
     assert len(vanished) == 1
-    assert listed.ok("lists", "parcels", "--vanished", later["id"], "--json").json == {"vanished": vanished}
+    assert listed.ok("lists", "parcels", "--vanished", later["id"], "--json").json == {
+        "vanished": vanished
+    }
     assert listed("lists", "--vanished", later["id"]).code == 2
     assert "… and 2 earlier" in listed.ok("lists", "--limit", "1").out
     assert listed("lists", "letters").code == 2
@@ -66,7 +73,9 @@ def test_a_lists_name_stands_for_all_of_that_name_and_its_id_for_one(listed) -> 
     assert _keys(listed, "--list", "march.txt", "--limit", "2") < {"A", "B", "C", "F"}
     later = listed.ok("lists", "--json").json["lists"][1]["id"]
     assert _keys(listed, "--list", later) == {"F"}
-    exported = listed.ok("export", "parcels", "--list", "march.txt", "--format", "csv").out.splitlines()
+    exported = listed.ok(
+        "export", "parcels", "--list", "march.txt", "--format", "csv"
+    ).out.splitlines()
     assert len(exported) == 5
     assert listed.signed("cancel", "parcels", "--list", "march.txt", "--json").json["done"] == 4
     assert _keys(listed, "--status", "live") == {"D", "E"}
@@ -94,7 +103,9 @@ def test_an_act_that_was_cut_off_says_how_to_go_on_and_does(listed) -> None:
     report = listed.signed("cancel", "parcels", "--list", "march.txt", "--json").json
     listed.signed("retry", "parcels", "C")
     with sqlite3.connect(listed.folder / "milepost.db") as db:
-        db.execute("UPDATE document SET value = replace(value, '\"finished_at\":', '\"was\":') WHERE kind = 'act'")
+        db.execute(
+            "UPDATE document SET value = replace(value, '\"finished_at\":', '\"was\":') WHERE kind = 'act'"
+        )
     db.close()
     [act] = [one for one in listed.ok("acts", "--json").json["acts"] if one["verb"] == "cancel"]
     assert act["go_on"] == f"milepost cancel parcels --act {report['id']} {YOU}"
@@ -147,11 +158,19 @@ def test_a_subscriber_is_told_again(listed) -> None:
 def test_hints_can_be_run_as_they_are_printed(shell) -> None:
     shell.submit({"id": "it's A", "torn": True}, {"id": "B", "depot": "far west"})
     shell.ok("work", "--until-idle", "0.2")
-    can = [text.strip() for text in shell.ok("show", "parcels", "it's A").out.splitlines() if text.startswith("  milepost ")]
+    can = [
+        text.strip()
+        for text in shell.ok("show", "parcels", "it's A").out.splitlines()
+        if text.startswith("  milepost ")
+    ]
     assert [text.split()[1] for text in can] == ["retry", "skip", "replace"]
     assert _say(shell, can[0]).code == 0
     shell.signed("pause", "parcels", "delivered", "--lane", "far west")
-    [pause] = [found for found in shell.ok("doctor", "--json").json["findings"] if found["about"] == "pause"]
+    [pause] = [
+        found
+        for found in shell.ok("doctor", "--json").json["findings"]
+        if found["about"] == "pause"
+    ]
     assert f"→ {pause['next']}\n" in shell.ok("doctor").out, "never folded"
     assert _say(shell, pause["next"]).code == 0
     text = (shell.folder / "parcels.py").read_text()
@@ -170,7 +189,10 @@ def test_the_closing_counts_have_a_fixed_order(shell) -> None:
     ended = shell.ok("work", "--until-idle", "0.3").err
     assert "1 MAX_RETRIES_EXCEEDED, 1 REJECTED" in ended
     shell.signed("confirm", "parcels", "C", "--stage", "delivered")
-    assert "parcels  3 items: 1 COMPLETED, 1 MAX_RETRIES_EXCEEDED, 1 REJECTED" in shell.ok("status").out
+    assert (
+        "parcels  3 items: 1 COMPLETED, 1 MAX_RETRIES_EXCEEDED, 1 REJECTED"
+        in shell.ok("status").out
+    )
 
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
@@ -185,7 +207,10 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def test_no_answer_has_times_as_bare_numbers(listed) -> None:
-    listed.write("refuse.py", "from milepost import EventRefused\n\ndef office(event):\n    raise EventRefused('no')\n")
+    listed.write(
+        "refuse.py",
+        "from milepost import EventRefused\n\ndef office(event):\n    raise EventRefused('no')\n",
+    )
     listed.write("milepost.toml", 'routes = ["parcels.py"]\nsubscribers = ["refuse.py:office"]\n')
     listed.ok("up", "--until-idle", "0.3")
     listed.signed("retry", "parcels", "--status", "failed", "--older-than", "0s")
@@ -207,7 +232,9 @@ def test_no_answer_has_times_as_bare_numbers(listed) -> None:
     assert parked[0]["retry_at"] is None
 
 
-@pytest.mark.parametrize("body", ["'nothing like a line'", "x'00ff'", "replace(body, 'ops', 'desk')"])
+@pytest.mark.parametrize(
+    "body", ["'nothing like a line'", "x'00ff'", "replace(body, 'ops', 'desk')"]
+)
 def test_a_history_that_was_tampered_with_is_told_and_stops_nobody(shell, body: str) -> None:
     shell.submit({"id": "A", "torn": True})
     shell.ok("work", "--until-idle", "0.2")

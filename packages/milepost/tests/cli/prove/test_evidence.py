@@ -43,7 +43,11 @@ def test_what_is_exported_and_signed_is_verified_with_the_public_key(shell: Shel
     assert sorted(entry["record"]["key"] for entry in records) == ["A", "B", "gone"]  # type: ignore[index]
     assert (first["route"], last["count"], last["digest"]) == ("parcels", 3, report["digest"])
     verdict = shell.ok("verify", "e.jsonl", "--public-key", public(shell), "--json").json
-    assert (verdict["holds"], verdict["records"], verdict["signed_by"]) == (True, 3, report["signed_by"])
+    assert (verdict["holds"], verdict["records"], verdict["signed_by"]) == (
+        True,
+        3,
+        report["signed_by"],
+    )
     told = shell.ok("verify", "e.jsonl").out
     assert told.startswith("e.jsonl holds: 3 records.\nIt is the whole route 'parcels', as of ")
     assert "Proved:\n  - 3 of 3 records" in told
@@ -55,14 +59,31 @@ def test_verify_names_each_record_with_its_stages_volumes_and_head(shell: Shell)
     shell.ok("work", "--until-idle", "0.2")
     at = shell.ok("show", "parcels", "V", "--json").json["stage"]
     volumes = '{"p/1.tif": ["T1", "T2"], "p/2.tif": ["T1"]}'
-    shell.ok("confirm", "parcels", "V", "--stage", at, "--by", "tape library", "--reason", "on tape", "--output", volumes)
+    shell.ok(
+        "confirm",
+        "parcels",
+        "V",
+        "--stage",
+        at,
+        "--by",
+        "tape library",
+        "--reason",
+        "on tape",
+        "--output",
+        volumes,
+    )
     shell.ok("export", "parcels", "V", "A", "--evidence", "-o", "v.jsonl")
     found = shell.ok("verify", "v.jsonl", "--json").json
     assert (found["whole"], found["choice"]) == (False, {"keys": ["V", "A"]})
     first, second = found["items"]
     assert (first["key"], first["holds"], first["sealed"], second["key"]) == ("V", True, False, "A")
     stage = next(one for one in first["stages"] if one["stage"] == at)
-    assert (stage["how"], stage["by"], stage["files"], stage["volumes"]) == ("confirmed", "tape library", 2, ["T1", "T2"])
+    assert (stage["how"], stage["by"], stage["files"], stage["volumes"]) == (
+        "confirmed",
+        "tape library",
+        2,
+        ["T1", "T2"],
+    )
     assert stage["at"].endswith("Z")
     told = shell.ok("verify", "v.jsonl").out
     assert "It is a selection from route 'parcels'" in told
@@ -74,7 +95,10 @@ def test_verify_names_twenty_records_or_all(shell: Shell, tmp_path: Path) -> Non
     from milepost.evidence.files import entry_of, header, write_file
     from milepost.evidence.record import seal_record
 
-    seals = [seal_record("parcels", f"V-{n}", "COMPLETED", "weigh", b"d" * 32, 0, b"h" * 32) for n in range(23)]
+    seals = [
+        seal_record("parcels", f"V-{n}", "COMPLETED", "weigh", b"d" * 32, 0, b"h" * 32)
+        for n in range(23)
+    ]
     first = header("parcels", "2033-01-01T00:00:00.000Z", "0", {}, None, None)
     with (tmp_path / "many.jsonl").open("wb") as out:
         write_file(out, first, (entry_of(seal, None, None) for seal in seals), None)
@@ -86,7 +110,11 @@ def test_verify_names_twenty_records_or_all(shell: Shell, tmp_path: Path) -> Non
 
 
 def test_an_export_to_premis_of_nothing_is_refused(shell: Shell) -> None:
-    refused(shell("export", "parcels", "--format", "premis", "--lane", "nowhere", "-o", "none.xml"), 1, "nothing was written")
+    refused(
+        shell("export", "parcels", "--format", "premis", "--lane", "nowhere", "-o", "none.xml"),
+        1,
+        "nothing was written",
+    )
     assert not list(shell.folder.glob("*none.xml*"))
 
 
@@ -100,7 +128,12 @@ def test_what_was_altered_is_named_and_the_exit_code_says_so(shell: Shell) -> No
     assert "line 2, B, status: it does not follow from the lines" in answer.out
     found = shell("verify", "b.jsonl", "--json").json
     assert (found["holds"], found["proved"]) == (False, [])
-    assert {"line": 2, "field": "status", "what": "it does not follow from the lines", "key": "B"} in found["differences"]
+    assert {
+        "line": 2,
+        "field": "status",
+        "what": "it does not follow from the lines",
+        "key": "B",
+    } in found["differences"]
 
 
 def test_csv_and_premis_stand_beside_the_evidence_they_are_made_from(shell: Shell) -> None:
@@ -136,7 +169,10 @@ def test_a_head_is_published_by_hand_and_proves_what_it_covers(shell: Shell) -> 
     assert shell.ok("status", "--json").json["routes"]["heads"]["total"] == 1
     shell.write("events.json", json.dumps({"data": {"note": head}}))
     shell.ok("export", "parcels", "A", "B", "--evidence", "-o", "h.jsonl")
-    assert "2 of 2 records: every line given is under a published head" in shell.ok("verify", "h.jsonl", "--head", "events.json").out
+    assert (
+        "2 of 2 records: every line given is under a published head"
+        in shell.ok("verify", "h.jsonl", "--head", "events.json").out
+    )
 
 
 def refused(answer: Answer, code: int, said: str) -> None:
@@ -145,7 +181,11 @@ def refused(answer: Answer, code: int, said: str) -> None:
 
 
 def test_what_cannot_be_done_is_said_with_what_can(shell: Shell) -> None:
-    refused(shell("export", "parcels", "never", "--evidence"), 1, "has never had an item with the key 'never'")
+    refused(
+        shell("export", "parcels", "never", "--evidence"),
+        1,
+        "has never had an item with the key 'never'",
+    )
     refused(shell("export", "parcels", "never"), 1, "use --evidence")
     refused(shell("export", "parcels", "A", "--status", "failed"), 2, "give either keys or filters")
     refused(shell("export", "parcels", "--format", "premis"), 2, "premis needs --out FILE")
@@ -159,27 +199,39 @@ def test_what_cannot_be_done_is_said_with_what_can(shell: Shell) -> None:
 
 
 def test_export_of_keys_gives_items_as_they_stand(shell: Shell) -> None:
-    assert [json.loads(line)["key"] for line in shell.ok("export", "parcels", "B", "A").out.splitlines()] == ["B", "A"]
+    assert [
+        json.loads(line)["key"] for line in shell.ok("export", "parcels", "B", "A").out.splitlines()
+    ] == ["B", "A"]
 
 
-def test_a_damaged_ledger_is_exported_as_it_is_and_said_to_be_so(shell: Shell, tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_exported_as_it_is_and_said_to_be_so(
+    shell: Shell, tmp_path: Path
+) -> None:
     shell = Shell(Path(shutil.copytree(shell.folder, tmp_path / "own")))
     shell.ok("heads", "publish")
     shutil.copy(shell.folder / "milepost.db", shell.folder / "copy.db")
     with sqlite3.connect(shell.folder / "copy.db") as connection:
-        connection.execute("UPDATE history SET body = CAST(replace(CAST(body AS TEXT), 'torn', 'worn') AS BLOB)")
+        connection.execute(
+            "UPDATE history SET body = CAST(replace(CAST(body AS TEXT), 'torn', 'worn') AS BLOB)"
+        )
     connection.close()
-    answer = shell("export", "parcels", "A", "B", "--evidence", "-o", "d.jsonl", "--ledger", "copy.db")
+    answer = shell(
+        "export", "parcels", "A", "B", "--evidence", "-o", "d.jsonl", "--ledger", "copy.db"
+    )
     assert answer.code == 1
     assert "B: chain.head: the lines lead to" in answer.err, answer
-    assert "2 records not fully supported by the ledger" in answer.err, "and the copy has no trees of heads"
+    assert "2 records not fully supported by the ledger" in answer.err, (
+        "and the copy has no trees of heads"
+    )
     assert "line 3, B, chain.head" in shell("verify", "d.jsonl").out
 
 
 def test_verify_answers_with_three_exit_codes(shell: Shell) -> None:
     shell.ok("heads", "publish")
     [published] = shell.ok("heads", "--json").json["heads"]
-    head = {name: value for name, value in published.items() if name not in ("signature", "public_key")}
+    head = {
+        name: value for name, value in published.items() if name not in ("signature", "public_key")
+    }
     shell.write("events.json", json.dumps({"data": {"note": head}}))
     shell.ok("export", "parcels", "A", "B", "--evidence", "--sign", "key.pem", "-o", "h.jsonl")
     key = public(shell)
@@ -192,8 +244,13 @@ def test_verify_answers_with_three_exit_codes(shell: Shell) -> None:
     shell.ok("submit", "parcels", "--item", '{"id": "later"}')
     shell.ok("export", "parcels", "A", "later", "--evidence", "--sign", "key.pem", "-o", "l.jsonl")
     later = shell("verify", "l.jsonl", "--head", "events.json")
-    assert (later.code, "line 3, later: it has no proof that a head covers it" in later.out) == (3, True)
-    assert shell("verify", "l.jsonl", "--head", "events.json", "--json").json["answer"] == "unproved"
+    assert (later.code, "line 3, later: it has no proof that a head covers it" in later.out) == (
+        3,
+        True,
+    )
+    assert (
+        shell("verify", "l.jsonl", "--head", "events.json", "--json").json["answer"] == "unproved"
+    )
     assert shell("verify", "l.jsonl", "--head", "events.json", "--allow-newer").code == 0
     wrong = {**head, "count": head["count"] + 1}
     shell.write("wrong.json", json.dumps({"data": {"note": wrong}}))

@@ -42,7 +42,9 @@ def test_the_demo_ends_by_itself_and_its_next_steps_work(bare: Shell) -> None:
     routes = inside.ok("status", "--json").json["routes"]
     assert (routes["parcels"]["total"], routes["archive"]["total"]) == (24, 36)
     ended = routes["notifications"]["statuses"]
-    assert (ended["COMPLETED"], ended["REJECTED"]) == (23, 1), "every partner was there again in time"
+    assert (ended["COMPLETED"], ended["REJECTED"]) == (23, 1), (
+        "every partner was there again in time"
+    )
 
 
 def heard(process: subprocess.Popen[str], found: Callable[[str], object]) -> str:
@@ -59,7 +61,14 @@ def heard(process: subprocess.Popen[str], found: Callable[[str], object]) -> str
 @pytest.mark.slow
 def test_the_page_answers_while_the_demo_stays_and_ctrl_c_ends_it_cleanly(bare: Shell) -> None:
     command = bare.command("demo", "--items", "8", "--stay")
-    with subprocess.Popen(command, cwd=bare.folder, env=bare.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=bare.folder,
+        env=bare.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             said = heard(process, lambda line: "Dashboard" in line)
             url = said.split()[-1]
@@ -86,7 +95,14 @@ def total(url: str) -> int:
 
 def test_ctrl_c_in_the_midst_of_it_sums_up_what_was_done(bare: Shell) -> None:
     command = bare.command("demo", "--items", "500", "--no-page")
-    with subprocess.Popen(command, cwd=bare.folder, env=bare.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=bare.folder,
+        env=bare.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             heard(process, lambda line: "parcels: " in line)
             process.send_signal(signal.SIGINT)
@@ -117,12 +133,17 @@ def test_at_a_terminal_it_stays_and_nowhere_else(bare: Shell) -> None:
         {"catalogue.jsonl": '{"id": 1}\n'},
     ],
 )
-def test_a_folder_with_other_work_is_refused_and_keeps_every_file(bare: Shell, work: dict[str, str]) -> None:
+def test_a_folder_with_other_work_is_refused_and_keeps_every_file(
+    bare: Shell, work: dict[str, str]
+) -> None:
     for name, text in work.items():
         bare.write(name, text)
     answer = bare("demo", "--items", "1", "--no-page", "--folder", ".")
     assert answer.code == 2, answer
-    assert f"holds files that no demo has written ({', '.join(sorted(work))}), and they are kept" in answer.err
+    assert (
+        f"holds files that no demo has written ({', '.join(sorted(work))}), and they are kept"
+        in answer.err
+    )
     assert "--folder" in answer.err
     assert {path.name: path.read_text() for path in bare.folder.iterdir()} == work
 
@@ -142,13 +163,17 @@ def test_a_demo_that_runs_is_not_replaced_by_another_one(bare: Shell) -> None:
     assert ledger.read_text() == "in use"
 
 
-def test_without_what_the_page_needs_one_line_says_so_and_the_demo_starts_anew_all_the_same(bare: Shell) -> None:
+def test_without_what_the_page_needs_one_line_says_so_and_the_demo_starts_anew_all_the_same(
+    bare: Shell,
+) -> None:
     (bare.folder / "milepost-demo").mkdir()
     (bare.folder / "milepost-demo" / "milepost.db").write_text("what an earlier demo left")
     (bare.folder / "milepost-demo" / "milepost.toml").write_text(SETTINGS)
     # A folder before all others, in which the server cannot be imported.
     (bare.folder / "uvicorn.py").write_text("raise ImportError('not here', name='uvicorn')\n")
-    answer = bare.started("demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]]))
+    answer = bare.started(
+        "demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]])
+    )
     assert answer.code == 0, answer
     assert (
         "milepost demo: the HTTP server needs a package that is not installed (uvicorn): pip install '/path/to/milepost/packages/milepost[http]', or give --no-page"

@@ -16,8 +16,14 @@ def test_what_it_writes_runs_at_once(bare) -> None:
     assert "milepost book-desk ask A-1 'is it working?'" in told
     assert bare.ok("book-desk", "ask", "A-1", "is it working?").out == "A-1: new\n"
     bare.ok("work", "--until-idle", "0")
-    assert bare.ok("show", "book-desk", "A-1", "--json").json["results"]["answer"] == {"answer": "IS IT WORKING?"}
-    [found] = [found for found in bare.ok("doctor", "--json").json["findings"] if found["about"] == "book-desk"]
+    assert bare.ok("show", "book-desk", "A-1", "--json").json["results"]["answer"] == {
+        "answer": "IS IT WORKING?"
+    }
+    [found] = [
+        found
+        for found in bare.ok("doctor", "--json").json["findings"]
+        if found["about"] == "book-desk"
+    ]
     assert (found["level"], found["what"]) == ("ok", "requests may have 100 characters")
 
 
@@ -31,7 +37,9 @@ def test_its_endpoint_page_and_metrics_are_served(bare, monkeypatch: pytest.Monk
             at = LiveServer(desk, server)
             answer = at.call("POST", "/served-desk", {"id": "B-1", "text": "hello"})
             assert (answer.status, answer.body) == (202, {"id": "B-1", "answer": "new"})
-            assert "1 requests so far; each may have 100 characters." in text_of(at.call("GET", "/served-desk"))
+            assert "1 requests so far; each may have 100 characters." in text_of(
+                at.call("GET", "/served-desk")
+            )
             assert "milepost_served_desk_requests 1" in at.call("GET", "/metrics").raw.decode()
             assert at.call("GET", "/items/served-desk").status == 200
         finally:

@@ -36,7 +36,9 @@ def slow(bare: Any) -> Any:
 
 
 def begin(slow: Any, *args: str) -> subprocess.Popen[str]:
-    running = subprocess.Popen(slow.command(*args), cwd=slow.folder, env=slow.env, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        slow.command(*args), cwd=slow.folder, env=slow.env, stderr=subprocess.PIPE, text=True
+    )
     while not Path(slow.folder / "begun").exists():
         assert running.poll() is None, running.communicate()
     return running
@@ -48,8 +50,12 @@ def status(slow: Any) -> tuple[str, str, int]:
     return shown["status"], shown["history"][-1]["reason"], shown["total_attempts"]
 
 
-@pytest.mark.parametrize(("command", "by"), [(("work",), "flag"), (("up", "--no-listen"), "file")], ids=["work", "up"])
-def test_a_handler_past_its_grace_is_given_back_and_a_longer_grace_lets_it_finish(slow: Any, command: tuple[str, ...], by: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "by"), [(("work",), "flag"), (("up", "--no-listen"), "file")], ids=["work", "up"]
+)
+def test_a_handler_past_its_grace_is_given_back_and_a_longer_grace_lets_it_finish(
+    slow: Any, command: tuple[str, ...], by: str
+) -> None:
     def options(grace: str) -> tuple[str, ...]:
         if by == "flag":
             return (*command, "--grace", grace)

@@ -12,7 +12,13 @@ from tests.polling import wait_until
 def test_an_interrupted_list_says_that_it_may_be_submitted_again(shell: Any) -> None:
     command = shell.command("submit", "parcels", "-", "--format", "jsonl")
     with subprocess.Popen(
-        command, cwd=shell.folder, env=shell.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=shell.folder,
+        env=shell.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             wait_until((shell.folder / "milepost.db").exists)

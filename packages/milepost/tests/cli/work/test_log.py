@@ -16,7 +16,14 @@ def test_with_json_every_line_on_standard_error_is_an_object(shell: Any) -> None
 
 
 @pytest.mark.parametrize("command", ["up", "work"])
-def test_the_form_may_come_from_the_environment_and_is_text_by_default(shell: Any, command: str) -> None:
+def test_the_form_may_come_from_the_environment_and_is_text_by_default(
+    shell: Any, command: str
+) -> None:
     assert shell.ok(command, "--until-idle", 0).err.startswith(f"milepost {command}: parcels on ")
-    assert json.loads(shell.ok(command, "--until-idle", 0, MILEPOST_LOG="json").err.splitlines()[0])["level"] == "info"
+    assert (
+        json.loads(shell.ok(command, "--until-idle", 0, MILEPOST_LOG="json").err.splitlines()[0])[
+            "level"
+        ]
+        == "info"
+    )
     assert "'yaml'" in shell(command, "--log", "yaml").err

@@ -56,7 +56,9 @@ def submit(noted: Any, n: int) -> None:
 
 def begin(noted: Any, *args: str) -> subprocess.Popen[str]:
     command = noted.command("work", "--processes", "2", "--grace", "20s", *args)
-    return subprocess.Popen(command, cwd=noted.folder, env=noted.env, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=noted.folder, env=noted.env, stderr=subprocess.PIPE, text=True
+    )
 
 
 def workers(noted: Any) -> set[int]:
@@ -171,14 +173,19 @@ class Site:
 
     def __init__(self, noted: Any) -> None:
         # Each server takes a free port: one that was free a moment ago may have been taken by another test.
-        command = noted.command("up", "--processes", "2", "--grace", "20s", "--listen", "127.0.0.1:0")
+        command = noted.command(
+            "up", "--processes", "2", "--grace", "20s", "--listen", "127.0.0.1:0"
+        )
         self.errors = Path(noted.folder, "errors.txt")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(command, cwd=noted.folder, env=noted.env, stderr=errors)
 
     def wait_for_servers(self, number: int) -> None:
         """Wait until so many servers have begun to listen, one after the other."""
-        wait_until(lambda: len(self._ports) == number or self.process.poll() is not None, otherwise=lambda: self.said)
+        wait_until(
+            lambda: len(self._ports) == number or self.process.poll() is not None,
+            otherwise=lambda: self.said,
+        )
         assert len(self._ports) == number, self.said
 
     @property
@@ -203,7 +210,12 @@ class Site:
 
     def submit(self, key: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("POST", "/api/v1/routes/noted/items", json.dumps({"id": key}), {"Content-Type": "application/json"})
+        connection.request(
+            "POST",
+            "/api/v1/routes/noted/items",
+            json.dumps({"id": key}),
+            {"Content-Type": "application/json"},
+        )
         answer: str = json.loads(connection.getresponse().read())["answer"]
         connection.close()
         return answer
@@ -237,7 +249,9 @@ def test_up_serves_in_one_process_and_works_in_others(noted: Any, up: Callable[[
     assert not any(map(is_there, {site.serving, *workers(noted)}))
 
 
-def test_up_replaces_the_process_that_serves_and_the_workers_go_on(noted: Any, up: Callable[[], Site]) -> None:
+def test_up_replaces_the_process_that_serves_and_the_workers_go_on(
+    noted: Any, up: Callable[[], Site]
+) -> None:
     site = up()
     site.submit("A0")
     wait_until(lambda: len(workers(noted)) == 1)
@@ -265,7 +279,9 @@ def test_up_ends_with_the_error_of_its_server(noted: Any, up: Callable[[], Site]
         (("--ledger", "memory:", "up", "--processes", "2"), "cannot be shared by processes"),
     ],
 )
-def test_up_refuses_options_that_do_not_go_with_processes(noted: Any, words: tuple[str, ...], said: str) -> None:
+def test_up_refuses_options_that_do_not_go_with_processes(
+    noted: Any, words: tuple[str, ...], said: str
+) -> None:
     refused = noted(*words)
     assert refused.code == 2
     assert said in " ".join(refused.err.split())

@@ -19,7 +19,9 @@ def weigh(item: mp.Item) -> mp.Outcome:
 
 
 @pytest.mark.parametrize("command", ["work", "up"])
-def test_it_counts_what_ended_and_says_when_the_next_of_the_rest_is_due(bare: Any, command: str) -> None:
+def test_it_counts_what_ended_and_says_when_the_next_of_the_rest_is_due(
+    bare: Any, command: str
+) -> None:
     bare.write("parcels.py", ROUTE)
     bare.write("milepost.toml", 'routes = ["parcels.py"]\nlisten = "127.0.0.1:0"\n')
     bare.submit({"id": "p-1"}, {"id": "p-2", "heavy": True}, {"id": "p-3", "heavy": True})

@@ -58,7 +58,12 @@ def port_of(said: str) -> int:
 def test_up_listens_and_ends_cleanly_when_it_is_told_to_stop(tmp_path: Path) -> None:
     with up(tmp_path, "--listen", "127.0.0.1:0") as (process, said):
         connection = http.client.HTTPConnection("127.0.0.1", port_of(said), timeout=30)
-        connection.request("POST", "/api/v1/routes/parcels/items", '{"id": "a"}', {"Content-Type": "application/json"})
+        connection.request(
+            "POST",
+            "/api/v1/routes/parcels/items",
+            '{"id": "a"}',
+            {"Content-Type": "application/json"},
+        )
         assert connection.getresponse().read().startswith(b'{"key":"a","answer":"new"')
         # The connection stays open: that must not hold up the end.
         process.send_signal(signal.SIGTERM)
@@ -72,14 +77,22 @@ def test_up_says_what_its_addresses_begin_with_behind_a_proxy(tmp_path: Path) ->
     (tmp_path / "milepost.toml").write_text('base_path = "/from-the-file"\n')
     with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0") as (_, said):
         assert re.search(r"listening at http://127\.0\.0\.1:\d+/from-the-file;", said), said
-    with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0", "--base-path", "/given") as (_, said):
+    with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0", "--base-path", "/given") as (
+        _,
+        said,
+    ):
         assert re.search(r"listening at http://127\.0\.0\.1:\d+/given;", said), said
-    with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0", "--base-path", "given") as (process, said):
+    with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0", "--base-path", "given") as (
+        process,
+        said,
+    ):
         assert "base_path is 'given'; it must begin with '/'" in said
         assert process.wait(30) != 0
 
 
-def test_the_next_port_is_taken_where_nobody_asked_for_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_port_is_taken_where_nobody_asked_for_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[str] = []
     monkeypatch.setattr("milepost.cli.work.listen.say", heard.append)
     with running_server(tmp_path) as visitor, socket.create_server(("127.0.0.1", 0)) as theirs:
@@ -108,21 +121,34 @@ def test_milepost_toml_says_where_to_listen_and_no_listen_overrides_it(tmp_path:
 
 def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path) -> None:
     with running_server(tmp_path) as visitor:
-        with pytest.raises(ConfigMistake, match="there are no API keys"), listening(visitor.ctx, address("0.0.0.0:0")):
+        with (
+            pytest.raises(ConfigMistake, match="there are no API keys"),
+            listening(visitor.ctx, address("0.0.0.0:0")),
+        ):
             pass
 
 
 def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "milepost.cli.work.foreground")  # as text: another test may have made a log of everything
+    caplog.set_level(
+        logging.WARNING, "milepost.cli.work.foreground"
+    )  # as text: another test may have made a log of everything
     with running_server(tmp_path) as visitor:
         monkeypatch.delitem(sys.modules, "milepost.http.server.assembly")
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         monkeypatch.delitem(sys.modules, "milepost.http.server.listener")
         with listening(visitor.ctx, Where("127.0.0.1", 0, asked=False)):
-            assert "pip install '/path/to/milepost/packages/milepost[http]'" in capsys.readouterr().err
-        with pytest.raises(ConfigMistake, match="milepost"), listening(visitor.ctx, Where("127.0.0.1", 0, asked=True)):
+            assert (
+                "pip install '/path/to/milepost/packages/milepost[http]'" in capsys.readouterr().err
+            )
+        with (
+            pytest.raises(ConfigMistake, match="milepost"),
+            listening(visitor.ctx, Where("127.0.0.1", 0, asked=True)),
+        ):
             pass
 
 
@@ -130,7 +156,9 @@ def test_an_address_in_milepost_toml_without_the_server_is_an_error(tmp_path: Pa
     (tmp_path / "route.py").write_text(ROUTE)
     (tmp_path / "milepost.toml").write_text('routes = ["route.py"]\nlisten = "127.0.0.1:0"\n')
     (tmp_path / "missing").mkdir()
-    (tmp_path / "missing" / "uvicorn.py").write_text('raise ImportError("not installed", name="uvicorn")\n')
+    (tmp_path / "missing" / "uvicorn.py").write_text(
+        'raise ImportError("not installed", name="uvicorn")\n'
+    )
     done = subprocess.run(
         [sys.executable, "-m", "milepost", "up"],
         cwd=tmp_path,
@@ -149,7 +177,12 @@ def test_an_address_in_milepost_toml_without_the_server_is_an_error(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [("0.0.0.0:80", "0.0.0.0", 80), ("[::1]:8080", "::1", 8080), (":9000", "127.0.0.1", 9000), ("9000", "127.0.0.1", 9000)],
+    [
+        ("0.0.0.0:80", "0.0.0.0", 80),
+        ("[::1]:8080", "::1", 8080),
+        (":9000", "127.0.0.1", 9000),
+        ("9000", "127.0.0.1", 9000),
+    ],
 )
 def test_an_address_is_read(text: str, host: str, port: int) -> None:
     assert address(text) == Where(host, port, asked=True)

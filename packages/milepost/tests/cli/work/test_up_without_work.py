@@ -63,7 +63,12 @@ class Site:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
-        connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        connection.request(
+            method,
+            path,
+            None if body is None else json.dumps(body),
+            {"Content-Type": "application/json"},
+        )
         answer = json.loads(connection.getresponse().read())
         connection.close()
         return answer
@@ -79,7 +84,9 @@ def site(tmp_path: Path) -> Any:
         yield Site(tmp_path, stack)
 
 
-def test_a_worker_that_is_killed_leaves_the_server_alone_and_the_server_takes_back_its_leases(site: Site) -> None:
+def test_a_worker_that_is_killed_leaves_the_server_alone_and_the_server_takes_back_its_leases(
+    site: Site,
+) -> None:
     server = site.up()
     assert site.call("POST", "/api/v1/routes/parcels/items", {"id": "A"})["answer"] == "new"
     worker, _ = site.start("work")
@@ -98,7 +105,9 @@ def test_a_worker_that_is_killed_leaves_the_server_alone_and_the_server_takes_ba
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_server_that_ends_or_is_killed_leaves_the_worker_alone(site: Site, number: signal.Signals) -> None:
+def test_a_server_that_ends_or_is_killed_leaves_the_worker_alone(
+    site: Site, number: signal.Signals
+) -> None:
     server = site.up()
     site.call("POST", "/api/v1/routes/parcels/items", {"id": "A"})
     worker, _ = site.start("work")

@@ -82,7 +82,9 @@ def test_after_the_cooldown_it_lets_its_probes_through_and_closes_when_all_succe
     assert ask_again_at(record, BREAKER, now) == now + LEASE
     half = after_success(record, "a")
     assert half is not None
-    assert room_for(half, BREAKER, now) == 0, "one has passed, one is under way: no third one is let through"
+    assert room_for(half, BREAKER, now) == 0, (
+        "one has passed, one is under way: no third one is let through"
+    )
     assert after_success(half, "b") is None
 
 
@@ -125,7 +127,9 @@ def test_a_clock_set_back_does_not_keep_it_open_for_long() -> None:
     assert right.retry_at == back + 30_000
     assert right.probes == [Probe("a", back, back + LEASE)]
     assert at_clock(right, BREAKER, back + 1) is right
-    assert at_clock(record, BREAKER, START + 21_000) is record, "another machine's clock is only a little behind"
+    assert at_clock(record, BREAKER, START + 21_000) is record, (
+        "another machine's clock is only a little behind"
+    )
 
 
 def test_failures_noted_by_a_clock_that_was_set_back_do_not_count() -> None:
@@ -134,7 +138,15 @@ def test_failures_noted_by_a_clock_that_was_set_back_do_not_count() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"failures": 0}, {"probes": 0}, {"failures": 1.5}, {"within": 0}, {"cooldown": "0s"}, {"cooldown": "soon"}, {"probes": None}],
+    [
+        {"failures": 0},
+        {"probes": 0},
+        {"failures": 1.5},
+        {"within": 0},
+        {"cooldown": "0s"},
+        {"cooldown": "soon"},
+        {"probes": None},
+    ],
 )
 def test_a_mistake_is_reported(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
@@ -142,10 +154,20 @@ def test_a_mistake_is_reported(settings: dict[str, Any]) -> None:
 
 
 steps = st.lists(
-    st.tuples(st.integers(0, 90_000), st.sampled_from(["fail", "succeed", "silent", "claim"]), st.integers(0, 5)), min_size=1, max_size=60
+    st.tuples(
+        st.integers(0, 90_000),
+        st.sampled_from(["fail", "succeed", "silent", "claim"]),
+        st.integers(0, 5),
+    ),
+    min_size=1,
+    max_size=60,
 )
 breakers = st.builds(
-    Breaker, failures=st.integers(1, 4), within=st.floats(0.001, 100), cooldown=st.floats(0.001, 100), probes=st.integers(1, 3)
+    Breaker,
+    failures=st.integers(1, 4),
+    within=st.floats(0.001, 100),
+    cooldown=st.floats(0.001, 100),
+    probes=st.integers(1, 3),
 )
 
 
@@ -168,16 +190,22 @@ def test_whatever_happens_probes_stay_bounded_and_it_lets_items_through_in_the_e
             record = after_success(record, key) if step == "succeed" else after_silence(record, key)
         if record is None:
             continue
-        assert len(record.failures) < breaker.failures, "a closed breaker keeps no more than it needs"
+        assert len(record.failures) < breaker.failures, (
+            "a closed breaker keeps no more than it needs"
+        )
         assert sum(now < probe.until for probe in record.probes) + record.passed <= breaker.probes
         room = room_for(record, breaker, now)
         assert (ask_again_at(record, breaker, now) is None) == (room is None or room > 0)
-        later = room_for(record, breaker, max(now, record.retry_at, *(probe.until for probe in record.probes), 0))
+        later = room_for(
+            record, breaker, max(now, record.retry_at, *(probe.until for probe in record.probes), 0)
+        )
         assert later is None or later > 0, "when all is quiet, it lets an item through"
 
 
 @given(breakers, st.integers(0, 10**9), st.integers(0, 10**9))
-def test_no_clock_keeps_it_open_beyond_a_cooldown(breaker: Breaker, opened_ago: int, back: int) -> None:
+def test_no_clock_keeps_it_open_beyond_a_cooldown(
+    breaker: Breaker, opened_ago: int, back: int
+) -> None:
     record = failed(breaker.failures, START - opened_ago, 0, breaker)
     now = START - opened_ago - back
     right = at_clock(record, breaker, now)
@@ -193,4 +221,7 @@ def test_the_log_says_that_it_has_opened_and_closed_and_nothing_else() -> None:
         " the last failure: partner is down"
     )
     assert transition("calls/b", half, None) == "the breaker of calls/b has closed"
-    assert [transition("calls/b", *pair) for pair in ((None, counting), (counting, None), (record, half))] == [None] * 3
+    assert [
+        transition("calls/b", *pair)
+        for pair in ((None, counting), (counting, None), (record, half))
+    ] == [None] * 3

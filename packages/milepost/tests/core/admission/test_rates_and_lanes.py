@@ -35,7 +35,9 @@ def test_a_rate_is_never_exceeded(rate: CallRate, asks: list[tuple[int, int]]) -
         got = min(wanted, calls_left(bucket))
         bucket = spend(bucket, rate, got)
         granted += got
-        assert granted <= rate.burst + (now - START) * rate.per_second / 1000 + 1e-6 * max(1, granted)
+        assert granted <= rate.burst + (now - START) * rate.per_second / 1000 + 1e-6 * max(
+            1, granted
+        )
 
 
 @given(rates, st.integers(0, 200))
@@ -65,13 +67,17 @@ def test_a_debt_is_paid_off_by_time_alone(rate: CallRate, spent: int, wait: int)
 
 
 @given(rates, st.integers(0, 100), st.integers(1, 100))
-def test_returned_calls_never_overfill_the_bucket(rate: CallRate, spent: int, returned: int) -> None:
+def test_returned_calls_never_overfill_the_bucket(
+    rate: CallRate, spent: int, returned: int
+) -> None:
     bucket = spend(refill(None, rate, START), rate, spent)
     assert spend(bucket, rate, -returned).tokens <= rate.burst
 
 
 @given(rates, st.integers(0, 20), st.integers(0, 10_000_000))
-def test_a_clock_set_back_delays_a_call_by_seconds_only(rate: CallRate, debt: int, back: int) -> None:
+def test_a_clock_set_back_delays_a_call_by_seconds_only(
+    rate: CallRate, debt: int, back: int
+) -> None:
     bucket = spend(refill(None, rate, START), rate, math.ceil(rate.burst) + debt)
     now = START - back
     owed_ms = (1 - bucket.tokens) * 1000 / rate.per_second
@@ -123,7 +129,9 @@ def one_at_a_time(want: int, lanes: list[tuple[int, int]], known: int) -> list[i
 
 
 @given(st.integers(0, 100), lanes, st.integers(0, 3))
-def test_sharing_out_is_as_fair_as_one_item_at_a_time(want: int, lanes: list[tuple[int, int]], idle: int) -> None:
+def test_sharing_out_is_as_fair_as_one_item_at_a_time(
+    want: int, lanes: list[tuple[int, int]], idle: int
+) -> None:
     known = len(lanes) + idle
     got, plain = shared(want, lanes, known), one_at_a_time(want, lanes, known)
     if all(has >= want for _, has in lanes):
@@ -133,18 +141,24 @@ def test_sharing_out_is_as_fair_as_one_item_at_a_time(want: int, lanes: list[tup
         assert got[lane] <= has
         if got[lane] < has and sum(got) == want:
             # No lane that was given something stands more than one above a lane that could have had more.
-            assert all(levels[other] <= levels[lane] + 1 for other in range(len(lanes)) if got[other])
+            assert all(
+                levels[other] <= levels[lane] + 1 for other in range(len(lanes)) if got[other]
+            )
 
 
 @given(st.integers(0, 100), st.integers(0, 50), st.integers(2, 9))
-def test_a_lane_alone_gets_at_most_half_where_there_are_others(want: int, held: int, known: int) -> None:
+def test_a_lane_alone_gets_at_most_half_where_there_are_others(
+    want: int, held: int, known: int
+) -> None:
     [got] = shared(want, [(held, 1000)], known)
     assert got == max(0, min(want, -(-(want + held) // 2) - held))
     assert shared(want, [(held, 1000)], 1) == [want]
 
 
 @given(st.integers(1, 100), lanes)
-def test_with_slots_left_over_at_most_one_lane_has_more(want: int, lanes: list[tuple[int, int]]) -> None:
+def test_with_slots_left_over_at_most_one_lane_has_more(
+    want: int, lanes: list[tuple[int, int]]
+) -> None:
     got = shared(want, lanes, len(lanes))
     if sum(got) < want:
         assert sum(taken < has for taken, (_, has) in zip(got, lanes, strict=True)) <= 1

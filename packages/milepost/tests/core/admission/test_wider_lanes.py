@@ -46,25 +46,33 @@ class EveryName(Mapping[str, Limits]):
 
 
 @given(counts, st.lists(st.tuples(st.sampled_from(LANES), st.integers(0, 5)), max_size=9))
-def test_items_are_counted_by_lane_and_within_wider_lanes(by_lane: dict[str, int], more: list[tuple[str, int]]) -> None:
+def test_items_are_counted_by_lane_and_within_wider_lanes(
+    by_lane: dict[str, int], more: list[tuple[str, int]]
+) -> None:
     items, expected = LaneItems(by_lane), Counter(by_lane)
     for lane, number in more:
         items.add(lane, number)
         expected[lane] += number
     for lane in LANES:
         assert items.by_lane.get(lane, 0) == expected[lane]
-        assert items.within(lane) == sum(number for other, number in expected.items() if lane in lanes_above(other))
+        assert items.within(lane) == sum(
+            number for other, number in expected.items() if lane in lanes_above(other)
+        )
 
 
 @given(counts, counts, st.integers(1, 4), st.integers(1, 9), st.none() | st.integers(1, 9))
 def test_no_claim_takes_more_than_the_concurrency_of_any_lane_above(
     held: dict[str, int], ahead: dict[str, int], batch: int, joint: int, own: int | None
 ) -> None:
-    limits = {"north": Limit(concurrency=joint)} | ({} if own is None else {"amy@north": Limit(concurrency=own)})
+    limits = {"north": Limit(concurrency=joint)} | (
+        {} if own is None else {"amy@north": Limit(concurrency=own)}
+    )
     rules, items = controls(**limits), LaneItems(held)
     for lane in LANES * 2:
         room = rules.room("parcels", stage(), lane, batch, items, LaneItems(ahead))
-        assert (room is not None) is (lane in NORTH), "lanes that do not lie within it have no limit"
+        assert (room is not None) is (lane in NORTH), (
+            "lanes that do not lie within it have no limit"
+        )
         items.add(lane, max(0, room or 0))
     taken = items.within("north") - sum(number for lane, number in held.items() if lane in NORTH)
     most = joint * batch + sum(number for lane, number in ahead.items() if lane in NORTH)
@@ -76,7 +84,8 @@ def test_no_claim_takes_more_than_the_concurrency_of_any_lane_above(
 def test_a_call_uses_up_the_rates_of_its_stage_its_wider_lane_and_its_own() -> None:
     rules = controls(**{"north": Limit(rate="2/s"), "amy@north": Limit(rate="1/s")})
     named = {
-        lane: [(name, rate.per_second) for name, rate in rules.rates("parcels", stage(), lane)] for lane in ("north", "amy@north", "south")
+        lane: [(name, rate.per_second) for name, rate in rules.rates("parcels", stage(), lane)]
+        for lane in ("north", "amy@north", "south")
     }
     assert named == {
         "north": [("parcels/weigh/north", 2.0)],
@@ -87,15 +96,23 @@ def test_a_call_uses_up_the_rates_of_its_stage_its_wider_lane_and_its_own() -> N
 
 def test_limits_for_every_name_are_each_lanes_own() -> None:
     rules, registry = controls(), stage(EveryName())
-    assert [name for name, _ in rules.rates("parcels", registry, "amy@north")] == ["parcels/weigh/amy@north"]
+    assert [name for name, _ in rules.rates("parcels", registry, "amy@north")] == [
+        "parcels/weigh/amy@north"
+    ]
     assert rules.joint_caps("parcels", registry, ["amy@north"]) == {"north": None}
-    assert rules.room("parcels", registry, "amy@north", 1, LaneItems({"bob@north": 9}), LaneItems({})) == 2
+    assert (
+        rules.room("parcels", registry, "amy@north", 1, LaneItems({"bob@north": 9}), LaneItems({}))
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
-    ("drain", "normal", "expected"), [("1/s", None, 1.0), ("9/s", None, 5.0), ("9/s", "3/s", 3.0), ("2/s", "3/s", 2.0)]
+    ("drain", "normal", "expected"),
+    [("1/s", None, 1.0), ("9/s", None, 5.0), ("9/s", "3/s", 3.0), ("2/s", "3/s", 2.0)],
 )
-def test_a_drain_slows_down_and_speeds_up_nothing(drain: str, normal: str | None, expected: float) -> None:
+def test_a_drain_slows_down_and_speeds_up_nothing(
+    drain: str, normal: str | None, expected: float
+) -> None:
     rules = controls(north=Limit(rate=drain, drains=1, normal_rate=normal))
     rate = rules.rate("parcels", stage({"north": Limits(rate="5/s")}), "north")
     assert rate is not None
@@ -103,4 +120,7 @@ def test_a_drain_slows_down_and_speeds_up_nothing(drain: str, normal: str | None
 
 
 def test_lanes_are_grouped_by_the_wider_lane_within_which_they_lie() -> None:
-    assert by_wider_lane(LANES) == {"north": ["amy@north", "bob@north", "amy@bob@north"], "south": ["amy@south"]}
+    assert by_wider_lane(LANES) == {
+        "north": ["amy@north", "bob@north", "amy@bob@north"],
+        "south": ["amy@south"],
+    }

@@ -24,7 +24,9 @@ backoffs = st.builds(
 
 
 @given(backoffs, st.integers(0, 100_000), chances)
-def test_a_delay_is_never_above_the_cap_nor_below_the_first_delay(backoff: Backoff, failures: int, chance: float) -> None:
+def test_a_delay_is_never_above_the_cap_nor_below_the_first_delay(
+    backoff: Backoff, failures: int, chance: float
+) -> None:
     delay = backoff.delay(failures, chance)
     cap, base = span_ms(backoff.cap, "cap"), span_ms(backoff.base, "base")
     assert min(base, cap) * (1 - backoff.jitter) - 1e-6 <= delay.ms <= cap
@@ -32,7 +34,9 @@ def test_a_delay_is_never_above_the_cap_nor_below_the_first_delay(backoff: Backo
 
 
 @given(st.integers(0, 64), st.randoms(use_true_random=False))
-def test_delays_of_every_number_of_failures_span_their_range_and_a_seed_repeats_them(failures: int, random: Random) -> None:
+def test_delays_of_every_number_of_failures_span_their_range_and_a_seed_repeats_them(
+    failures: int, random: Random
+) -> None:
     backoff, seed = Backoff(base=1, factor=2, cap=60, jitter=0.25), random.random()
     low, high = backoff.delay(failures, -1.0).ms, backoff.delay(failures, 1.0).ms
     assert 750 <= low < high <= 60_000
@@ -54,7 +58,16 @@ def test_the_exponential_part_never_shrinks_with_failures(backoff: Backoff, fail
 
 def test_base_times_factor_to_the_number_of_failures_before() -> None:
     backoff = Backoff(attempts=9, base=1, factor=2, cap=60, jitter=0)
-    assert [backoff.delay(n, 0.7).ms for n in range(8)] == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]
+    assert [backoff.delay(n, 0.7).ms for n in range(8)] == [
+        1000,
+        2000,
+        4000,
+        8000,
+        16000,
+        32000,
+        60000,
+        60000,
+    ]
 
 
 @pytest.mark.parametrize("factor", [1, 1.0000001, 2, 10, 1e300])
@@ -77,24 +90,36 @@ def test_a_cap_below_the_base_is_spread_below_itself() -> None:
 
 def test_listed_delays_hold_in_their_order_and_the_last_one_for_the_rest() -> None:
     backoff = Backoff(attempts=8, delays=("5s", "5m", "30m"), jitter=0.2)
-    assert [backoff.delay(n, 0.0).ms for n in (0, 1, 2, 3, 90)] == [5_000, 300_000, 1_800_000, 1_800_000, 1_800_000]
+    assert [backoff.delay(n, 0.0).ms for n in (0, 1, 2, 3, 90)] == [
+        5_000,
+        300_000,
+        1_800_000,
+        1_800_000,
+        1_800_000,
+    ]
     assert [backoff.delay(1, chance).ms for chance in (-1.0, 1.0)] == [240_000, 360_000]
 
 
 @given(backoffs, st.integers(0, 100), chances, st.integers(0, 10**9))
-def test_a_floor_is_only_added_to(backoff: Backoff, failures: int, chance: float, floor: int) -> None:
+def test_a_floor_is_only_added_to(
+    backoff: Backoff, failures: int, chance: float, floor: int
+) -> None:
     assert backoff.delay(failures, chance, floor).ms >= floor
 
 
 @given(chances)
-def test_a_floor_is_spread_upwards_so_that_those_told_the_same_do_not_come_together(chance: float) -> None:
+def test_a_floor_is_spread_upwards_so_that_those_told_the_same_do_not_come_together(
+    chance: float,
+) -> None:
     delay = Backoff(base=1, jitter=0.25).delay(0, chance, 60_000)
     assert 60_000 <= delay.ms <= 75_001
     assert delay.jitter_ms == pytest.approx(60_000 * 0.25 * abs(chance), abs=1)
 
 
 @given(backoffs, st.integers(0, 50), chances)
-def test_a_floor_below_the_delay_changes_nothing(backoff: Backoff, failures: int, chance: float) -> None:
+def test_a_floor_below_the_delay_changes_nothing(
+    backoff: Backoff, failures: int, chance: float
+) -> None:
     assert backoff.delay(failures, chance, 0) == backoff.delay(failures, chance)
 
 
@@ -116,7 +141,12 @@ def test_checks_double_from_every_to_up_to(looks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "subject"), [({"every": 0}, "every"), ({"every": "2h", "up_to": "1h"}, "up_to"), ({"overdue": "x"}, "overdue")]
+    ("options", "subject"),
+    [
+        ({"every": 0}, "every"),
+        ({"every": "2h", "up_to": "1h"}, "up_to"),
+        ({"overdue": "x"}, "overdue"),
+    ],
 )
 def test_wrong_checks_name_the_option(options: dict[str, object], subject: str) -> None:
     with pytest.raises(UsageError, match=subject):

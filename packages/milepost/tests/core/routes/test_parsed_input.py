@@ -39,7 +39,10 @@ def test_a_batch_has_the_keys_that_its_inputs_have_alone(key: Key, seed: int) ->
     for _ in range(300):
         plain = dice.random() < 0.5
         usual = VALUES[:4] if plain else VALUES
-        contents: list[Any] = [{"id": dice.choice(usual), "batch": dice.choice(usual)} for _ in range(dice.randrange(4))]
+        contents: list[Any] = [
+            {"id": dice.choice(usual), "batch": dice.choice(usual)}
+            for _ in range(dice.randrange(4))
+        ]
         if dice.random() < 0.2:
             contents.append(dice.choice(({}, {"batch": "b"}, "id", ["id"], 5, None)))
         assert together(contents, key) == one_by_one(contents, key)

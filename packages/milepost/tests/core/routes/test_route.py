@@ -41,7 +41,9 @@ def route() -> Route:
 def test_two_stages_of_one_name() -> None:
     parcels = route()
     parcels.stage("weigh")(good)
-    with pytest.raises(RouteMistake, match="'parcels' has two stages called 'weigh'; give one of them another name"):
+    with pytest.raises(
+        RouteMistake, match="'parcels' has two stages called 'weigh'; give one of them another name"
+    ):
         parcels.stage("weigh")
     with pytest.raises(RouteMistake, match="two stages called 'weigh'"):
         parcels.external("weigh")
@@ -63,7 +65,10 @@ def test_no_stages() -> None:
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
-        (two_arguments, r"its handler is two_arguments\(.*it must take one argument: def two_arguments\(item\)"),
+        (
+            two_arguments,
+            r"its handler is two_arguments\(.*it must take one argument: def two_arguments\(item\)",
+        ),
         (no_argument, r"must take one argument: def no_argument\(item\)"),
         (generator, "uses 'yield'; return one outcome"),
         ("weigh", "is 'weigh'; give a function of one argument"),
@@ -78,10 +83,16 @@ def test_a_handler_of_the_wrong_shape(handler: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"rate": "fast"}, r"stage 'weigh' of route 'parcels': rate is 'fast'; write calls per time, such as '50/s'"),
+        (
+            {"rate": "fast"},
+            r"stage 'weigh' of route 'parcels': rate is 'fast'; write calls per time, such as '50/s'",
+        ),
         ({"rate": "0/s"}, "rate"),
         ({"timeout": "soon"}, r"stage 'weigh' of route 'parcels': timeout is 'soon'"),
-        ({"concurrency": 0}, r"stage 'weigh' of route 'parcels': concurrency is 0; give a whole number from 1 up"),
+        (
+            {"concurrency": 0},
+            r"stage 'weigh' of route 'parcels': concurrency is 0; give a whole number from 1 up",
+        ),
         ({"batch": 0}, "batch is 0"),
         ({"batch": True}, "batch is True"),
         ({"retry": 3}, r"retry is 3; write retry=mp.Backoff"),
@@ -152,7 +163,9 @@ def test_keys(key: Any, content: Any, expected: str) -> None:
      ({"id": True}, "bool"), ({"id": ["a"]}, "list"), ("text", "not an object"), (None, "not an object"), ({"id": "x" * 1025}, "1,024"),
      ({"id": "a\nb"}, "control characters")],
 )  # fmt: skip
-def test_an_input_without_a_key_is_malformed_and_the_field_is_named(content: Any, said: str) -> None:
+def test_an_input_without_a_key_is_malformed_and_the_field_is_named(
+    content: Any, said: str
+) -> None:
     with pytest.raises(MalformedInput, match=said):
         Route("parcels").key_of(content)
 
@@ -191,7 +204,11 @@ def test_a_plan_fills_in_what_the_ledger_says() -> None:
     parcels.external("quick", resend_after="1h")
     parcels.external("slow")
     plan = Plan(parcels, grace_ms=5, offer_life_ms=7)
-    assert [(stage.grace_ms, stage.offer_life_ms) for stage in plan.stages] == [(5, 7), (5, 3_600_000), (5, 7)]
+    assert [(stage.grace_ms, stage.offer_life_ms) for stage in plan.stages] == [
+        (5, 7),
+        (5, 3_600_000),
+        (5, 7),
+    ]
     assert Plan(parcels).by_name["slow"].offer_life_ms == EXTERNAL_RESEND
     assert [stage and stage.name for stage in plan.following.values()] == ["quick", "slow", None]
     assert plan.shape == (("weigh", "handler"), ("quick", "external"), ("slow", "external"))
@@ -223,7 +240,9 @@ def test_the_digest_follows_names_kinds_and_order_alone() -> None:
         return Plan(parcels).digest
 
     a = lambda r: r.stage("a")(good)  # noqa: E731
-    tuned = lambda r: r.stage("a", rate="1/s", retry=Backoff(attempts=9), checks=Checks(every="1h"))(good)  # noqa: E731
+    tuned = lambda r: r.stage(
+        "a", rate="1/s", retry=Backoff(attempts=9), checks=Checks(every="1h")
+    )(good)  # noqa: E731
     b = lambda r: r.stage("b")(good)  # noqa: E731
     outside = lambda r: r.external("b")  # noqa: E731
     assert made(a, b) == made(tuned, b)
@@ -256,13 +275,20 @@ def test_one_time_to_keep_rows_is_that_of_completed_items() -> None:
 
 def test_a_status_that_keep_names_by_itself_has_its_own_time() -> None:
     keep = Route("parcels", keep={"rejected": "1h", "failed": "2h", "cancelled": 0}).keep
-    assert keep == {Status.REJECTED: 3_600_000, Status.MAX_RETRIES_EXCEEDED: 7_200_000, Status.CANCELLED: 0}
+    assert keep == {
+        Status.REJECTED: 3_600_000,
+        Status.MAX_RETRIES_EXCEEDED: 7_200_000,
+        Status.CANCELLED: 0,
+    }
 
 
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        ({"waiting": "1h"}, "keep has the status 'waiting'; use failed, cancelled, completed, max_retries_exceeded, rejected"),
+        (
+            {"waiting": "1h"},
+            "keep has the status 'waiting'; use failed, cancelled, completed, max_retries_exceeded, rejected",
+        ),
         ({}, "keep names no status"),
         ({"rejected": "soon"}, "keep\\['rejected'\\]"),
         ("soon", "keep"),

@@ -38,7 +38,24 @@ def test_spans_are_read_as_people_write_them(written: object, ms: int) -> None:
     assert span_ms(written, "x") == ms  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", ["", "soon", "10 minutes", "-5s", -1, "1h-30m", None, True, [], float("nan"), float("inf"), 4e12, "5x"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "soon",
+        "10 minutes",
+        "-5s",
+        -1,
+        "1h-30m",
+        None,
+        True,
+        [],
+        float("nan"),
+        float("inf"),
+        4e12,
+        "5x",
+    ],
+)
 def test_a_wrong_span_is_refused_with_its_subject_and_what_would_be_right(wrong: object) -> None:
     with pytest.raises(UsageError, match="timeout") as caught:
         span_ms(wrong, "timeout")  # type: ignore[arg-type]
@@ -52,14 +69,27 @@ def test_whole_seconds_are_exact(seconds: int) -> None:
 
 @pytest.mark.parametrize(
     ("written", "rate"),
-    [("50/s", 50.0), ("60/m", 1.0), ("3600/h", 1.0), ("1/10s", 0.1), (2, 2.0), (0.5, 0.5), (" 10 / S ", 10.0), ("86400/d", 1.0)],
+    [
+        ("50/s", 50.0),
+        ("60/m", 1.0),
+        ("3600/h", 1.0),
+        ("1/10s", 0.1),
+        (2, 2.0),
+        (0.5, 0.5),
+        (" 10 / S ", 10.0),
+        ("86400/d", 1.0),
+    ],
 )
 def test_rates_are_calls_a_second(written: str | float, rate: float) -> None:
     assert rate_per_second(written, "x") == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("wrong", ["", "fast", "50", "50/x", "0/s", 0, -1, "1/0s", True, 2_000_000, "-1/s"])
-def test_a_wrong_rate_is_refused_with_its_subject_and_what_would_be_right(wrong: str | float) -> None:
+@pytest.mark.parametrize(
+    "wrong", ["", "fast", "50", "50/x", "0/s", 0, -1, "1/0s", True, 2_000_000, "-1/s"]
+)
+def test_a_wrong_rate_is_refused_with_its_subject_and_what_would_be_right(
+    wrong: str | float,
+) -> None:
     with pytest.raises(UsageError, match="rate of weigh") as caught:
         rate_per_second(wrong, "rate of weigh")
     assert "'50/s'" in str(caught.value)
@@ -81,7 +111,15 @@ def test_no_moment_has_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "text"), [(0, "0 ms"), (850, "850 ms"), (12_000, "12 s"), (300_000, "5 min"), (10_800_000, "3 h"), (1_209_600_000, "14 d")]
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (850, "850 ms"),
+        (12_000, "12 s"),
+        (300_000, "5 min"),
+        (10_800_000, "3 h"),
+        (1_209_600_000, "14 d"),
+    ],
 )
 def test_spans_for_people(ms: int, text: str) -> None:
     assert short_span(ms) == text
@@ -109,10 +147,15 @@ NOON = datetime(2027, 1, 31, 12, 30, tzinfo=BERLIN)
         ("2027-02-01T09:00Z", "2027-02-01T10:00:00+01:00", "2027-02-01T10:00:00+01:00"),
     ],
 )
-def test_a_moment_is_the_next_or_the_last_such_time_in_its_zone(text: str, next_one: str, last_one: str) -> None:
+def test_a_moment_is_the_next_or_the_last_such_time_in_its_zone(
+    text: str, next_one: str, last_one: str
+) -> None:
     now = round(NOON.timestamp() * 1000)
     for past, expected in ((False, next_one), (True, last_one)):
-        assert moment_ms(text, now, "until", BERLIN, past=past) == datetime.fromisoformat(expected).timestamp() * 1000
+        assert (
+            moment_ms(text, now, "until", BERLIN, past=past)
+            == datetime.fromisoformat(expected).timestamp() * 1000
+        )
 
 
 @given(st.integers(0, 366 * 86_400), st.times())
@@ -129,7 +172,10 @@ def test_a_wrong_moment_is_refused_with_what_would_be_right(wrong: str) -> None:
         moment_ms(wrong, 0, "until")
 
 
-@pytest.mark.parametrize(("zone", "text"), [("Europe/Berlin", "12:30 +01:00 (CET)"), ("UTC", "11:30 UTC"), ("-03:30", "08:00 -03:30")])
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [("Europe/Berlin", "12:30 +01:00 (CET)"), ("UTC", "11:30 UTC"), ("-03:30", "08:00 -03:30")],
+)
 def test_a_full_time_names_its_zone(zone: str, text: str) -> None:
     assert full_time(round(NOON.timestamp() * 1000), zone_of(zone, "zone")) == f"2027-01-31 {text}"
 
@@ -160,7 +206,9 @@ def test_the_local_zone_follows_summer_time(monkeypatch: pytest.MonkeyPatch) -> 
         for day in range(0, 365, 3):
             moment = datetime(2026, 1, 1, 12, tzinfo=utc) + timedelta(days=day)
             assert moment.astimezone(zone).isoformat() == moment.astimezone(london).isoformat()
-            assert full_time(round(moment.timestamp() * 1000), zone) == full_time(round(moment.timestamp() * 1000), london)
+            assert full_time(round(moment.timestamp() * 1000), zone) == full_time(
+                round(moment.timestamp() * 1000), london
+            )
         # The hour that comes twice.
         for text in ("2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"):
             moment = datetime.fromisoformat(text)

@@ -36,7 +36,11 @@ class Parcel(Struct, forbid_unknown_fields=True):
         ({"kept": None}, "kept", "expected text or a number, got null"),
         ({"kept": date(2026, 1, 31)}, "kept", "expected text or a number, got a date"),
         ({"since": 3.5}, "since", "Expected `datetime | null`, got `float`"),
-        ({"weigth": 3}, "weigth", "Object contains unknown field `weigth`; expected grams, weights, price, since, tags, fragile, kept"),
+        (
+            {"weigth": 3},
+            "weigth",
+            "Object contains unknown field `weigth`; expected grams, weights, price, since, tags, fragile, kept",
+        ),
     ],
 )
 def test_a_fault_says_once_what_is_expected(given: Any, field: str, sentence: str) -> None:

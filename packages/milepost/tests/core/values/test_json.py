@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.values.json import DEEPEST, canonical_json, check_depth, check_json, each_name_once, name_given_twice, storable_text
+from milepost.core.values.json import (
+    DEEPEST,
+    canonical_json,
+    check_depth,
+    check_json,
+    each_name_once,
+    name_given_twice,
+    storable_text,
+)
 
 
 def nested(levels: int, opening: str = "[", inner: str = "", closing: str = "]") -> bytes:
@@ -47,7 +55,9 @@ def test_what_is_deep_is_refused(text: bytes) -> None:
 
 NAMES = st.sampled_from(["a", "b", "a:b", '"'])
 VALUES = st.recursive(
-    st.integers() | st.sampled_from(["x", '":', "10:00"]), lambda inner: st.lists(st.tuples(NAMES, inner), max_size=3), max_leaves=6
+    st.integers() | st.sampled_from(["x", '":', "10:00"]),
+    lambda inner: st.lists(st.tuples(NAMES, inner), max_size=3),
+    max_leaves=6,
 )
 
 
@@ -55,7 +65,13 @@ def written(value: object, separator: str) -> str:
     """JSON of a value in which an object is a list of its names and values."""
     if not isinstance(value, list):
         return json.dumps(value)
-    return "{" + ", ".join(f"{json.dumps(name)}{separator}{written(inner, separator)}" for name, inner in value) + "}"
+    return (
+        "{"
+        + ", ".join(
+            f"{json.dumps(name)}{separator}{written(inner, separator)}" for name, inner in value
+        )
+        + "}"
+    )
 
 
 def repeats(value: object) -> bool:
@@ -66,7 +82,9 @@ def repeats(value: object) -> bool:
 
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=4), st.sampled_from([":", ": ", " : "]))
-def test_a_name_given_twice_is_noticed_at_any_depth(pairs: list[tuple[str, object]], separator: str) -> None:
+def test_a_name_given_twice_is_noticed_at_any_depth(
+    pairs: list[tuple[str, object]], separator: str
+) -> None:
     text = written(pairs, separator).encode()
     assert (name_given_twice(text) is not None) == repeats(pairs)
     if repeats(pairs):
@@ -80,7 +98,15 @@ def test_very_long_numbers_and_very_deep_values_are_left_to_other_checks() -> No
 
 @pytest.mark.parametrize(
     "value",
-    [None, [1.5, None, True], {"a": [None, {"b": (1, "null")}]}, "null [", 1e308, {"nan": "nan"}, [datetime(2026, 1, 1, tzinfo=UTC)]],
+    [
+        None,
+        [1.5, None, True],
+        {"a": [None, {"b": (1, "null")}]},
+        "null [",
+        1e308,
+        {"nan": "nan"},
+        [datetime(2026, 1, 1, tzinfo=UTC)],
+    ],
 )
 def test_what_json_gives_back_is_fine(value: object) -> None:
     check_json(value, canonical_json(value))

@@ -12,7 +12,16 @@ from tests.core.item_lives import START, make_plan, new_item
 import milepost as mp
 from milepost.core.decide import late
 from milepost.core.failures import MESSAGE_LIMIT
-from milepost.core.values.redaction import hidden_url, hidden_urls, is_secret, redacted, redacted_text, restored, secrets_of_url, url_in_key
+from milepost.core.values.redaction import (
+    hidden_url,
+    hidden_urls,
+    is_secret,
+    redacted,
+    redacted_text,
+    restored,
+    secrets_of_url,
+    url_in_key,
+)
 from milepost.engine.events.parked_events import error_text
 
 
@@ -44,14 +53,30 @@ def test_names_of_secrets_are_known(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["key", "asset_key", "token_count", "tokens_left", "password_hint", "author", "secretary", "host", "broken", "a-1/content/cookie"],
+    [
+        "key",
+        "asset_key",
+        "token_count",
+        "tokens_left",
+        "password_hint",
+        "author",
+        "secretary",
+        "host",
+        "broken",
+        "a-1/content/cookie",
+    ],
 )
 def test_other_names_are_left_alone(name: str) -> None:
     assert not is_secret(name)
 
 
 def test_details_are_redacted_at_any_depth() -> None:
-    details = {"url": "https://u:pw1@host/a", "headers": [{"Authorization": "Bearer pw2", "Accept": "*/*"}], "n": 3, "password": None}
+    details = {
+        "url": "https://u:pw1@host/a",
+        "headers": [{"Authorization": "Bearer pw2", "Accept": "*/*"}],
+        "n": 3,
+        "password": None,
+    }
     assert redacted(details) == {
         "url": "https://u:…@host/a",
         "headers": [{"Authorization": "…", "Accept": "*/*"}],
@@ -113,8 +138,15 @@ def _failed(outcome: mp.Outcome) -> str:
 
 
 @pytest.mark.parametrize("kind", [mp.Retry, mp.Reject])
-def test_neither_row_nor_history_holds_the_secrets_of_a_failed_try(kind: type[mp.Retry] | type[mp.Reject]) -> None:
-    told = _failed(kind("401 for https://u:hunter2@host/", details={"request": {"authorization": "hunter2", "path": "/seen"}}))
+def test_neither_row_nor_history_holds_the_secrets_of_a_failed_try(
+    kind: type[mp.Retry] | type[mp.Reject],
+) -> None:
+    told = _failed(
+        kind(
+            "401 for https://u:hunter2@host/",
+            details={"request": {"authorization": "hunter2", "path": "/seen"}},
+        )
+    )
     assert "/seen" in told
     assert "hunter2" not in told
 
@@ -134,7 +166,10 @@ def test_what_is_noted_of_a_late_outcome_is_redacted() -> None:
 
 
 def test_what_is_kept_of_a_subscribers_error_is_redacted() -> None:
-    assert error_text(ValueError("POST https://host/hook?token=abc: 500")) == "ValueError: POST https://host/hook?token=… 500"
+    assert (
+        error_text(ValueError("POST https://host/hook?token=abc: 500"))
+        == "ValueError: POST https://host/hook?token=… 500"
+    )
 
 
 def test_an_edited_copy_of_what_was_shown_gets_the_hidden_values_back() -> None:
@@ -146,8 +181,15 @@ def test_an_edited_copy_of_what_was_shown_gets_the_hidden_values_back() -> None:
     shown = redacted(stored)
     assert restored(shown, stored) == stored
     edited = {**shown, "headers": {**shown["headers"], "n": True}, "token": "other", "new": "…"}
-    assert restored(edited, stored) == {**stored, "headers": {"Authorization": "Bearer abc", "n": True}, "token": "other", "new": "…"}
-    assert restored(edited, stored)["headers"]["n"] is True, "not the stored 1, which is equal to it"
+    assert restored(edited, stored) == {
+        **stored,
+        "headers": {"Authorization": "Bearer abc", "n": True},
+        "token": "other",
+        "new": "…",
+    }
+    assert restored(edited, stored)["headers"]["n"] is True, (
+        "not the stored 1, which is equal to it"
+    )
     assert restored({**shown, "hooks": []}, stored)["hooks"] == []
 
 
@@ -160,12 +202,21 @@ def test_a_note_is_stored_without_its_secrets() -> None:
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("https://hooks.slack.com/services/T0A1B2C3D/B0A1B2C3D/" + "x" * 24, "https://hooks.slack.com/services/…/…/…"),
-        ("https://hooks.zapier.com/hooks/catch/1234567/b1q2w3e/", "https://hooks.zapier.com/hooks/catch/1234567/…/"),
+        (
+            "https://hooks.slack.com/services/T0A1B2C3D/B0A1B2C3D/" + "x" * 24,
+            "https://hooks.slack.com/services/…/…/…",
+        ),
+        (
+            "https://hooks.zapier.com/hooks/catch/1234567/b1q2w3e/",
+            "https://hooks.zapier.com/hooks/catch/1234567/…/",
+        ),
         ("http://partner/a/500?token=urlsecret123&x=1", "http://partner/a/500?token=…&x=…"),
         ("https://crm.example/v2/people?bob", "https://crm.example/v2/people?…"),
         ("https://crm.example/v2/people", "https://crm.example/v2/people"),
-        ("m-1#shop#2026-01-31T08:00:00.000Z#https://crm.example:8443/", "m-1#shop#2026-01-31T08:00:00.000Z#https://crm.example:8443/"),
+        (
+            "m-1#shop#2026-01-31T08:00:00.000Z#https://crm.example:8443/",
+            "m-1#shop#2026-01-31T08:00:00.000Z#https://crm.example:8443/",
+        ),
         ("no address at all ?a=b", "no address at all ?a=b"),
     ],
 )
@@ -179,12 +230,24 @@ def test_what_may_be_secret_in_a_url_is_hidden(url: str, shown: str) -> None:
     ("url", "hidden", "secrets"),
     [
         ("https://ops:hunter2@crm.example/", "https://…@crm.example/", ["ops:hunter2"]),
-        ("https://crm.example/people#access_token=abc", "https://crm.example/people#…", ["access_token=abc"]),
-        ("https://hooks.zapier.com/hooks/catch/1234567/bdfkqz", "https://hooks.zapier.com/hooks/catch/1234567/…", ["bdfkqz"]),
+        (
+            "https://crm.example/people#access_token=abc",
+            "https://crm.example/people#…",
+            ["access_token=abc"],
+        ),
+        (
+            "https://hooks.zapier.com/hooks/catch/1234567/bdfkqz",
+            "https://hooks.zapier.com/hooks/catch/1234567/…",
+            ["bdfkqz"],
+        ),
         ("https://crm.example/hooks/orders", "https://crm.example/hooks/orders", []),
         ("https://crm.example/a;token=hunter/b", "https://crm.example/a;token=…/b", ["hunter"]),
         ("https://crm.example/a'b/x1y2z3'<\">", "https://crm.example/a'b/…", ["x1y2z3'<\">"]),
-        ("HTTPS://crm.example?kind=invoice&api_key=k&q=a1b2c3", "HTTPS://crm.example?kind=…&api_key=…&q=…", ["k", "a1b2c3"]),
+        (
+            "HTTPS://crm.example?kind=invoice&api_key=k&q=a1b2c3",
+            "HTTPS://crm.example?kind=…&api_key=…&q=…",
+            ["k", "a1b2c3"],
+        ),
         ("mailto:ops@crm.example", "mailto:ops@crm.example", []),
     ],
 )
@@ -193,7 +256,11 @@ def test_parts_of_a_url_that_are_hidden(url: str, hidden: str, secrets: list[str
 
 
 NAMES = st.text("abcdefgh", min_size=1, max_size=5)
-TOKENS = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~%!$'()*+,:@<>\"", min_size=20, max_size=40)
+TOKENS = st.text(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~%!$'()*+,:@<>\"",
+    min_size=20,
+    max_size=40,
+)
 
 
 @st.composite
@@ -204,7 +271,12 @@ def urls_with_a_secret(draw: st.DrawFn) -> tuple[str, str]:
     if place == "path":
         names.insert(draw(st.integers(0, len(names))), token)
     path = "/".join(names)
-    end = {"path": "", "value": f"?{draw(NAMES)}={token}&x=1", "bare": f"?{token}", "fragment": f"#{token}"}[place]
+    end = {
+        "path": "",
+        "value": f"?{draw(NAMES)}={token}&x=1",
+        "bare": f"?{token}",
+        "fragment": f"#{token}",
+    }[place]
     return f"https://{draw(NAMES)}.example:8443/{path}{end}", token
 
 

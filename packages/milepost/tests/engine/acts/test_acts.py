@@ -46,9 +46,19 @@ def test_retry_one_item(world: World) -> None:
     assert (report.matched, report.done, report.refused) == (1, 1, [])
     assert (world.row("k0").status, world.row("k1").status) == (Status.QUEUED, Status.REJECTED)
     line = world.ledger.history(ROUTE, "k0")[-1].line
-    assert (line.reason, line.by, line.why, line.act) == (Reason.OPERATOR_RETRY, "ops", "checked by hand", None)
+    assert (line.reason, line.by, line.why, line.act) == (
+        Reason.OPERATOR_RETRY,
+        "ops",
+        "checked by hand",
+        None,
+    )
     recorded = the_act(world)
-    assert (recorded.verb, recorded.by, recorded.reason, recorded.done) == ("retry", "ops", "checked by hand", 1)
+    assert (recorded.verb, recorded.by, recorded.reason, recorded.done) == (
+        "retry",
+        "ops",
+        "checked by hand",
+        1,
+    )
     assert recorded.filter["key"] == "k0"
     assert act_view(recorded)["about"] == {"key": "k0"}
 
@@ -63,7 +73,10 @@ def test_one_item_may_be_acted_on_in_the_millisecond_it_changed(world: World) ->
 def test_each_verb_does_its_own(world: World, verb: str) -> None:
     world.add("a")
     assert act(world.ctx, verb, ROUTE, keys=["a"], **SIGNED).done == 1
-    assert world.reasons("a")[-1] is {"skip": Reason.SKIPPED, "cancel": Reason.CANCELLED, "confirm": Reason.CONFIRMED}[verb]
+    assert (
+        world.reasons("a")[-1]
+        is {"skip": Reason.SKIPPED, "cancel": Reason.CANCELLED, "confirm": Reason.CONFIRMED}[verb]
+    )
     assert world.row("a").stage == ("weigh" if verb == "cancel" else "stamp")
 
 
@@ -100,14 +113,22 @@ def test_what_cannot_be_done_is_refused_with_the_reason(world: World) -> None:
 def test_a_pruned_item_is_named_as_such(world: World) -> None:
     rejected(world, 1)
     world.add("newer")
-    world.ledger.prune(PruneCriteria(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
+    world.ledger.prune(
+        PruneCriteria(
+            ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10
+        )
+    )
     report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
     [(key, why)] = report.refused
     assert key == "k0"
     assert why.startswith("it has ended (REJECTED on 20")
     again = """milepost submit parcels --item '{"id":"k0","…":"…"}' --failed-again --by YOU --reason '…'"""
-    assert why.endswith(f"and its row was pruned; only its seal is left; to start it again, submit it again: {again}")
-    assert "only its seal is left" in str(confirm_outside(world.ctx, ROUTE, "k0", "weigh", Done(True), by="p"))
+    assert why.endswith(
+        f"and its row was pruned; only its seal is left; to start it again, submit it again: {again}"
+    )
+    assert "only its seal is left" in str(
+        confirm_outside(world.ctx, ROUTE, "k0", "weigh", Done(True), by="p")
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +140,10 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
         ({"keys": None}, "either keys or a filter"),
         ({"query": FAILED}, "either keys or a filter"),
         ({"keys": None, "query": Query(route="letters")}, "the filter is for route 'letters'"),
-        ({"stage": "nowhere", "verb": "confirm"}, "no stage 'nowhere'; its stages are weigh, stamp, Delivered"),
+        (
+            {"stage": "nowhere", "verb": "confirm"},
+            "no stage 'nowhere'; its stages are weigh, stamp, Delivered",
+        ),
         ({"stage": "weigh", "verb": "skip"}, "only retry, confirm and rerun do"),
         ({"as_new": True, "verb": "cancel"}, "only retry and rerun do"),
         ({"outcome": Done(1), "verb": "cancel"}, "takes no outcome; only confirm does"),
@@ -136,16 +160,30 @@ def test_wrong_calls_change_nothing(world: World, options: dict[str, Any], messa
 
 
 # Many items ---------------------------------------------------------------------------------------------------------
-def test_a_bulk_act_is_on_record_and_in_every_line(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bulk_act_is_on_record_and_in_every_line(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(act_log, "BATCH", 2)
     keys = rejected(world, 5)
     seen: list[tuple[int, int | None]] = []
-    report = act(world.ctx, "retry", ROUTE, query=FAILED, **SIGNED, on_progress=lambda n, total: seen.append((n, total)))
+    report = act(
+        world.ctx,
+        "retry",
+        ROUTE,
+        query=FAILED,
+        **SIGNED,
+        on_progress=lambda n, total: seen.append((n, total)),
+    )
     assert (report.matched, report.done, report.refused_count) == (5, 5, 0)
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert {world.ledger.history(ROUTE, key)[-1].line.act for key in keys} == {report.id}
     recorded = the_act(world)
-    assert (recorded.verb, recorded.by, recorded.done, recorded.finished_at) == ("retry", "ops", 5, world.clock.now())
+    assert (recorded.verb, recorded.by, recorded.done, recorded.finished_at) == (
+        "retry",
+        "ops",
+        5,
+        world.clock.now(),
+    )
     assert recorded.filter["query"]["statuses"] == ["REJECTED"]
 
 
@@ -157,11 +195,17 @@ def test_only_what_certain_lists_brought(world: World) -> None:
     assert act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED, dry_run=True).matched == 4
     report = act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED)
     assert report.done == 4
-    assert [world.row(f"{name}-0").status for name in ("one", "two", "three")] == [Status.CANCELLED, Status.QUEUED, Status.CANCELLED]
+    assert [world.row(f"{name}-0").status for name in ("one", "two", "three")] == [
+        Status.CANCELLED,
+        Status.QUEUED,
+        Status.CANCELLED,
+    ]
     assert the_act(world).filter["query"]["lists"] == ["gone", "one", "three"]
 
 
-def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(
+    faulty: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(act_log, "BATCH", 2)
     faulty.add(*(f"k{n}" for n in range(5)))
     faulty.clock.advance("1m")
@@ -169,9 +213,14 @@ def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypa
     faulty.ledger.after("apply", dies, lambda *more: applied.append(1) or len(applied) == 2)  # type: ignore[attr-defined,func-returns-value]
     here = Query(route=ROUTE, stages=frozenset({"weigh"}))
     with pytest.raises(Interrupted):
-        act(faulty.ctx, "confirm", ROUTE, query=here, stage="weigh", outcome=Reject("wet"), **SIGNED)
+        act(
+            faulty.ctx, "confirm", ROUTE, query=here, stage="weigh", outcome=Reject("wet"), **SIGNED
+        )
     [begun] = all_acts(faulty.ctx)
-    assert act_view(begun)["go_on"] == f"milepost confirm parcels --act {begun.id} --by YOU --reason '…'"
+    assert (
+        act_view(begun)["go_on"]
+        == f"milepost confirm parcels --act {begun.id} --by YOU --reason '…'"
+    )
     report = go_on(faulty.ctx, "confirm", ROUTE, begun.id, **SIGNED)
     assert report.done + report.skipped == 5
     assert {faulty.row(f"k{n}").status for n in range(5)} == {Status.REJECTED}
@@ -183,7 +232,9 @@ def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypa
 
 
 @pytest.mark.parametrize(("keys", "named"), [("all", "--all"), (3, "THE SAME KEYS")])
-def test_an_adoption_that_was_cut_off_says_how_to_go_on(world: World, keys: object, named: str) -> None:
+def test_an_adoption_that_was_cut_off_says_how_to_go_on(
+    world: World, keys: object, named: str
+) -> None:
     begun = act_log.enter(world.ctx, "adopt", ROUTE, "ops", "a test", {"keys": keys})
     words = act_view(begun)["go_on"]
     assert words == f"milepost adopt parcels {named} --by YOU --reason '…'"
@@ -193,8 +244,21 @@ def test_an_adoption_that_was_cut_off_says_how_to_go_on(world: World, keys: obje
 
 def test_an_act_on_keys_needs_them_again(world: World) -> None:
     keys = rejected(world, 3)
-    act_log.begin(world.ctx, Act("cut-off", "retry", ROUTE, "ops", "fixed", world.clock.now(), Selection(tuple(keys)).to_record()))
-    with pytest.raises(UsageError, match="was begun for 3 keys; to continue it give the same keys again"):
+    act_log.begin(
+        world.ctx,
+        Act(
+            "cut-off",
+            "retry",
+            ROUTE,
+            "ops",
+            "fixed",
+            world.clock.now(),
+            Selection(tuple(keys)).to_record(),
+        ),
+    )
+    with pytest.raises(
+        UsageError, match="was begun for 3 keys; to continue it give the same keys again"
+    ):
         go_on(world.ctx, "retry", ROUTE, "cut-off", **SIGNED)
     report = act(world.ctx, "retry", ROUTE, keys=keys, act_id="cut-off", **SIGNED)
     assert report.done == 3
@@ -219,10 +283,15 @@ def test_an_act_on_a_control_says_what_was_set(world: World) -> None:
         return control_in_words({"scope": "parcels/weigh", **about}, lambda at: at[11:16])
 
     assert said({}) == "parcels/weigh"
-    assert said({"until": "2027-01-31T18:00:00.000Z", "drain": "10/s"}) == "parcels/weigh until 18:00, then 10/s"
+    assert (
+        said({"until": "2027-01-31T18:00:00.000Z", "drain": "10/s"})
+        == "parcels/weigh until 18:00, then 10/s"
+    )
     assert said({"drain": "10/s"}) == "parcels/weigh at 10/s"
     assert said({"rate": "5/s", "drain": True}) == "parcels/weigh 5/s"
-    assert said({"rate": "5/s", "concurrency": 2, "clear": False}) == "parcels/weigh 5/s, 2 at a time"
+    assert (
+        said({"rate": "5/s", "concurrency": 2, "clear": False}) == "parcels/weigh 5/s, 2 at a time"
+    )
     assert said({"clear": True}) == "parcels/weigh as the route says"
 
 
@@ -231,7 +300,11 @@ def test_a_pause_that_ends_by_itself_is_not_credited_to_a_person(world: World) -
     world.clock.advance("2h")
     end_pauses(world.ctx)
     ended, begun = [act_view(act) for act in all_acts(world.ctx, ROUTE)]
-    assert (begun["verb"], begun["about"]["drain"], "until" in begun["about"]) == ("pause", "10/s", True)
+    assert (begun["verb"], begun["about"]["drain"], "until" in begun["about"]) == (
+        "pause",
+        "10/s",
+        True,
+    )
     assert (ended["verb"], ended["by"]) == ("resume", f"resender for {SIGNED['by']}")
     assert ended["reason"].startswith("the pause has ended by itself, as set: ")
 
@@ -241,16 +314,22 @@ def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:
     world.add("busy")
     world.claim("weigh")
     before = world.ledger.change_counter()
-    report = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE), by="", reason="", dry_run=True)
+    report = act(
+        world.ctx, "retry", ROUTE, query=Query(route=ROUTE), by="", reason="", dry_run=True
+    )
     assert (report.matched, report.done, report.refused_count, report.dry_run) == (4, 3, 1, True)
     assert world.ledger.change_counter() == before
 
 
-def test_cut_off_and_run_again_does_the_rest(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_off_and_run_again_does_the_rest(
+    faulty: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(act_log, "BATCH", 2)
     keys = rejected(faulty, 5)
     applied: list[int] = []
-    faulty.ledger.after("apply", dies, lambda changes, *more: applied.append(len(changes)) or len(applied) == 2)  # type: ignore[attr-defined,func-returns-value]
+    faulty.ledger.after(
+        "apply", dies, lambda changes, *more: applied.append(len(changes)) or len(applied) == 2
+    )  # type: ignore[attr-defined,func-returns-value]
     with pytest.raises(Interrupted):
         act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
     assert sum(faulty.row(key).status is Status.QUEUED for key in keys) == 4
@@ -261,7 +340,9 @@ def test_cut_off_and_run_again_does_the_rest(faulty: World, monkeypatch: pytest.
     report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
     assert (report.matched, report.done) == (1, 1)
     assert all(faulty.reasons(key).count(Reason.OPERATOR_RETRY) == 1 for key in keys)
-    assert (the_act(faulty).done, the_act(faulty).finished_at) == (3, faulty.clock.now()), "the batch cut off was not counted"
+    assert (the_act(faulty).done, the_act(faulty).finished_at) == (3, faulty.clock.now()), (
+        "the batch cut off was not counted"
+    )
 
 
 @pytest.mark.parametrize("pause_between", [0, 60])
@@ -270,17 +351,27 @@ def test_a_repeat_of_an_act_gets_the_first_answer(world: World, pause_between: i
     world.add("a", "b", "c")
     keys = ["a", "b", "gone"]
     first = act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", **SIGNED)
-    assert (first.matched, first.done, first.refused) == (3, 2, [("gone", "there is no item with this key")])
+    assert (first.matched, first.done, first.refused) == (
+        3,
+        2,
+        [("gone", "there is no item with this key")],
+    )
     world.clock.advance(pause_between)
     before = world.ledger.change_counter()
     assert act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", **SIGNED) == first
     assert world.ledger.change_counter() == before
     assert world.reasons("a").count(Reason.CANCELLED) == 1
-    preview = act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", by="", reason="", dry_run=True)
-    assert (preview.done, preview.skipped, preview.finished_at) == (0, 2, None), "a preview says that a repeat changes nothing"
+    preview = act(
+        world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", by="", reason="", dry_run=True
+    )
+    assert (preview.done, preview.skipped, preview.finished_at) == (0, 2, None), (
+        "a preview says that a repeat changes nothing"
+    )
 
 
-def test_a_repeat_of_an_act_by_filter_gets_the_first_answer_even_if_other_items_match_by_now(world: World) -> None:
+def test_a_repeat_of_an_act_by_filter_gets_the_first_answer_even_if_other_items_match_by_now(
+    world: World,
+) -> None:
     rejected(world, 2)
     first = act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
     world.work("weigh", Reject("no such parcel"))
@@ -303,13 +394,39 @@ def test_an_act_id_is_for_one_act(world: World) -> None:
 
 def test_an_act_id_with_another_filter_is_refused(world: World) -> None:
     rejected(world, 3)
-    first = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED)
+    first = act(
+        world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED
+    )
     with pytest.raises(ActConflict, match="act 'act-1' is on record with other items or options"):
-        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k1"), act_id="act-1", **SIGNED)
+        act(
+            world.ctx,
+            "retry",
+            ROUTE,
+            query=Query(route=ROUTE, prefix="k1"),
+            act_id="act-1",
+            **SIGNED,
+        )
     with pytest.raises(ActConflict):
-        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), stage="weigh", act_id="act-1", **SIGNED)
+        act(
+            world.ctx,
+            "retry",
+            ROUTE,
+            query=Query(route=ROUTE, prefix="k0"),
+            stage="weigh",
+            act_id="act-1",
+            **SIGNED,
+        )
     with pytest.raises(ActConflict):
-        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k1"), act_id="act-1", by="", reason="", dry_run=True)
+        act(
+            world.ctx,
+            "retry",
+            ROUTE,
+            query=Query(route=ROUTE, prefix="k1"),
+            act_id="act-1",
+            by="",
+            reason="",
+            dry_run=True,
+        )
     assert (first.done, world.row("k1").status) == (1, Status.REJECTED)
 
 
@@ -317,23 +434,60 @@ def test_a_filter_is_compared_as_it_was_asked(world: World) -> None:
     """What an age or the name of a list means changes from call to call."""
     rejected(world, 1)
     ago = {"asked": {"older_than": "1m"}, "act_id": "act-1", **SIGNED}
-    first = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000), **ago)
+    first = act(
+        world.ctx,
+        "retry",
+        ROUTE,
+        query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000),
+        **ago,
+    )
     world.clock.advance("1h")
-    assert act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000), **ago) == first
+    assert (
+        act(
+            world.ctx,
+            "retry",
+            ROUTE,
+            query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000),
+            **ago,
+        )
+        == first
+    )
     with pytest.raises(ActConflict):
-        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, entered_before=world.clock.now()), **{**ago, "asked": {"older_than": "1h"}})
+        act(
+            world.ctx,
+            "retry",
+            ROUTE,
+            query=Query(route=ROUTE, entered_before=world.clock.now()),
+            **{**ago, "asked": {"older_than": "1h"}},
+        )
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_an_act_of_an_earlier_version_is_compared_by_its_query(world: World, finished: bool) -> None:
+def test_an_act_of_an_earlier_version_is_compared_by_its_query(
+    world: World, finished: bool
+) -> None:
     rejected(world, 2)
     query = {"route": ROUTE, "prefix": "k0", "entered_before": 1}
     ended = {"done": 7, "refused": 1, "finished_at": world.clock.now()} if finished else {}
-    act_log.begin(world.ctx, Act("act-1", "retry", ROUTE, "ops", "fixed", world.clock.now(), {"query": query}, **ended))
+    act_log.begin(
+        world.ctx,
+        Act("act-1", "retry", ROUTE, "ops", "fixed", world.clock.now(), {"query": query}, **ended),
+    )
     with pytest.raises(ActConflict):
-        act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k1"), act_id="act-1", **SIGNED)
-    report = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED)
-    assert (report.matched, report.done, report.refused_count) == ((8, 7, 1) if finished else (0, 0, 0))
+        act(
+            world.ctx,
+            "retry",
+            ROUTE,
+            query=Query(route=ROUTE, prefix="k1"),
+            act_id="act-1",
+            **SIGNED,
+        )
+    report = act(
+        world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED
+    )
+    assert (report.matched, report.done, report.refused_count) == (
+        (8, 7, 1) if finished else (0, 0, 0)
+    )
 
 
 def test_what_changes_during_the_act_is_left_alone(faulty: World) -> None:
@@ -347,7 +501,11 @@ def test_what_changes_during_the_act_is_left_alone(faulty: World) -> None:
     report = act(faulty.ctx, "retry", ROUTE, query=FAILED, **SIGNED)
     assert (report.done, report.retried) == (2, 1)
     assert report.refused == [("k1", "changed since the act began; check it again")]
-    assert [faulty.reasons(key)[-1] for key in keys] == [Reason.OPERATOR_RETRY, Reason.SKIPPED, Reason.OPERATOR_RETRY]
+    assert [faulty.reasons(key)[-1] for key in keys] == [
+        Reason.OPERATOR_RETRY,
+        Reason.SKIPPED,
+        Reason.OPERATOR_RETRY,
+    ]
 
 
 def test_a_claim_during_the_act_is_no_change_and_it_is_decided_again(faulty: World) -> None:
@@ -359,11 +517,19 @@ def test_a_claim_during_the_act_is_no_change_and_it_is_decided_again(faulty: Wor
     assert faulty.row("a").status is Status.CANCELLED
 
 
-def test_an_item_that_is_claimed_during_the_act_is_left_alone_if_the_query_is_for_other_statuses(faulty: World) -> None:
+def test_an_item_that_is_claimed_during_the_act_is_left_alone_if_the_query_is_for_other_statuses(
+    faulty: World,
+) -> None:
     faulty.add("a", "b")
     faulty.clock.advance(1)
     faulty.ledger.before("apply", lambda: faulty.claim("weigh") and None)  # type: ignore[attr-defined]
-    report = act(faulty.ctx, "cancel", ROUTE, query=Query(route=ROUTE, statuses=frozenset({Status.QUEUED})), **SIGNED)
+    report = act(
+        faulty.ctx,
+        "cancel",
+        ROUTE,
+        query=Query(route=ROUTE, statuses=frozenset({Status.QUEUED})),
+        **SIGNED,
+    )
     assert (report.done, report.refused_count) == (0, 2)
     assert faulty.row("a").status is Status.PROCESSING
 
@@ -376,7 +542,9 @@ def test_the_same_act_twice_at_once_does_everything_once(faulty: World) -> None:
 
     faulty.ledger.before("apply", the_other)  # type: ignore[attr-defined]
     report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
-    assert (report.matched, report.done, the_act(faulty).done) == (4, 4, 4), "the answer of the call that finished first"
+    assert (report.matched, report.done, the_act(faulty).done) == (4, 4, 4), (
+        "the answer of the call that finished first"
+    )
     assert all(faulty.reasons(key).count(Reason.OPERATOR_RETRY) == 1 for key in keys)
 
 
@@ -417,7 +585,9 @@ def test_limits_are_set_apart_and_cleared_together(world: World) -> None:
     limit(world.ctx, ROUTE, "weigh", rate="5/s", **SIGNED)
     limit(world.ctx, ROUTE, "weigh", concurrency=2, **SIGNED)
     limit(world.ctx, ROUTE, "weigh", "north", concurrency=1, **SIGNED)
-    held = {name: read_as(Limit, document.value) for name, document in world.ledger.read(LIMIT).items()}
+    held = {
+        name: read_as(Limit, document.value) for name, document in world.ledger.read(LIMIT).items()
+    }
     assert {name: (one.rate, one.concurrency) for name, one in held.items()} == {
         "parcels/weigh": ("5/s", 2),
         "parcels/weigh/north": (None, 1),
@@ -429,14 +599,23 @@ def test_limits_are_set_apart_and_cleared_together(world: World) -> None:
 def test_wrong_pauses_and_limits(world: World) -> None:
     for wrong, message in (
         (lambda: pause(world.ctx, ROUTE, "nowhere", **SIGNED), "no stage 'nowhere'"),
-        (lambda: pause(world.ctx, ROUTE, None, "north", **SIGNED), "needs a stage: name the stage too"),
+        (
+            lambda: pause(world.ctx, ROUTE, None, "north", **SIGNED),
+            "needs a stage: name the stage too",
+        ),
         (lambda: pause(world.ctx, ROUTE, by="", reason="r"), "a name and a reason"),
         (lambda: resume(world.ctx, "letters", **SIGNED), "no route 'letters'"),
         (lambda: limit(world.ctx, ROUTE, "Delivered", rate="1/s", **SIGNED), "is external"),
         (lambda: limit(world.ctx, ROUTE, "weigh", **SIGNED), "give a rate, a concurrency or both"),
-        (lambda: limit(world.ctx, ROUTE, "weigh", rate="1/s", clear=True, **SIGNED), "give a rate, a concurrency or both"),
+        (
+            lambda: limit(world.ctx, ROUTE, "weigh", rate="1/s", clear=True, **SIGNED),
+            "give a rate, a concurrency or both",
+        ),
         (lambda: limit(world.ctx, ROUTE, "weigh", rate="fast", **SIGNED), "write calls per time"),
-        (lambda: limit(world.ctx, ROUTE, "weigh", concurrency=0, **SIGNED), "a whole number from 1 up"),
+        (
+            lambda: limit(world.ctx, ROUTE, "weigh", concurrency=0, **SIGNED),
+            "a whole number from 1 up",
+        ),
     ):
         with pytest.raises(UsageError, match=message):
             wrong()

@@ -39,7 +39,9 @@ def outcome(world: World, report: ActReport) -> ActOutcome | None:
     return outcome_of(world.ctx, recorded(world.ctx, report.id))
 
 
-def test_items_that_failed_again_are_counted_as_such(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_that_failed_again_are_counted_as_such(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outcome_module, "PAGE", 3)
     report = retried(world, 5)
     assert outcome(world, report) == ActOutcome(in_progress=5, counted=5, total=5)
@@ -62,7 +64,9 @@ def test_each_item_counts_as_it_is_now(world: World) -> None:
     prune(world.ctx, ROUTE, 60_000, by="ops", reason="a test")
     found = outcome(world, report)
     assert found is not None
-    assert found.completed + found.unknown == 1, "a seal still says that it completed; without its lines it is not known"
+    assert found.completed + found.unknown == 1, (
+        "a seal still says that it completed; without its lines it is not known"
+    )
 
 
 def test_an_act_of_an_earlier_version_has_no_known_outcome(world: World) -> None:
@@ -99,7 +103,10 @@ def test_one_look_reads_a_bounded_number_of_lines_and_says_how_many_items_it_has
     assert first is not None
     assert sum(read) == 9
     assert (first.in_progress, first.unknown, first.counted, first.total) == (9, 0, 9, 20)
-    assert first.words("retry") == "0 completed, 0 failed again, 9 in progress (counted 9 of 20 so far)"
+    assert (
+        first.words("retry")
+        == "0 completed, 0 failed again, 9 in progress (counted 9 of 20 so far)"
+    )
     second = outcome_of(world.ctx, recorded(world.ctx, report.id), first.next)
     assert second is not None
     assert (second.in_progress, second.counted, second.total) == (9, 9, 20)
@@ -125,7 +132,9 @@ def test_lines_after_the_end_of_an_act_are_not_read_for_items_whose_lines_have_l
     assert sum(read) <= 9
 
 
-def test_an_act_whose_lines_are_far_apart_is_counted_over_several_looks(world: World, small_looks: None) -> None:
+def test_an_act_whose_lines_are_far_apart_is_counted_over_several_looks(
+    world: World, small_looks: None
+) -> None:
     """As on a ledger that does not know where the lines of an act end, and beside much other work."""
     report = retried(world, 2)
     record = replace(recorded(world.ctx, report.id), from_seq=0, to_seq=None, done=3)
@@ -134,10 +143,14 @@ def test_an_act_whose_lines_are_far_apart_is_counted_over_several_looks(world: W
     assert first is not None
     assert (first.counted, first.total, first.unknown) == (2, 3, 0)
     whole = whole_outcome_of(world.ctx, record)
-    assert whole == ActOutcome(in_progress=2, unknown=1, counted=3, total=3), "what was not found is not known"
+    assert whole == ActOutcome(in_progress=2, unknown=1, counted=3, total=3), (
+        "what was not found is not known"
+    )
 
 
-def test_a_look_continues_only_where_one_of_the_same_act_ended(world: World, small_looks: None) -> None:
+def test_a_look_continues_only_where_one_of_the_same_act_ended(
+    world: World, small_looks: None
+) -> None:
     report = retried(world, 20)
     other = act(world.ctx, "cancel", ROUTE, keys=["k0", "k1"], **SIGNED)
     first = outcome(world, report)

@@ -39,7 +39,12 @@ def test_one_finished_item_is_run_again_from_a_stage(world: World) -> None:
     assert (report.done, report.refused) == (1, [])
     assert (world.row("a").stage, world.row("a").pass_no) == ("stamp", 2)
     line = world.ledger.history(ROUTE, "a")[-1].line
-    assert (line.reason, line.by, line.why, line.to) == (Reason.RERUN, "ops", "checked by hand", "stamp")
+    assert (line.reason, line.by, line.why, line.to) == (
+        Reason.RERUN,
+        "ops",
+        "checked by hand",
+        "stamp",
+    )
 
 
 def test_a_rerun_by_filter_is_for_finished_items_and_does_each_once(world: World) -> None:
@@ -83,7 +88,9 @@ def test_an_item_whose_row_has_left_is_refused_with_its_seal(world: World) -> No
 def test_a_rerun_at_a_pace_is_gone_on_with_by_the_resender(world: World) -> None:
     keys = names(5)
     finished(world, *keys)
-    report = act(world.ctx, "rerun", ROUTE, query=Query(route=ROUTE), stage="stamp", pace=2.0, **SIGNED)
+    report = act(
+        world.ctx, "rerun", ROUTE, query=Query(route=ROUTE), stage="stamp", pace=2.0, **SIGNED
+    )
     assert (report.pace_per_s, report.done) == (2.0, 0)
     resender = Resender(world.ctx)
     assert resender.run_once().back_filled == 1, "the first one is free at once"
@@ -97,7 +104,9 @@ def test_a_rerun_at_a_pace_is_gone_on_with_by_the_resender(world: World) -> None
     while held(world).finished_at is None:
         resender.run_once()
         world.clock.advance("1s")
-    assert [world.reasons(key).count(Reason.RERUN) for key in keys] == [1] * 5, "what was through again meanwhile is not run a third time"
+    assert [world.reasons(key).count(Reason.RERUN) for key in keys] == [1] * 5, (
+        "what was through again meanwhile is not run a third time"
+    )
     [recorded] = [one for one in all_acts(world.ctx) if one.verb == "rerun"]
     assert (recorded.id, recorded.done, recorded.finished_at is not None) == (report.id, 5, True)
 
@@ -107,7 +116,10 @@ def test_a_repeat_of_a_paced_rerun_gets_the_first_answer(world: World) -> None:
     paced: dict[str, Any] = {"pace": 2.0, "act_id": "act-1", **SIGNED}
     first = act(world.ctx, "rerun", ROUTE, query=COMPLETED, **paced)
     assert (first.id, first.matched, first.pace_per_s) == ("act-1", 3, 2.0)
-    for other in ({"query": COMPLETED, "stage": "stamp"}, {"query": replace(COMPLETED, prefix="k")}):
+    for other in (
+        {"query": COMPLETED, "stage": "stamp"},
+        {"query": replace(COMPLETED, prefix="k")},
+    ):
         with pytest.raises(ActConflict):
             act(world.ctx, "rerun", ROUTE, **{**paced, **other})
     with pytest.raises(ActConflict):
@@ -122,7 +134,9 @@ def test_a_repeat_of_a_paced_rerun_gets_the_first_answer(world: World) -> None:
     assert [world.reasons(key).count(Reason.RERUN) for key in names(3)] == [1, 1, 1]
 
 
-def test_a_paced_rerun_that_was_cut_off_before_it_began_is_begun_by_its_repeat(faulty: World) -> None:
+def test_a_paced_rerun_that_was_cut_off_before_it_began_is_begun_by_its_repeat(
+    faulty: World,
+) -> None:
     finished(faulty, *names(2))
     paced: dict[str, Any] = {"pace": 2.0, "act_id": "act-1", **SIGNED}
     faulty.ledger.before("write", dies, lambda kind, *more, **options: kind == BACK_FILL)  # type: ignore[attr-defined]
@@ -150,8 +164,15 @@ def test_a_pace_is_for_filters_and_one_at_a_time(world: World) -> None:
 def test_replace_shows_the_difference_first_and_keeps_the_old_content(world: World) -> None:
     world.add("a", grams=340, colour="red", tags=["x"])
     new = {"id": "a", "grams": 500, "tags": ["x", "y"], "box": {"n": 1}}
-    preview = act(world.ctx, "replace", ROUTE, keys=["a"], content=new, dry_run=True, by="", reason="")
-    assert [str(one) for one in preview.difference] == ['+ box: {"n":1}', '- colour: "red"', "~ grams: 340 → 500", '+ tags[1]: "y"']
+    preview = act(
+        world.ctx, "replace", ROUTE, keys=["a"], content=new, dry_run=True, by="", reason=""
+    )
+    assert [str(one) for one in preview.difference] == [
+        '+ box: {"n":1}',
+        '- colour: "red"',
+        "~ grams: 340 → 500",
+        '+ tags[1]: "y"',
+    ]
     assert world.item("a").input["grams"] == 340
     assert act(world.ctx, "replace", ROUTE, keys=["a"], content=new, **SIGNED).done == 1
     view = show(world.ctx, ROUTE, "a")
@@ -175,7 +196,10 @@ def test_large_old_content_is_kept_in_a_blob(world: World) -> None:
 def test_what_is_submitted_again_is_compared_with_the_present_content(world: World) -> None:
     world.add("a", n=1)
     act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 2}, **SIGNED)
-    answers = [receipt.answer for receipt in submit(world.ctx, ROUTE, [{"id": "a", "n": 2}, {"id": "a", "n": 1}])]
+    answers = [
+        receipt.answer
+        for receipt in submit(world.ctx, ROUTE, [{"id": "a", "n": 2}, {"id": "a", "n": 1}])
+    ]
     assert answers == ["known", "changed"]
 
 
@@ -197,13 +221,26 @@ def test_replace_says_what_is_wrong(world: World) -> None:
         ({"id": "a"}, "has this content already"),
         ({"id": "a", "n": 1}, "add rerun"),
     ):
-        [(_, told)] = act(world.ctx, "replace", ROUTE, keys=["a"], content=content, **SIGNED).refused
+        [(_, told)] = act(
+            world.ctx, "replace", ROUTE, keys=["a"], content=content, **SIGNED
+        ).refused
         assert why in told
     with pytest.raises(UsageError, match="the field 'id' is missing"):
         act(world.ctx, "replace", ROUTE, keys=["a"], content={"n": 1}, **SIGNED)
     with pytest.raises(UsageError, match="one key"):
         act(world.ctx, "replace", ROUTE, keys=["a", "b"], content={"id": "a"}, **SIGNED)
-    assert act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 1}, rerun=True, **SIGNED).done == 1
+    assert (
+        act(
+            world.ctx,
+            "replace",
+            ROUTE,
+            keys=["a"],
+            content={"id": "a", "n": 1},
+            rerun=True,
+            **SIGNED,
+        ).done
+        == 1
+    )
     assert world.row("a").stage == "weigh"
 
 
@@ -220,13 +257,22 @@ def test_a_list_replaces_what_has_changed(world: World, tmp_path: Path) -> None:
     world.clock.advance("1m")
     lines = [{"id": "a", "n": 2}, {"id": "b", "n": 2}, {"id": "c", "n": 1}, {"id": "d"}]
     preview = handed(world, tmp_path, *lines, replace_changed=True, dry_run=True)
-    assert (preview.counts["replaced"], preview.counts["new"], preview.counts["changed"]) == (2, 1, 0)
+    assert (preview.counts["replaced"], preview.counts["new"], preview.counts["changed"]) == (
+        2,
+        1,
+        0,
+    )
     assert [str(one.difference[0]) for one in preview.changed] == ["~ n: 1 → 2"] * 2
     assert world.item("a").input["n"] == 1
     with pytest.raises(UsageError, match="name and a reason"):
         handed(world, tmp_path, *lines, replace_changed=True)
     report = handed(world, tmp_path, *lines, replace_changed=True, **SIGNED)
-    assert (report.counts["replaced"], report.counts["new"], report.counts["in_progress"], report.counts["changed"]) == (2, 1, 1, 0)
+    assert (
+        report.counts["replaced"],
+        report.counts["new"],
+        report.counts["in_progress"],
+        report.counts["changed"],
+    ) == (2, 1, 1, 0)
     assert [world.item(key).input.get("n") for key in "abcd"] == [2, 2, 1, None]
     assert (world.row("b").status, world.row("b").error) == (Status.QUEUED, None)
     [recorded] = [one for one in all_acts(world.ctx) if one.verb == "replace"]
@@ -236,7 +282,9 @@ def test_a_list_replaces_what_has_changed(world: World, tmp_path: Path) -> None:
     assert again.counts["replaced"] == 0
 
 
-def test_a_list_leaves_alone_what_is_finished_and_what_it_has_twice(world: World, tmp_path: Path) -> None:
+def test_a_list_leaves_alone_what_is_finished_and_what_it_has_twice(
+    world: World, tmp_path: Path
+) -> None:
     finished(world, "a")
     world.add("b", n=1)
     lines = [{"id": "a", "n": 2}, {"id": "b", "n": 2}, {"id": "b", "n": 3}]
@@ -253,27 +301,43 @@ def test_a_list_leaves_alone_what_is_finished_and_what_it_has_twice(world: World
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_list_replaces_once_what_it_has_twice_with_the_same_content(world: World, tmp_path: Path, dry_run: bool) -> None:
+def test_a_list_replaces_once_what_it_has_twice_with_the_same_content(
+    world: World, tmp_path: Path, dry_run: bool
+) -> None:
     world.add("a", "b", n=1)
     lines = [{"id": "a", "n": 2}, {"id": "b", "n": 1}, {"id": "a", "n": 2}, {"id": "b", "n": 3}]
     report = handed(world, tmp_path, *lines, replace_changed=True, dry_run=dry_run, **SIGNED)
-    assert (report.counts["replaced"], report.counts["repeated"], report.counts["changed"]) == (1, 1, 1)
+    assert (report.counts["replaced"], report.counts["repeated"], report.counts["changed"]) == (
+        1,
+        1,
+        1,
+    )
     assert [(one.line, one.left) for one in report.changed] == [
         (1, ""),
         (4, "the list has this key more than once, with different content"),
     ]
     assert [world.item(key).input["n"] for key in "ab"] == [1 if dry_run else 2, 1]
-    assert [one.done for one in all_acts(world.ctx) if one.verb == "replace"] == ([] if dry_run else [1])
+    assert [one.done for one in all_acts(world.ctx) if one.verb == "replace"] == (
+        [] if dry_run else [1]
+    )
 
 
-def test_a_preview_names_each_changed_line_once_as_the_list_itself_does(world: World, tmp_path: Path) -> None:
+def test_a_preview_names_each_changed_line_once_as_the_list_itself_does(
+    world: World, tmp_path: Path
+) -> None:
     world.add("a", n=1)
     lines = [{"id": "new", "n": 1}, {"id": "a", "n": 2}, {"id": "new", "n": 2}]
-    found = [handed(world, tmp_path, *lines, replace_changed=True, dry_run=dry_run, **SIGNED) for dry_run in (True, False)]
+    found = [
+        handed(world, tmp_path, *lines, replace_changed=True, dry_run=dry_run, **SIGNED)
+        for dry_run in (True, False)
+    ]
     assert found[0].counts == found[1].counts
     for report in found:
         left = "the list has this key more than once, with different content"
-        assert [(one.line, one.key, one.left) for one in report.changed] == [(2, "a", ""), (3, "new", left)]
+        assert [(one.line, one.key, one.left) for one in report.changed] == [
+            (2, "a", ""),
+            (3, "new", left),
+        ]
 
 
 # For later ----------------------------------------------------------------------------------------------------------
@@ -323,13 +387,23 @@ def test_the_time_may_come_from_a_field_of_the_input(world: World) -> None:
     act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "embargo": ""}, **SIGNED)
     act(world.ctx, "replace", ROUTE, keys=["b"], content={"id": "b", "embargo": far}, **SIGNED)
     assert [item.key for item in world.claim("weigh")] == ["a"], "the time goes with the content"
-    assert (world.row("b").status, world.row("b").not_before == world.row("b").due_at) == (Status.PENDING, True)
+    assert (world.row("b").status, world.row("b").not_before == world.row("b").due_at) == (
+        Status.PENDING,
+        True,
+    )
 
 
 def test_items_are_set_for_another_time_in_bulk(world: World) -> None:
     submit(world.ctx, ROUTE, [{"id": key} for key in "abc"], not_before="2h")
     world.clock.advance("1m")
-    report = act(world.ctx, "reschedule", ROUTE, query=Query(route=ROUTE, statuses=frozenset({Status.PENDING})), not_before="1d", **SIGNED)
+    report = act(
+        world.ctx,
+        "reschedule",
+        ROUTE,
+        query=Query(route=ROUTE, statuses=frozenset({Status.PENDING})),
+        not_before="1d",
+        **SIGNED,
+    )
     assert report.done == 3
     assert {world.row(key).not_before for key in "abc"} == {world.clock.now() + 86_400_000}
     assert act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="0s", **SIGNED).done == 1
@@ -345,7 +419,9 @@ def test_the_id_of_a_replacement_is_refused_with_another_option(world: World) ->
     finished(world, "a")
     replacement: dict[str, Any] = {"keys": ["a"], "content": {"id": "a", "weight": 9}, **SIGNED}
     first = act(world.ctx, "replace", ROUTE, act_id="act-1", **replacement)
-    assert first.refused == [("a", "it is COMPLETED; to run it again with other content, add rerun")]
+    assert first.refused == [
+        ("a", "it is COMPLETED; to run it again with other content, add rerun")
+    ]
     with pytest.raises(ActConflict, match="other items or options"):
         act(world.ctx, "replace", ROUTE, act_id="act-1", rerun=True, **replacement)
     assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1

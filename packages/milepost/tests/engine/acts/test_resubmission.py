@@ -45,7 +45,9 @@ def test_failed_and_cancelled_keys_are_taken_in_again_and_no_others(world: World
     assert [receipt.answer for receipt in receipts] == ["new", "new", "known", "new"]
     row = world.row("failed")
     assert (row.status, row.stage, row.version) == (Status.QUEUED, "weigh", 1)
-    assert world.item("failed").work_id != first, "a partner must not take it for the work that failed"
+    assert world.item("failed").work_id != first, (
+        "a partner must not take it for the work that failed"
+    )
     [line] = [written.line for written in world.ledger.history(ROUTE, "failed")]
     assert (line.by, line.why) == ("ops", "the catalogue was mended")
     assert line.note["after"]["status"] == "REJECTED"
@@ -63,7 +65,9 @@ def test_it_goes_its_way_and_its_new_end_is_what_the_seal_remembers(world: World
     [known] = world.ledger.peek(ROUTE, ["failed"])
     assert known is not None
     assert (known.sealed, known.status) == (True, Status.COMPLETED)
-    [receipt] = submit(world.ctx, ROUTE, [{"id": "failed", "fixed": True}], by="ops", failed_again="once more")
+    [receipt] = submit(
+        world.ctx, ROUTE, [{"id": "failed", "fixed": True}], by="ops", failed_again="once more"
+    )
     assert receipt.answer == "known"
 
 
@@ -82,6 +86,8 @@ def test_it_is_signed_and_a_row_that_is_there_is_not_passed_over(world: World) -
 def test_two_at_once_begin_one_life(world: World) -> None:
     left(world)
     both = [{"id": "failed"}, {"id": "failed"}]
-    assert [one.answer for one in submit(world.ctx, ROUTE, both, by="ops", failed_again="mended")] == ["new", "known"]
+    assert [
+        one.answer for one in submit(world.ctx, ROUTE, both, by="ops", failed_again="mended")
+    ] == ["new", "known"]
     [again] = submit(world.ctx, ROUTE, [{"id": "failed"}], by="ops", failed_again="mended")
     assert (again.answer, again.status) == ("known", Status.QUEUED)

@@ -47,7 +47,9 @@ def test_a_pause_ends_by_itself_and_uses_no_attempt(lanes: World) -> None:
     [claimed] = lanes.claim("send")
     assert (claimed.key, claimed.attempt) == ("a", 1)
     ended = all_acts(lanes.ctx, verb="resume")
-    assert [(act.by, act.filter["scope"]) for act in ended] == [("resender for ops", f"{ROUTE}/send/crm")]
+    assert [(act.by, act.filter["scope"]) for act in ended] == [
+        ("resender for ops", f"{ROUTE}/send/crm")
+    ]
     assert "crm is down" in ended[0].reason
 
 
@@ -62,7 +64,9 @@ def test_a_later_pause_takes_the_place_of_one_only_if_it_says_until_when(lanes: 
 
 def test_a_pause_without_an_end_takes_the_place_of_one_that_ends_by_itself(lanes: World) -> None:
     """Otherwise the work would go on although its operator has stopped it."""
-    pause(lanes.ctx, ROUTE, "send", "crm", by="program", reason="slow down", until="15s", drain="1/s")
+    pause(
+        lanes.ctx, ROUTE, "send", "crm", by="program", reason="slow down", until="15s", drain="1/s"
+    )
     stopped = pause(lanes.ctx, ROUTE, "send", "crm", by="ann", reason="wrong address")
     assert (stopped.by, stopped.until, stopped.drain) == ("ann", None, "1/s")
     lanes.add("a", to="crm")
@@ -80,11 +84,16 @@ def test_a_program_changes_no_pause_of_another_operator(lanes: World) -> None:
     assert set(lanes.ledger.read(HOLD)) == {f"{ROUTE}/send/crm"}
     resume(lanes.ctx, ROUTE, "send", "crm", by="ann", reason="it is right")
     pause(lanes.ctx, ROUTE, "send", "crm", until="15s", **program)
-    assert pause(lanes.ctx, ROUTE, "send", "crm", until="30s", **program).until == lanes.clock.now() + 30_000
+    assert (
+        pause(lanes.ctx, ROUTE, "send", "crm", until="30s", **program).until
+        == lanes.clock.now() + 30_000
+    )
     assert resume(lanes.ctx, ROUTE, "send", "crm", **program)
 
 
-def test_an_operator_resumes_a_pause_that_a_program_extends_at_the_same_moment(lanes: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_resumes_a_pause_that_a_program_extends_at_the_same_moment(
+    lanes: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = {"by": "program", "reason": "slow down", "own": True}
     pause(lanes.ctx, ROUTE, "send", "crm", until="15s", **program)
     write, extended = lanes.ledger.write, list[bool]()
@@ -117,7 +126,9 @@ def test_the_backlog_of_a_pause_is_drained_at_its_pace_and_then_as_before(lanes:
 
 
 @pytest.mark.parametrize("ends", ["by itself", "by an operator"])
-def test_a_worker_that_claims_right_after_a_pause_finds_its_pace(lanes: World, ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_claims_right_after_a_pause_finds_its_pace(
+    lanes: World, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pause(lanes.ctx, ROUTE, "send", "crm", until="1h", drain="1/s", **OPS)
     lanes.add("a", "b", "c", to="crm")
     lanes.clock.advance("1h")
@@ -154,7 +165,9 @@ def test_draining_keeps_a_lower_limit_and_gives_back_a_higher_one(lanes: World) 
         lanes.clock.advance("2m")
 
 
-def test_a_concurrency_that_is_set_while_a_backlog_drains_leaves_the_pace_temporary(lanes: World) -> None:
+def test_a_concurrency_that_is_set_while_a_backlog_drains_leaves_the_pace_temporary(
+    lanes: World,
+) -> None:
     name = f"{ROUTE}/send/crm"
     limit(lanes.ctx, ROUTE, "send", "crm", rate="50/s", **OPS)
     pause(lanes.ctx, ROUTE, "send", "crm", **OPS)
@@ -169,7 +182,9 @@ def test_a_concurrency_that_is_set_while_a_backlog_drains_leaves_the_pace_tempor
     assert (found["rate"], found["concurrency"], found.get("drains")) == ("50/s", 3, None)
 
 
-def test_a_rate_that_is_set_while_a_backlog_drains_takes_the_place_of_its_pace(lanes: World) -> None:
+def test_a_rate_that_is_set_while_a_backlog_drains_takes_the_place_of_its_pace(
+    lanes: World,
+) -> None:
     pause(lanes.ctx, ROUTE, "send", "crm", **OPS)
     lanes.add("a", to="crm")
     lanes.clock.advance("1s")
@@ -192,8 +207,18 @@ def test_mistakes_name_the_field(lanes: World) -> None:
 
 
 @pytest.mark.parametrize("ends", ["by itself", "by an operator"])
-def test_the_backlog_of_a_pause_of_a_wider_lane_is_drained_at_its_pace_for_all_lanes_within_it(lanes: World, ends: str) -> None:
-    pause(lanes.ctx, ROUTE, "send", "crm:443", until="1h" if ends == "by itself" else None, drain="1/s", **OPS)
+def test_the_backlog_of_a_pause_of_a_wider_lane_is_drained_at_its_pace_for_all_lanes_within_it(
+    lanes: World, ends: str
+) -> None:
+    pause(
+        lanes.ctx,
+        ROUTE,
+        "send",
+        "crm:443",
+        until="1h" if ends == "by itself" else None,
+        drain="1/s",
+        **OPS,
+    )
     lanes.add("a", "b", to="desk@crm:443")
     lanes.add("c", "d", to="shop@crm:443")
     lanes.add("x", "y", to="shop@shop:443")

@@ -39,7 +39,9 @@ class Scene:
         self.errors: dict[str, str] = {}
         self.told: list[dict[str, Any]] = []
         self.post = mp.open(url, routes=[self._route()], clock=self.clock)
-        self.rule = mp.AlertRule(**{"name": "post", "to": ["log"], "route": "parcels", "items": "parcels"} | rule)
+        self.rule = mp.AlertRule(
+            **{"name": "post", "to": ["log"], "route": "parcels", "items": "parcels"} | rule
+        )
         self.watches = [self.watch() for _ in range(processes)]
         self.number = 0
 
@@ -106,10 +108,20 @@ def test_one_alert_for_each_cause_and_lane_and_one_when_it_is_over(url: str) -> 
         scene.errors["van"] = "no wheels"
         scene.send("van", 5)
         scene.turn()
-        assert scene.titles() == ["parcels: parcels at 'send' for van fail: REFUSED"], "another cause"
-        [record] = [one for one, _ in stored_alerts(scene.post.context).values() if one.trouble.lane == "bike"]
+        assert scene.titles() == ["parcels: parcels at 'send' for van fail: REFUSED"], (
+            "another cause"
+        )
+        [record] = [
+            one
+            for one, _ in stored_alerts(scene.post.context).values()
+            if one.trouble.lane == "bike"
+        ]
         assert record.count == 20
-        assert {(one["lane"], one["count"]) for one in scene.post.alerts()} == {("van", 20), ("bike", 20), ("van", 5)}
+        assert {(one["lane"], one["count"]) for one in scene.post.alerts()} == {
+            ("van", 20),
+            ("bike", 20),
+            ("van", 5),
+        }
         scene.clock.advance("16m")
         scene.turn()
         assert len(scene.titles()) == 3
@@ -118,7 +130,9 @@ def test_one_alert_for_each_cause_and_lane_and_one_when_it_is_over(url: str) -> 
         assert scene.titles() == []
         scene.send("van", 3)
         scene.turn()
-        assert scene.titles() == ["parcels: parcels at 'send' for van fail: REFUSED"], "it begins again"
+        assert scene.titles() == ["parcels: parcels at 'send' for van fail: REFUSED"], (
+            "it begins again"
+        )
 
 
 def test_it_is_over_when_no_failed_item_is_left(url: str) -> None:
@@ -136,7 +150,9 @@ def test_it_is_over_when_no_failed_item_is_left(url: str) -> None:
         scene.post.act("retry", "parcels", keys=keys[2:], by="ops", reason="mended")
         drain(scene.post, scene.clock)
         scene.turn()
-        assert scene.titles() == ["Over: parcels: parcels at 'send' for van no longer fail: REFUSED"]
+        assert scene.titles() == [
+            "Over: parcels: parcels at 'send' for van no longer fail: REFUSED"
+        ]
 
 
 def test_retries_are_no_alert_and_exhausted_items_are(url: str) -> None:
@@ -157,7 +173,10 @@ def test_an_open_breaker_is_one_alert_until_it_has_been_closed_for_a_while(url: 
             drain(scene.post, scene.clock, at_most="30s")
         scene.turn()
         [told] = scene.told
-        assert (told["type"], told["data"]["title"]) == ("milepost.alert.raised", "The breaker of parcels/send/van is open")
+        assert (told["type"], told["data"]["title"]) == (
+            "milepost.alert.raised",
+            "The breaker of parcels/send/van is open",
+        )
         assert "flat tyre" in told["data"]["text"]
         scene.told.clear()
         scene.errors.clear()
@@ -202,7 +221,9 @@ def test_processes_that_look_at_the_same_time_alert_once(tmp_path: Path) -> None
     told: list[str] = []
     together = threading.Barrier(4)
     with scene.post:
-        scene.watches = [scene.watch(lambda envelope: told.append(envelope["id"])) for _ in range(4)]
+        scene.watches = [
+            scene.watch(lambda envelope: told.append(envelope["id"])) for _ in range(4)
+        ]
         scene.errors = dict.fromkeys(("van", "bike", "foot"), "no street")
         for carrier in scene.errors:
             scene.send(carrier, 5)
@@ -235,7 +256,11 @@ def test_a_receiver_that_is_down_gets_the_alert_later_and_doctor_says_so(url: st
         scene.errors = {"van": "no street"}
         scene.send("van")
         scene.turn()
-        [finding] = [one.finding for one in run_checks(CheckRun(scene.post.context), DOCTOR) if one.finding.about == "alert"]
+        [finding] = [
+            one.finding
+            for one in run_checks(CheckRun(scene.post.context), DOCTOR)
+            if one.finding.about == "alert"
+        ]
         assert "told has not got the alert" in finding.what
         assert "abc" not in finding.what
         assert scene.post.alerts()[0]["undelivered"] == ["told"]
@@ -245,10 +270,16 @@ def test_a_receiver_that_is_down_gets_the_alert_later_and_doctor_says_so(url: st
         scene.clock.advance("1m")
         scene.turn()
         assert len(scene.titles()) == 1
-        assert not [one for one in run_checks(CheckRun(scene.post.context), DOCTOR) if one.finding.about == "alert"]
+        assert not [
+            one
+            for one in run_checks(CheckRun(scene.post.context), DOCTOR)
+            if one.finding.about == "alert"
+        ]
 
 
-def test_an_alert_that_is_refused_for_good_is_logged_and_dropped(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_alert_that_is_refused_for_good_is_logged_and_dropped(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     scene = Scene(url, processes=0, breakers=False)
 
     def tell(envelope: dict[str, Any]) -> None:
@@ -286,7 +317,9 @@ def test_an_alert_and_its_end_are_mails_of_one_conversation(server: MailServer) 
     scene = Scene("memory:", processes=0, breakers=False)
     address = f"email:smtp://127.0.0.1:{server.port}?from=m@example.org&to=ops@example.org"
     with scene.post:
-        scene.watches = alert_watches(scene.post.context, [mp.AlertRule(name="post", to=[address], route="parcels")])
+        scene.watches = alert_watches(
+            scene.post.context, [mp.AlertRule(name="post", to=[address], route="parcels")]
+        )
         scene.errors = {"van": "no street"}
         scene.send("van", 4)
         scene.turn()
@@ -302,9 +335,16 @@ def test_an_alert_and_its_end_are_mails_of_one_conversation(server: MailServer) 
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"), [({"to": ["fax:1"]}, "fax:1"), ({"to": ["email:smtp://127.0.0.1"]}, "from="), ({"to": ["http://"]}, "http://")]
+    ("rule", "said"),
+    [
+        ({"to": ["fax:1"]}, "fax:1"),
+        ({"to": ["email:smtp://127.0.0.1"]}, "from="),
+        ({"to": ["http://"]}, "http://"),
+    ],
 )
-def test_a_receiver_that_cannot_be_is_said_at_the_start(rule: dict[str, Sequence[str]], said: str) -> None:
+def test_a_receiver_that_cannot_be_is_said_at_the_start(
+    rule: dict[str, Sequence[str]], said: str
+) -> None:
     scene = Scene("memory:", processes=0)
     with scene.post, pytest.raises(mp.ConfigMistake, match=said):
         alert_watches(scene.post.context, [mp.AlertRule(name="post", **rule)])  # type: ignore[arg-type]
@@ -341,7 +381,15 @@ def test_milepost_up_alerts_the_receivers_of_milepost_toml(tmp_path: Path) -> No
     )
     (tmp_path / "milepost.toml").write_text('routes = ["post.py"]\nalerts = ["log"]\n')
     (tmp_path / "list.jsonl").write_text('{"id": "P-1"}\n{"id": "P-2"}\n')
-    run = partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120, env={**os.environ, "TZ": "UTC"})
+    run = partial(
+        subprocess.run,
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "TZ": "UTC"},
+    )
     run([sys.executable, "-m", "milepost", "submit", "parcels", "list.jsonl"])
     up = [sys.executable, "-m", "milepost", "up", "--until-idle", "0"]
     told = [json.loads(line) for line in run(up).stdout.splitlines()]
@@ -349,11 +397,19 @@ def test_milepost_up_alerts_the_receivers_of_milepost_toml(tmp_path: Path) -> No
     assert run(up).stdout == "", "a second start says nothing new"
 
 
-def test_a_change_by_another_process_between_two_deliveries_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_by_another_process_between_two_deliveries_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scene = Scene("memory:")
     told: list[str] = []
-    receivers = [CallSubscriber(lambda one, name=name: told.append(name), name=name) for name in ("first", "second")]
-    watch, other = AlertWatch(scene.post.context, scene.rule, receivers, "w"), AlertWatch(scene.post.context, scene.rule, receivers, "o")
+    receivers = [
+        CallSubscriber(lambda one, name=name: told.append(name), name=name)
+        for name in ("first", "second")
+    ]
+    watch, other = (
+        AlertWatch(scene.post.context, scene.rule, receivers, "w"),
+        AlertWatch(scene.post.context, scene.rule, receivers, "o"),
+    )
     scene.errors["crm"] = "no such parcel"
     scene.send("crm")
     change, done = watch._change, list[str]()
@@ -391,8 +447,13 @@ def _no_pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
     raise KeyError(subject.lane)
 
 
-@pytest.mark.parametrize("pointer", [_no_pointer, lambda subject: "milepost doctor", lambda subject: mp.AlertPointer("x", None)])  # type: ignore[arg-type]
-def test_a_pointer_that_fails_stops_no_alert(tmp_path: Path, caplog: pytest.LogCaptureFixture, pointer: Any) -> None:
+@pytest.mark.parametrize(
+    "pointer",
+    [_no_pointer, lambda subject: "milepost doctor", lambda subject: mp.AlertPointer("x", None)],
+)  # type: ignore[arg-type]
+def test_a_pointer_that_fails_stops_no_alert(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pointer: Any
+) -> None:
     scene = Scene(f"sqlite:///{tmp_path}/post.db", pointer=pointer)
     scene.errors = {"north": "no such street"}
     scene.send("north")

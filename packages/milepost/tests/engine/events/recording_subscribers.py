@@ -25,7 +25,9 @@ class RecordingSubscriber:
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
         self.calls.append(len(envelopes))
         answers = [self.takes(envelope) for envelope in envelopes]
-        self.heard += [envelope for envelope, error in zip(envelopes, answers, strict=True) if error is None]
+        self.heard += [
+            envelope for envelope, error in zip(envelopes, answers, strict=True) if error is None
+        ]
         return answers
 
     @property
@@ -53,5 +55,7 @@ def cursor(world: World, name: str = "ear") -> Cursor:
     return read_as(Cursor, world.ledger.read(CURSOR)[name].value)
 
 
-def refuses(*keys: str, error: type[Exception] = ConnectionError) -> Callable[[Envelope], Exception | None]:
+def refuses(
+    *keys: str, error: type[Exception] = ConnectionError
+) -> Callable[[Envelope], Exception | None]:
     return lambda envelope: error("not now") if envelope["subject"] in keys else None

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.events.recording_subscribers import Envelope, Raises, RecordingSubscriber, cursor, refuses
+from tests.engine.events.recording_subscribers import (
+    Envelope,
+    Raises,
+    RecordingSubscriber,
+    cursor,
+    refuses,
+)
 from tests.engine.world import Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
@@ -26,7 +32,12 @@ def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
     ear = RecordingSubscriber()
     summary = EventRelay(world.ctx, ear, "p1").run_once()
     assert ear.of("a") == ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
-    assert (summary.delivered, summary.parked, summary.waiting, summary.standing_by) == (8, 0, 0, None)
+    assert (summary.delivered, summary.parked, summary.waiting, summary.standing_by) == (
+        8,
+        0,
+        0,
+        None,
+    )
     offered = ear.heard[-1]
     assert offered["data"]["payload"] == {"id": "b"}
     assert offered["data"]["work_id"] == world.item("b").work_id
@@ -73,7 +84,9 @@ def test_dies_between_tell_and_cursor_and_tells_again_with_the_same_ids(faulty: 
     faulty.add("a", "b")
     ear = RecordingSubscriber()
     relay = EventRelay(faulty.ctx, ear, "p1")
-    faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0)  # type: ignore[attr-defined]
+    faulty.ledger.before(
+        "write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0
+    )  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
         relay.run_once()
     told_once = list(ear.ids)
@@ -130,7 +143,9 @@ def test_a_lost_lease_saves_nothing(world: World) -> None:
             assert second.run_once().delivered == 2
 
     ear.takes = asleep
-    assert EventRelay(world.ctx, ear, "p1").run_once().standing_by == "another process delivers to it"
+    assert (
+        EventRelay(world.ctx, ear, "p1").run_once().standing_by == "another process delivers to it"
+    )
     assert cursor(world).seq == world.ledger.last_seq()
 
 
@@ -148,15 +163,21 @@ def test_one_item_that_fails_waits_and_the_others_go_on(world: World) -> None:
     world.clock.advance("2s")
     relay.run_once()
     assert ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
-    assert next(e for e in ear.heard if e["data"]["reason"] == "offered" and e["subject"] == "b")["data"]["payload"] == {"id": "b"}
+    assert next(e for e in ear.heard if e["data"]["reason"] == "offered" and e["subject"] == "b")[
+        "data"
+    ]["payload"] == {"id": "b"}
     assert world.ledger.read(PARKED) == {}
 
 
 @pytest.mark.parametrize("kind", [RecordingSubscriber, Raises])
-def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[RecordingSubscriber]) -> None:
+def test_outage_passes_over_nothing_and_parks_nothing(
+    world: World, kind: type[RecordingSubscriber]
+) -> None:
     world.add(*(f"k{n}" for n in range(8)))
     ear = kind(batch=4)
-    ear.takes = lambda envelope: None if envelope["subject"] in ("k0", "k1") else TimeoutError("gone")
+    ear.takes = lambda envelope: (
+        None if envelope["subject"] in ("k0", "k1") else TimeoutError("gone")
+    )
     relay = EventRelay(world.ctx, ear, "p1")
     summary = relay.run_once()
     assert summary.standing_by == "it is unavailable (TimeoutError: gone)"
@@ -256,7 +277,9 @@ def test_what_all_have_been_told_is_known_by_place_and_by_parked_item(world: Wor
     EventRelay(world.ctx, ear, "p1").run_once()
     world.add("d")
     EventRelay(world.ctx, ear, "p1").run_once()
-    assert delivered(world.ctx) == DeliveredLines(3, frozenset({("parcels", "b")})), "slow has not been told of d, ear does not take b"
+    assert delivered(world.ctx) == DeliveredLines(3, frozenset({("parcels", "b")})), (
+        "slow has not been told of d, ear does not take b"
+    )
     assert forget_subscriber(world.ctx, "ear", **SIGNED)
     assert delivered(world.ctx) == DeliveredLines(3)
     assert forget_subscriber(world.ctx, "slow", **SIGNED)
@@ -315,7 +338,12 @@ def test_letting_one_go_is_signed_and_on_record(world: World) -> None:
     assert not cursor(world, "ear").removed
     forget_subscriber(world.ctx, "ear", **SIGNED)
     [act] = all_acts(world.ctx)
-    assert (act.verb, act.by, act.reason, act.filter) == ("forget", "ops", "they have moved", {"subscriber": "ear"})
+    assert (act.verb, act.by, act.reason, act.filter) == (
+        "forget",
+        "ops",
+        "they have moved",
+        {"subscriber": "ear"},
+    )
 
 
 def test_two_events_of_each_line_are_told_in_full_calls(world: World) -> None:
@@ -326,13 +354,17 @@ def test_two_events_of_each_line_are_told_in_full_calls(world: World) -> None:
     world.work("stamp")
     everything = RecordingSubscriber("everything")
     EventRelay(world.ctx, everything, "p1").run_once()
-    assert all(everything.of(key) == ["accepted", "advanced", "advanced", "offered"] for key in keys)
+    assert all(
+        everything.of(key) == ["accepted", "advanced", "advanced", "offered"] for key in keys
+    )
     # 100 events; a call is cut short only where the next line is of an item that is in it already.
     assert len(everything.calls) <= 13
 
 
 @pytest.mark.parametrize("kind", [RecordingSubscriber, Raises])
-def test_an_outage_between_two_events_of_a_line_forgets_neither(world: World, kind: type[RecordingSubscriber]) -> None:
+def test_an_outage_between_two_events_of_a_line_forgets_neither(
+    world: World, kind: type[RecordingSubscriber]
+) -> None:
     keys = [f"k{n}" for n in range(8)]
     world.add(*keys)
     world.work("weigh")
@@ -340,7 +372,9 @@ def test_an_outage_between_two_events_of_a_line_forgets_neither(world: World, ki
     relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     world.work("stamp")
-    ear.takes = lambda envelope: ConnectionError("not now") if envelope["data"]["reason"] == "offered" else None
+    ear.takes = lambda envelope: (
+        ConnectionError("not now") if envelope["data"]["reason"] == "offered" else None
+    )
     assert relay.run_once().standing_by is not None
     ear.takes = lambda envelope: None
     for _ in range(5):
@@ -348,5 +382,7 @@ def test_an_outage_between_two_events_of_a_line_forgets_neither(world: World, ki
         relay.run_once()
     for key in keys:
         told = list(dict.fromkeys(ear.of(key)))
-        assert told == ["accepted", "advanced", "offered"], "told again perhaps, but none left out, and in order"
+        assert told == ["accepted", "advanced", "offered"], (
+            "told again perhaps, but none left out, and in order"
+        )
     assert relay.run_once().parked == 0

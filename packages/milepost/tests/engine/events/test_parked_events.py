@@ -13,14 +13,26 @@ from milepost.core.errors import EventRefused, LedgerReadOnly, UsageError
 from milepost.core.outcome import Done
 from milepost.engine.events.deliver import REFUSALS, EventRelay
 from milepost.engine.events.parked_events import RETRY, note_change, parked_for, release
-from milepost.ports.documents import ACT, CURSOR, MOVER, PARKED, PARKED_CHANGE, Act, Cursor, Parked, read_as
+from milepost.ports.documents import (
+    ACT,
+    CURSOR,
+    MOVER,
+    PARKED,
+    PARKED_CHANGE,
+    Act,
+    Cursor,
+    Parked,
+    read_as,
+)
 
 
 def parked(world: World, key: str = "b") -> Parked:
     return read_as(Parked, world.ledger.read(PARKED)[f"ear/parcels/{key}"].value)
 
 
-def failing(world: World, *keys: str, error: type[Exception] = ConnectionError) -> tuple[RecordingSubscriber, EventRelay]:
+def failing(
+    world: World, *keys: str, error: type[Exception] = ConnectionError
+) -> tuple[RecordingSubscriber, EventRelay]:
     ear = RecordingSubscriber()
     ear.takes = refuses(*keys, error=error)
     relay = EventRelay(world.ctx, ear, "p1")
@@ -31,7 +43,11 @@ def failing(world: World, *keys: str, error: type[Exception] = ConnectionError) 
 def test_backs_off_and_says_why(world: World) -> None:
     world.add("a", "b")
     _, relay = failing(world, "b")
-    assert (parked(world).tries, parked(world).version, parked(world).error) == (1, 1, "ConnectionError: not now")
+    assert (parked(world).tries, parked(world).version, parked(world).error) == (
+        1,
+        1,
+        "ConnectionError: not now",
+    )
     waits = []
     for _ in range(16):
         waits.append(parked(world).retry_at - world.clock.now())
@@ -60,7 +76,9 @@ def test_later_events_wait_behind_in_order(world: World) -> None:
     relay.run_once()
     assert (ear.of("a"), ear.of("b")) == (["accepted", "advanced"], [])
     # The first is taken now, the second is not: the item stays parked at the second.
-    ear.takes = lambda envelope: ConnectionError("no") if envelope["data"]["reason"] == "advanced" else None
+    ear.takes = lambda envelope: (
+        ConnectionError("no") if envelope["data"]["reason"] == "advanced" else None
+    )
     world.clock.advance("1h")
     relay.run_once()
     assert ear.of("b") == ["accepted"]
@@ -80,11 +98,18 @@ def test_refused_waits_for_an_operator(world: World) -> None:
     world.clock.advance("30d")
     assert relay.run_once().delivered == 0
     assert relay.turn() <= 1
-    assert release(world.ctx, "ear", "parcels", "b", by="ops", reason="the address was set right") == 1
+    assert (
+        release(world.ctx, "ear", "parcels", "b", by="ops", reason="the address was set right") == 1
+    )
     assert relay.run_once().delivered == 1
     assert world.ledger.read(PARKED) == {}
     [act] = [read_as(Act, document.value) for document in world.ledger.read(ACT).values()]
-    assert (act.verb, act.by, act.reason, act.done) == ("release", "ops", "the address was set right", 1)
+    assert (act.verb, act.by, act.reason, act.done) == (
+        "release",
+        "ops",
+        "the address was set right",
+        1,
+    )
 
 
 def test_released_and_refused_again(world: World) -> None:
@@ -142,7 +167,9 @@ def test_dies_after_parking_and_before_the_cursor(faulty: World) -> None:
     faulty.add("a", "b", "c")
     ear = RecordingSubscriber()
     ear.takes = refuses("b")
-    faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0)  # type: ignore[attr-defined]
+    faulty.ledger.before(
+        "write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0
+    )  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
         EventRelay(faulty.ctx, ear, "p1").run_once()
     ear.takes = lambda envelope: None
@@ -177,7 +204,9 @@ def test_several_parked_items_failing_again_leave_the_rest_for_the_next_run(worl
 def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
     world.add("b")
     ear, relay = failing(world, "b")
-    world.ledger.write(PARKED, "ear/parcels/ghost", Parked("ear", "parcels", "ghost", 1, 0, 1, 1, "?"))
+    world.ledger.write(
+        PARKED, "ear/parcels/ghost", Parked("ear", "parcels", "ghost", 1, 0, 1, 1, "?")
+    )
     note_change(world.ctx, "ear")
     world.clock.advance("2s")
     ear.takes = lambda envelope: None
@@ -185,11 +214,16 @@ def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
     assert world.ledger.read(PARKED) == {}
 
 
-def slow_retry(world: World, meanwhile: Callable[[EventRelay, RecordingSubscriber], None]) -> tuple[RecordingSubscriber, EventRelay]:
+def slow_retry(
+    world: World, meanwhile: Callable[[EventRelay, RecordingSubscriber], None]
+) -> tuple[RecordingSubscriber, EventRelay]:
     """Item "a" is parked at "accepted". While one process retries it, its call takes longer than its lease, and `meanwhile` happens
     at a second process. Returns what the subscriber heard in all, and the second process's relay."""
     ear = RecordingSubscriber(batch=1)
-    first, second = EventRelay(world.ctx, ear, "p1"), EventRelay(world.beside().registered().ctx, ear, "p2")
+    first, second = (
+        EventRelay(world.ctx, ear, "p1"),
+        EventRelay(world.beside().registered().ctx, ear, "p2"),
+    )
     world.add("a", "b")
     ear.takes = refuses("a")
     first.run_once()
@@ -213,7 +247,9 @@ def test_a_late_unparking_does_not_remove_a_newer_parking(world: World) -> None:
     def meanwhile(second: EventRelay, ear: RecordingSubscriber) -> None:
         second.run_once()
         world.work("weigh")
-        ear.takes = lambda envelope: ConnectionError("busy") if envelope["data"]["reason"] == "advanced" else None
+        ear.takes = lambda envelope: (
+            ConnectionError("busy") if envelope["data"]["reason"] == "advanced" else None
+        )
         second.run_once()
 
     ear, _ = slow_retry(world, meanwhile)
@@ -226,7 +262,9 @@ def test_a_late_unparking_does_not_pass_over_what_came_to_wait_behind_it(world: 
         world.work("weigh")
         for key in ("b", "c", "d", "e", "f"):
             # Retried before "a" by the second process, so that it gives up before it comes to "a".
-            world.ledger.write(PARKED, f"ear/parcels/{key}", Parked("ear", "parcels", key, 1, 0, 1, 1, "?"))
+            world.ledger.write(
+                PARKED, f"ear/parcels/{key}", Parked("ear", "parcels", key, 1, 0, 1, 1, "?")
+            )
         world.add("c", "d", "e", "f")
         ear.takes = refuses("b", "c", "d", "e", "f")
         second.run_once()
@@ -237,7 +275,9 @@ def test_a_late_unparking_does_not_pass_over_what_came_to_wait_behind_it(world: 
     assert world.ledger.read(PARKED) == {}
 
 
-def test_a_parking_that_is_removed_while_a_page_is_read_does_not_hide_its_events(faulty: World) -> None:
+def test_a_parking_that_is_removed_while_a_page_is_read_does_not_hide_its_events(
+    faulty: World,
+) -> None:
     world = faulty
     world.add("a", "b")
     ear, relay = failing(world, "a")
@@ -245,14 +285,20 @@ def test_a_parking_that_is_removed_while_a_page_is_read_does_not_hide_its_events
     # Another process tells the item and unparks it just after this one has read what is parked.
     ledger = world.ledger
     assert isinstance(ledger, Faulty)
-    ledger.after("read_one", lambda: ledger.write(PARKED, "ear/parcels/a", None) and None, lambda kind, name: kind == PARKED_CHANGE)
+    ledger.after(
+        "read_one",
+        lambda: ledger.write(PARKED, "ear/parcels/a", None) and None,
+        lambda kind, name: kind == PARKED_CHANGE,
+    )
     ear.takes = refuses()
     relay.run_once()
     assert "advanced" in ear.of("a")
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
-def refusing(world: World, takes: Callable[[Envelope], Exception | None]) -> tuple[RecordingSubscriber, EventRelay]:
+def refusing(
+    world: World, takes: Callable[[Envelope], Exception | None]
+) -> tuple[RecordingSubscriber, EventRelay]:
     ear = RecordingSubscriber(batch=1)
     ear.takes = takes
     return ear, EventRelay(world.ctx, ear, "p1")
@@ -267,7 +313,11 @@ def test_many_items_refused_in_a_row_with_one_answer_are_an_outage(world: World)
         assert relay.run_once().delivered == 0
         world.clock.advance("1s")
     assert world.ledger.read(PARKED) == {}
-    assert (cursor(world).seq, cursor(world).failures > 3, cursor(world).refused >= REFUSALS) == (0, True, True)
+    assert (cursor(world).seq, cursor(world).failures > 3, cursor(world).refused >= REFUSALS) == (
+        0,
+        True,
+        True,
+    )
     assert len(ear.calls) <= REFUSALS + 4 * cursor(world).failures
     ear.takes = lambda envelope: None
     world.clock.advance("5m")
@@ -300,7 +350,10 @@ def test_a_batch_of_bad_items_parks_those_items_only(world: World, bad: int) -> 
     keys = [f"k{number:04}" for number in range(bad)]
     world.add(*keys)
     world.add("good-1", "good-2")
-    ear, relay = refusing(world, lambda envelope: None if envelope["subject"].startswith("good") else EventRefused("404"))
+    ear, relay = refusing(
+        world,
+        lambda envelope: None if envelope["subject"].startswith("good") else EventRefused("404"),
+    )
     for _ in range(5):
         relay.run_once()
         world.clock.advance("5m")
@@ -308,10 +361,14 @@ def test_a_batch_of_bad_items_parks_those_items_only(world: World, bad: int) -> 
     assert set(ear.of("good-1")) == set(ear.of("good-2")) == {"accepted"}
 
 
-def test_bad_items_hold_up_good_ones_that_come_after_an_outage_for_minutes_at_most(world: World) -> None:
+def test_bad_items_hold_up_good_ones_that_come_after_an_outage_for_minutes_at_most(
+    world: World,
+) -> None:
     keys = [f"k{number:04}" for number in range(REFUSALS)]
     world.add(*keys)
-    ear, relay = refusing(world, lambda envelope: None if envelope["subject"] == "good" else EventRefused("404"))
+    ear, relay = refusing(
+        world, lambda envelope: None if envelope["subject"] == "good" else EventRefused("404")
+    )
     for _ in range(200):
         relay.run_once()
         world.clock.advance("5s")
@@ -351,7 +408,9 @@ def test_a_turn_reads_no_parked_item_that_it_does_not_need(faulty: World) -> Non
     assert reads == []
 
 
-def test_a_process_whose_role_does_not_know_the_change_number_reads_what_is_parked_each_time(faulty: World) -> None:
+def test_a_process_whose_role_does_not_know_the_change_number_reads_what_is_parked_each_time(
+    faulty: World,
+) -> None:
     """As the roles of a stack that an earlier version has deployed."""
     world = faulty
     ledger = world.ledger
@@ -375,7 +434,10 @@ def test_a_process_whose_role_does_not_know_the_change_number_reads_what_is_park
 def test_a_relay_that_takes_over_knows_what_another_has_parked(world: World) -> None:
     world.add("a")
     ear = RecordingSubscriber(batch=1)
-    first, second = EventRelay(world.ctx, ear, "p1"), EventRelay(world.beside().registered().ctx, ear, "p2")
+    first, second = (
+        EventRelay(world.ctx, ear, "p1"),
+        EventRelay(world.beside().registered().ctx, ear, "p2"),
+    )
     first.run_once()
     world.clock.advance("1m")
     second.run_once()
@@ -397,12 +459,18 @@ def test_what_a_clock_ahead_has_put_off_is_delivered_at_the_true_time(world: Wor
     world.clock.advance("3d")
     failing(world, "b")
     assert parked(world).retry_at > world.clock.now()
-    world.ledger.write(CURSOR, "ear", replace(cursor(world), lease="gone/1", until=world.clock.now() + 30_000))
+    world.ledger.write(
+        CURSOR, "ear", replace(cursor(world), lease="gone/1", until=world.clock.now() + 30_000)
+    )
     world.clock.set_back("3d")
     ear = RecordingSubscriber()
     assert EventRelay(world.ctx, ear, "p2").run_once().standing_by is None
     assert ear.of("b") == ["accepted"]
-    world.ledger.write(CURSOR, "ear", replace(cursor(world), failures=3, retry_at=world.clock.now() + 3 * 86_400_000, error="?"))
+    world.ledger.write(
+        CURSOR,
+        "ear",
+        replace(cursor(world), failures=3, retry_at=world.clock.now() + 3 * 86_400_000, error="?"),
+    )
     world.add("c")
     assert EventRelay(world.ctx, ear, "p3").run_once().standing_by is None
     assert ear.of("c") == ["accepted"]
@@ -410,8 +478,13 @@ def test_what_a_clock_ahead_has_put_off_is_delivered_at_the_true_time(world: Wor
 
 def test_nothing_is_delivered_while_a_route_is_moved_here(world: World) -> None:
     world.add("a")
-    world.ledger.write(CURSOR, "ear", Cursor(0, 0, lease=MOVER, until=world.clock.now() + 6 * 86_400_000))
-    assert EventRelay(world.ctx, RecordingSubscriber(), "p1").run_once().standing_by == "another process delivers to it"
+    world.ledger.write(
+        CURSOR, "ear", Cursor(0, 0, lease=MOVER, until=world.clock.now() + 6 * 86_400_000)
+    )
+    assert (
+        EventRelay(world.ctx, RecordingSubscriber(), "p1").run_once().standing_by
+        == "another process delivers to it"
+    )
 
 
 def test_a_relay_whose_own_lease_is_ahead_takes_it_anew(world: World) -> None:

@@ -43,7 +43,9 @@ class Office:
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
         answers = [self._answer() for _ in envelopes]
-        self.heard += [envelope for envelope, error in zip(envelopes, answers, strict=True) if error is None]
+        self.heard += [
+            envelope for envelope, error in zip(envelopes, answers, strict=True) if error is None
+        ]
         if not self.well:
             self._meanwhile()
             if self._chance.random() < 0.1:
@@ -55,7 +57,9 @@ class Office:
             return None
         if self.out:
             return ConnectionError("away")
-        return self._chance.choices((None, ConnectionError("not now"), EventRefused("never")), (12, 2, 1))[0]
+        return self._chance.choices(
+            (None, ConnectionError("not now"), EventRefused("never")), (12, 2, 1)
+        )[0]
 
 
 class Story:
@@ -75,7 +79,17 @@ class Story:
 
     def step(self) -> None:
         act = self.chance.choices(
-            (self.tell, self.work, self.submit, self.wait, self.again, self.let_go, self.weather, self.trip), (10, 4, 3, 4, 2, 2, 1, 2)
+            (
+                self.tell,
+                self.work,
+                self.submit,
+                self.wait,
+                self.again,
+                self.let_go,
+                self.weather,
+                self.trip,
+            ),
+            (10, 4, 3, 4, 2, 2, 1, 2),
         )[0]
         act()
 
@@ -117,7 +131,9 @@ class Story:
 
     def work(self) -> None:
         outcome: Outcome = self.chance.choice((Done(), Done(), Retry("busy")))
-        self.world.work(self.chance.choice(("weigh", "stamp")), outcome, want=self.chance.randint(1, 3))
+        self.world.work(
+            self.chance.choice(("weigh", "stamp")), outcome, want=self.chance.randint(1, 3)
+        )
 
     def wait(self) -> None:
         self.world.clock.advance(self.chance.choice((0.001, 1, 20, 70)))
@@ -146,7 +162,9 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", seeds(40, quick=8))
-def test_everything_is_told_and_each_item_in_order_at_first_and_at_last(faulty: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_told_and_each_item_in_order_at_first_and_at_last(
+    faulty: World, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relaying, "PAGE", 7)
     story = Story(faulty, faulty.ledger, seed)  # type: ignore[arg-type]
     for _ in range(STEPS):
@@ -162,6 +180,8 @@ def test_everything_is_told_and_each_item_in_order_at_first_and_at_last(faulty: 
     for key in {event.key for event in wanted}:
         for when in (first, last):
             places = [when[event.id] for event in wanted if event.key == key]
-            assert places == sorted(places), f"{key} was told out of turn: {[id for id in heard if f'/{key}/' in id]}"
+            assert places == sorted(places), (
+                f"{key} was told out of turn: {[id for id in heard if f'/{key}/' in id]}"
+            )
     assert live_cursors(faulty.ctx)["office"].seq == faulty.ledger.last_seq()
     assert parked_for(faulty.ctx, "office") == {}

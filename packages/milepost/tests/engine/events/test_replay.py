@@ -34,7 +34,11 @@ def told(world: World, *keys: str, apart: str = "1h") -> tuple[RecordingSubscrib
 
 def versions(ear: RecordingSubscriber, key: str) -> list[int]:
     """The item's versions in the order in which they were taken, each once."""
-    return list(dict.fromkeys(int(envelope["sequence"]) for envelope in ear.heard if envelope["subject"] == key))
+    return list(
+        dict.fromkeys(
+            int(envelope["sequence"]) for envelope in ear.heard if envelope["subject"] == key
+        )
+    )
 
 
 # From where on ----------------------------------------------------------------------------------------------------------------
@@ -43,12 +47,23 @@ def test_everything_since_a_moment_is_told_again_with_the_same_ids(world: World)
     ear, relay = told(world, "a", "b", "c")
     first = list(ear.ids)
     report = replay(world.ctx, "ear", since=began + 1, **SIGNED)
-    assert (report.lines, report.since, report.after, report.was, report.pruned) == (2, iso(began + 3_600_000), 1, 3, 0)
+    assert (report.lines, report.since, report.after, report.was, report.pruned) == (
+        2,
+        iso(began + 3_600_000),
+        1,
+        3,
+        0,
+    )
     assert relay.run_once().delivered == 2
     assert ear.ids == [*first, *first[1:]]
     assert relay.run_once().delivered == 0
     [view] = [act_view(act) for act in all_acts(world.ctx)]
-    assert (view["verb"], view["by"], view["reason"], view["done"]) == ("replay", "ops", "they lost a day", 2)
+    assert (view["verb"], view["by"], view["reason"], view["done"]) == (
+        "replay",
+        "ops",
+        "they lost a day",
+        2,
+    )
     assert view["about"] == {"subscriber": "ear", "after": 1, "was": 3, "since": iso(began + 1)}
 
 
@@ -69,7 +84,10 @@ def test_nobody_is_ever_set_forward(world: World) -> None:
     told(world, "a")
     world.add("b", "c")
     for place in (2, -1):
-        with pytest.raises(UsageError, match="from 0 to 1, the position of 'ear': a cursor set forward would skip events"):
+        with pytest.raises(
+            UsageError,
+            match="from 0 to 1, the position of 'ear': a cursor set forward would skip events",
+        ):
             replay(world.ctx, "ear", after=place, **SIGNED)
     # What was written since that moment has not been told at all yet.
     report = replay(world.ctx, "ear", since=world.clock.now(), **SIGNED)
@@ -97,7 +115,9 @@ def test_only_who_is_told_is_told_again_and_one_start_is_given(world: World) -> 
         replay(world.ctx, "ear", after=0, **SIGNED)
 
 
-def test_what_was_pruned_is_not_told_again_and_it_is_said_how_far_back_it_goes(world: World) -> None:
+def test_what_was_pruned_is_not_told_again_and_it_is_said_how_far_back_it_goes(
+    world: World,
+) -> None:
     began = world.clock.now()
     world.add("gone")
     world.work("weigh", Reject("no"))
@@ -123,7 +143,9 @@ def test_the_wait_of_an_outage_ends(world: World) -> None:
 
 
 # Finding the place ------------------------------------------------------------------------------------------------------------
-def test_the_place_of_a_moment_is_found_by_few_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_place_of_a_moment_is_found_by_few_looks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began, n = world.clock.now(), 700
     for number in range(n):
         world.add(f"k{number}")
@@ -147,7 +169,9 @@ def test_the_place_of_a_moment_is_found_by_few_looks(world: World, monkeypatch: 
 def test_a_line_that_stands_a_little_out_of_time_is_not_missed(world: World) -> None:
     began = world.clock.now()
     late = world.beside().registered()
-    late.clock = type(world.clock)(began + 30_000)  # another process, whose clock is half a minute fast
+    late.clock = type(world.clock)(
+        began + 30_000
+    )  # another process, whose clock is half a minute fast
     late.ctx.clock = late.clock
     world.add("before")
     late.add("fast")
@@ -177,9 +201,13 @@ def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:
 
 
 # Parked items -----------------------------------------------------------------------------------------------------------------
-def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_again(world: World) -> None:
+def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_again(
+    world: World,
+) -> None:
     ear = RecordingSubscriber()
-    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    ear.takes = lambda envelope: (
+        EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    )
     relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
@@ -197,11 +225,15 @@ def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_aga
     assert parked_for(world.ctx, "ear") == {}
 
 
-def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parked_item_is_not_told_ahead_of_the_replay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is released while the cursor is still far before it."""
     monkeypatch.setattr("milepost.engine.events.deliver.PAGE", 1)
     ear = RecordingSubscriber()
-    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    ear.takes = lambda envelope: (
+        EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    )
     relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
@@ -218,7 +250,9 @@ def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch
 
 def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world: World) -> None:
     ear = RecordingSubscriber()
-    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "3") else None
+    ear.takes = lambda envelope: (
+        EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "3") else None
+    )
     relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
@@ -236,7 +270,9 @@ def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world
 
 
 # A relay at work meanwhile ----------------------------------------------------------------------------------------------------
-def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(world: World) -> None:
+def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(
+    world: World,
+) -> None:
     ear, relay = told(world, "a", "b")
     other_ear = RecordingSubscriber()
     other = EventRelay(world.beside().registered().ctx, other_ear, "p2")
@@ -254,11 +290,17 @@ def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(w
     assert cursor(world).seq == 0, "what it told meanwhile has not moved the cursor on"
     ear.heard.clear()
     assert relay.run_once().delivered == 6
-    assert ear.ids == [f"parcels/{key}/{n}/{kind}" for n, kind in ((1, "accepted"), (2, "advanced")) for key in "abc"]
+    assert ear.ids == [
+        f"parcels/{key}/{n}/{kind}"
+        for n, kind in ((1, "accepted"), (2, "advanced"))
+        for key in "abc"
+    ]
     assert other_ear.heard == []
 
 
-def test_an_item_that_is_parked_while_the_cursor_is_set_back_is_told_again_as_well(world: World) -> None:
+def test_an_item_that_is_parked_while_the_cursor_is_set_back_is_told_again_as_well(
+    world: World,
+) -> None:
     ear, relay = told(world, "a", "b")
     world.work("weigh")
 
@@ -270,7 +312,9 @@ def test_an_item_that_is_parked_while_the_cursor_is_set_back_is_told_again_as_we
     ear.takes = meanwhile
     relay.run_once()
     assert parked_for(world.ctx, "ear")[ROUTE, "b"][0].version == 2
-    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    ear.takes = lambda envelope: (
+        EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    )
     ear.heard.clear()
     relay.run_once()
     assert ear.of("b") == ["accepted"]
@@ -289,9 +333,21 @@ def test_one_view_says_how_far_everybody_is(world: World) -> None:
     world.add("d")
     replay(world.ctx, "ear", after=0, **SIGNED)
     [view] = subscribers(world.ctx)
-    assert (view.name, view.behind, view.waiting_since, view.failures, view.silent) == ("ear", 4, iso(began), 0, False)
-    assert [(parked.route, parked.key, parked.error, parked.retry_at) for parked in view.parked] == [
-        (ROUTE, "b", "EventRefused: not now", None)
-    ]
+    assert (view.name, view.behind, view.waiting_since, view.failures, view.silent) == (
+        "ear",
+        4,
+        iso(began),
+        0,
+        False,
+    )
+    assert [
+        (parked.route, parked.key, parked.error, parked.retry_at) for parked in view.parked
+    ] == [(ROUTE, "b", "EventRefused: not now", None)]
     [limited] = subscribers(world.ctx, lambda route: False)
-    assert (limited.parked, limited.behind, limited.waiting_since, limited.last_event_at, limited.error) == ([], None, None, None, None)
+    assert (
+        limited.parked,
+        limited.behind,
+        limited.waiting_since,
+        limited.last_event_at,
+        limited.error,
+    ) == ([], None, None, None, None)

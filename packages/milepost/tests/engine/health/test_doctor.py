@@ -22,7 +22,17 @@ from milepost.engine.health.doctor import doctor
 from milepost.engine.health.findings import Finding
 from milepost.engine.metrics import ledger_families
 from milepost.engine.presence import processes_view
-from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Cursor, Parked, Process, read_all
+from milepost.ports.documents import (
+    CURSOR,
+    HOLD,
+    PARKED,
+    PROCESS,
+    ROUTE,
+    Cursor,
+    Parked,
+    Process,
+    read_all,
+)
 from milepost.station import Every, Station
 from milepost_testing.clock import SeededChance
 from milepost_testing.contract.world import World as ContractWorld
@@ -36,18 +46,33 @@ def world() -> World:
 
 
 def _found(world: World, about: str, level: str | None = None) -> list[Finding]:
-    return [found for found in doctor(world.ctx).findings if found.about == about and level in (None, found.level)]
+    return [
+        found
+        for found in doctor(world.ctx).findings
+        if found.about == about and level in (None, found.level)
+    ]
 
 
 def test_all_is_well(world: World) -> None:
     world.add("A")
     report = doctor(world.ctx)
     assert report.level == "ok"
-    assert report.ledger == {**world.ledger.describe(), "lacks": sorted(world.ledger.missing_capabilities)}
-    assert {finding.about for finding in report.findings} == {"route", "process", "clock", "role", "chain"}
+    assert report.ledger == {
+        **world.ledger.describe(),
+        "lacks": sorted(world.ledger.missing_capabilities),
+    }
+    assert {finding.about for finding in report.findings} == {
+        "route",
+        "process",
+        "clock",
+        "role",
+        "chain",
+    }
 
 
-def test_a_ledger_that_fails_its_own_check_is_bad(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_fails_its_own_check_is_bad(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(world.ledger, "describe", lambda: {"sound": False})
     assert doctor(world.ctx).level == "bad"
 
@@ -63,7 +88,9 @@ def test_roles_that_never_ran_or_not_for_long(world: World) -> None:
 
 def test_beside_a_process_without_workers_only_a_worker_is_to_be_started() -> None:
     world = World()
-    world.process(holder="up --no-work", roles={"resender": world.clock.now(), "relay": world.clock.now()})
+    world.process(
+        holder="up --no-work", roles={"resender": world.clock.now(), "relay": world.clock.now()}
+    )
     cures = {found.what: found.next for found in _found(world, "role", "warn")}
     assert cures == {"worker: no successful run yet": "milepost work"}
     world.add("A")
@@ -76,7 +103,10 @@ def test_processes_that_went_silent_with_work_in_hand_overrun_or_are_outdated(wo
     slow = {"route": "parcels", "stage": "weigh", "key": "A", "seconds": 42.0}
     world.process(holder="slow", overrunning=[slow], outdated=["parcels"])
     warned = {found.what for found in _found(world, "process", "warn")}
-    assert any(what.startswith("gone has been silent, last heartbeat 5 min ago") and "3 items" in what for what in warned)
+    assert any(
+        what.startswith("gone has been silent, last heartbeat 5 min ago") and "3 items" in what
+        for what in warned
+    )
     assert any(what.startswith("slow stands by") for what in warned)
     assert not any("left" in what for what in warned)
     [overrun] = _found(world, "handler")
@@ -89,12 +119,22 @@ def test_only_processes_at_work_are_listed(world: World) -> None:
     assert [found.what.split()[0] for found in _found(world, "process")] == ["host-a:1"]
     world.clock.advance("15s")
     [found] = _found(world, "process")
-    assert (found.level, found.what.startswith("it is not known whether host-a:1 is running: last heartbeat 15 s ago")) == ("warn", True)
-    assert found.next.startswith("it has died, hangs or is suspended, or its machine's clock is behind: look there")
+    assert (
+        found.level,
+        found.what.startswith(
+            "it is not known whether host-a:1 is running: last heartbeat 15 s ago"
+        ),
+    ) == ("warn", True)
+    assert found.next.startswith(
+        "it has died, hangs or is suspended, or its machine's clock is behind: look there"
+    )
     world.process(ago_ms=15_000, stopped=True)
     world.clock.advance("1h")
     [found] = _found(world, "process")
-    assert (found.level, found.what.startswith("no process is running; the last to stop was host-a:1, 60 min ago")) == ("ok", True)
+    assert (
+        found.level,
+        found.what.startswith("no process is running; the last to stop was host-a:1, 60 min ago"),
+    ) == ("ok", True)
 
 
 def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
@@ -112,7 +152,10 @@ def test_pauses_name_the_command_that_ends_them(world: World) -> None:
     world.ledger.write(HOLD, "parcels/weigh/far west", Hold(world.clock.now(), "ops", "flood"))
     [found] = _found(world, "pause")
     assert "paused by ops" in found.what
-    assert found.next == "milepost resume parcels --stage weigh --lane 'far west' --by YOU --reason '…'"
+    assert (
+        found.next
+        == "milepost resume parcels --stage weigh --lane 'far west' --by YOU --reason '…'"
+    )
 
 
 def test_failed_items_point_to_their_kinds(world: World) -> None:
@@ -138,22 +181,41 @@ def test_expired_leases_and_late_work(world: World) -> None:
 
 def test_a_changed_route_and_items_at_stages_that_are_gone(world: World) -> None:
     world.add("A")
-    changed = {"version": 2, "digest": "other", "shape": [["stamp", "handler"]], "at": world.clock.now()}
+    changed = {
+        "version": 2,
+        "digest": "other",
+        "shape": [["stamp", "handler"]],
+        "at": world.clock.now(),
+    }
     world.ledger.write(ROUTE, "parcels", changed)
     assert "the route file differs from version 2" in _found(world, "route", "bad")[0].what
     [gone] = _found(world, "stage")
-    assert (gone.level, gone.next) == ("bad", "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'")
+    assert (gone.level, gone.next) == (
+        "bad",
+        "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'",
+    )
     world.ledger.write(ROUTE, "parcels", {**changed, "moves": {"weigh": "stamp"}})
     assert "items are still at weigh" in _found(world, "route", "bad")[0].what
 
 
 def test_what_one_subscriber_refuses_is_one_finding_with_three_examples(world: World) -> None:
     for number in range(50):
-        parked = Parked("hook", "parcels", f"k{number:02}", 1, world.clock.now() + number, 1, 0, "EventRefused: 404")
+        parked = Parked(
+            "hook",
+            "parcels",
+            f"k{number:02}",
+            1,
+            world.clock.now() + number,
+            1,
+            0,
+            "EventRefused: 404",
+        )
         world.ledger.write(PARKED, f"hook/parcels/k{number:02}", parked)
     [found] = _found(world, "parked")
     assert found.what.startswith("hook refuses events of 50 items, the first since now")
-    assert found.what.endswith("such as parcels/k00: EventRefused: 404; parcels/k01: EventRefused: 404; parcels/k02: EventRefused: 404")
+    assert found.what.endswith(
+        "such as parcels/k00: EventRefused: 404; parcels/k01: EventRefused: 404; parcels/k02: EventRefused: 404"
+    )
     assert found.next == "correct it, then milepost subscribers release hook --by YOU --reason '…'"
 
 
@@ -161,12 +223,19 @@ def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(wor
     world.add("A")
     now = world.clock.now()
     world.ledger.write(CURSOR, "log", Cursor(world.ledger.last_seq(), now))
-    world.ledger.write(CURSOR, "hook", Cursor(0, now, failures=3, retry_at=now + 60_000, error="502"))
+    world.ledger.write(
+        CURSOR, "hook", Cursor(0, now, failures=3, retry_at=now + 60_000, error="502")
+    )
     world.ledger.write(CURSOR, "old", Cursor(0, now, removed=True))
-    world.ledger.write(PARKED, "p", Parked("hook", "parcels", "A 1", 1, now, 2, now + 1000, "no such address"))
+    world.ledger.write(
+        PARKED, "p", Parked("hook", "parcels", "A 1", 1, now, 2, now + 1000, "no such address")
+    )
     levels = {found.what.split()[0]: found.level for found in _found(world, "subscriber")}
     assert levels == {"log:": "ok", "hook": "warn"}
-    assert _found(world, "parked")[0].next == "milepost subscribers release hook parcels 'A 1' --by YOU --reason '…'"
+    assert (
+        _found(world, "parked")[0].next
+        == "milepost subscribers release hook parcels 'A 1' --by YOU --reason '…'"
+    )
     world.clock.advance("31d")
     [silent] = _found(world, "subscriber", "bad")
     assert "hook has been silent" in silent.what
@@ -174,12 +243,18 @@ def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(wor
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "aws"])
-def test_a_subscriber_that_is_far_behind_is_named(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_subscriber_that_is_far_behind_is_named(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """Its events come, but ever later: nothing has failed."""
     if kind == "aws":
-        opened: Any = open_synchronous_ledger(request.getfixturevalue("endpoint"), request.getfixturevalue("prefix"), REGION)
+        opened: Any = open_synchronous_ledger(
+            request.getfixturevalue("endpoint"), request.getfixturevalue("prefix"), REGION
+        )
     else:
-        opened, _ = open_ledger("memory:" if kind == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+        opened, _ = open_ledger(
+            "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/ledger.db"
+        )
     with closing(opened):
         world = ContractWorld(opened, parcels())
         ctx = Context(opened, {"parcels": world.plan}, world.clock, SeededChance(), MemoryBlobs())
@@ -201,7 +276,9 @@ def test_a_subscriber_that_is_far_behind_is_named(kind: str, request: pytest.Fix
 def test_many_lines_are_a_long_lag_whatever_their_age() -> None:
     assert not SubscriberLag(LONG_LAG_LINES - 1, 0).is_long(LONG_LAG_MS - 1)
     assert SubscriberLag(LONG_LAG_LINES, 0).is_long(1)
-    assert not SubscriberLag(LONG_LAG_LINES, None).is_long(1), "only places of removed lines are left"
+    assert not SubscriberLag(LONG_LAG_LINES, None).is_long(1), (
+        "only places of removed lines are left"
+    )
 
 
 def test_a_changed_history_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,9 +286,14 @@ def test_a_changed_history_is_found(world: World, monkeypatch: pytest.MonkeyPatc
     world.settle("weigh", Done())
     lines = world.ledger.history("parcels", "A")
     real = world.ledger.history
-    monkeypatch.setattr(world.ledger, "history", lambda route, key: lines[1:] if key == "A" else real(route, key))
+    monkeypatch.setattr(
+        world.ledger, "history", lambda route, key: lines[1:] if key == "A" else real(route, key)
+    )
     [broken] = _found(world, "chain", "bad")
-    assert "the history of parcels/A was changed after it was written: the chain is broken at line 1" in broken.what
+    assert (
+        "the history of parcels/A was changed after it was written: the chain is broken at line 1"
+        in broken.what
+    )
 
 
 def test_a_line_that_cannot_be_read_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,13 +321,17 @@ def test_a_service_is_late_by_its_own_interval(world: World) -> None:
     """It runs every 15 minutes, and has said when it runs next."""
     now = world.clock.now()
     world.process(
-        holder="up", roles={"deposits-digest": now, "resender": now}, next_runs={"deposits-digest": now + 900_000, "resender": now + 5_000}
+        holder="up",
+        roles={"deposits-digest": now, "resender": now},
+        next_runs={"deposits-digest": now + 900_000, "resender": now + 5_000},
     )
     world.clock.advance("14m")
     late = [found.what for found in _found(world, "role", "warn")]
     assert not [what for what in late if what.startswith("deposits-digest")]
     assert [what for what in late if what.startswith("resender")]
-    assert {one.role: one.late for one in processes_view(world.ctx).roles}["deposits-digest"] is False
+    assert {one.role: one.late for one in processes_view(world.ctx).roles}[
+        "deposits-digest"
+    ] is False
     world.clock.advance("4m")
     assert [
         what
@@ -258,5 +344,9 @@ def test_a_station_says_when_each_of_its_services_runs_next(world: World) -> Non
     calls: list[int] = []
     station = Station(world.ctx, services=[Every("digest", 900.0, lambda: calls.append(1))])
     station.run(until_idle_s=0)
-    [process] = [one for one in read_all(world.ledger, PROCESS, Process).values() if "digest" in one.next_runs]
+    [process] = [
+        one
+        for one in read_all(world.ledger, PROCESS, Process).values()
+        if "digest" in one.next_runs
+    ]
     assert process.next_runs["digest"] - process.roles["digest"] == 900_000

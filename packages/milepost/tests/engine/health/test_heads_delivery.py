@@ -22,7 +22,13 @@ def opened(folder: Path, *, with_all_events: bool) -> list[str]:
     if with_all_events:
         subscribers.append(CallSubscriber(lambda event: None, name="archive"))  # type: ignore[arg-type]
     clock = VirtualClock()
-    with mp.open(f"sqlite:///{folder}/m.db", routes=[route], clock=clock, chance=SeededChance(1), subscribers=subscribers) as assets:
+    with mp.open(
+        f"sqlite:///{folder}/m.db",
+        routes=[route],
+        clock=clock,
+        chance=SeededChance(1),
+        subscribers=subscribers,
+    ) as assets:
         assets.submit("assets", {"id": "a-1"})
         run_until_rest(assets.context, clock, subscribers, clock.now() + 60_000)
         return [found.what for found in doctor(assets.context).findings if found.about == "heads"]
@@ -30,5 +36,9 @@ def opened(folder: Path, *, with_all_events: bool) -> list[str]:
 
 @pytest.mark.parametrize("with_all_events", [False, True])
 def test_heads_that_reach_nobody_are_a_warning(tmp_path: Path, with_all_events: bool) -> None:
-    warned = [] if with_all_events else ["the daily heads reach nobody: desk gets only notifications (formed+…)"]
+    warned = (
+        []
+        if with_all_events
+        else ["the daily heads reach nobody: desk gets only notifications (formed+…)"]
+    )
     assert opened(tmp_path, with_all_events=with_all_events) == warned

@@ -19,7 +19,12 @@ from milepost.engine.lists.source import Source
 
 
 def read(
-    data: bytes, format: str | None = None, *, key: Any = "id", name: str = "list", no_header: bool = False
+    data: bytes,
+    format: str | None = None,
+    *,
+    key: Any = "id",
+    name: str = "list",
+    no_header: bool = False,
 ) -> tuple[dict[int, Any], list[BadLine]]:
     """Inputs by line number, and bad lines."""
     inputs: dict[int, Any] = {}
@@ -40,7 +45,10 @@ def lines_of(bad: list[BadLine]) -> list[int]:
 
 
 def test_txt_is_a_key_a_line() -> None:
-    assert read(b"a\n  b c \n\n# a comment\n#another\nd", "txt") == ({1: {"id": "a"}, 2: {"id": "b c"}, 6: {"id": "d"}}, [])
+    assert read(b"a\n  b c \n\n# a comment\n#another\nd", "txt") == (
+        {1: {"id": "a"}, 2: {"id": "b c"}, 6: {"id": "d"}},
+        [],
+    )
 
 
 def test_txt_for_a_key_function_has_the_line_as_value() -> None:
@@ -55,8 +63,14 @@ def test_txt_cannot_hold_a_key_of_several_fields() -> None:
 def test_bom_and_crlf_in_every_format() -> None:
     bom = b"\xef\xbb\xbf"
     assert read(bom + b"a\r\nb\r\n", "txt")[0] == {1: {"id": "a"}, 2: {"id": "b"}}
-    assert read(bom + b"id,n\r\na,1\r\n\r\nb,2\r\n", "csv")[0] == {2: {"id": "a", "n": "1"}, 4: {"id": "b", "n": "2"}}
-    assert read(bom + b'{"id":"a"}\r\n\r\n{"id":"b"}\r\n', "jsonl")[0] == {1: {"id": "a"}, 3: {"id": "b"}}
+    assert read(bom + b"id,n\r\na,1\r\n\r\nb,2\r\n", "csv")[0] == {
+        2: {"id": "a", "n": "1"},
+        4: {"id": "b", "n": "2"},
+    }
+    assert read(bom + b'{"id":"a"}\r\n\r\n{"id":"b"}\r\n', "jsonl")[0] == {
+        1: {"id": "a"},
+        3: {"id": "b"},
+    }
     for format in ("txt", "csv", "jsonl", None):
         assert read(bom, format) == read(b"", format) == ({}, [])
 
@@ -65,14 +79,21 @@ def test_bom_and_crlf_in_every_format() -> None:
 
 
 def test_jsonl_sets_aside_what_is_no_object() -> None:
-    data = b'{"id": 1}\n{"id": \n[1]\n7\n"x"\n{"id": "\xff"}\n{"id":1e999}\n{"a":1} {"b":2}\n' + b'{"a":' * 50_000 + b'\n{"id": 2}\n'
+    data = (
+        b'{"id": 1}\n{"id": \n[1]\n7\n"x"\n{"id": "\xff"}\n{"id":1e999}\n{"a":1} {"b":2}\n'
+        + b'{"a":' * 50_000
+        + b'\n{"id": 2}\n'
+    )
     inputs, bad = read(data, "jsonl")
     assert inputs == {1: {"id": 1}, 10: {"id": 2}}
     assert lines_of(bad) == [2, 3, 4, 5, 6, 7, 8, 9]
     reasons = [each.reason for each in bad]
     assert reasons[0].startswith("it is not JSON: ")
     assert all("not an object" in reason for reason in reasons[1:4])
-    assert reasons[4] == "it is not UTF-8: byte 0xff at position 9; save the list as UTF-8, and submit it again"
+    assert (
+        reasons[4]
+        == "it is not UTF-8: byte 0xff at position 9; save the list as UTF-8, and submit it again"
+    )
     assert reasons[7] == "it is nested too deeply"
     assert bad[0].text == '{"id": '
     assert len(bad[7].text) == 200
@@ -93,13 +114,18 @@ def test_jsonl_that_gives_a_name_twice_is_malformed() -> None:
 
 def test_csv_with_a_header() -> None:
     data = b'name,id\n"Ada, L.",a\n"say ""hi""",b\n'
-    assert read(data, "csv")[0] == {2: {"name": "Ada, L.", "id": "a"}, 3: {"name": 'say "hi"', "id": "b"}}
+    assert read(data, "csv")[0] == {
+        2: {"name": "Ada, L.", "id": "a"},
+        3: {"name": 'say "hi"', "id": "b"},
+    }
 
 
 @pytest.mark.parametrize("header", [b"ID;Name", b" id ; Name ", b"Id\tName"])
 def test_csv_headers_as_people_write_them(header: bytes) -> None:
     mark = b"\t" if b"\t" in header else b";"
-    assert read(b"\n" + header + b"\na,x" + mark + b"N\n", "csv")[0] == {3: {"id": "a,x", "Name": "N"}}
+    assert read(b"\n" + header + b"\na,x" + mark + b"N\n", "csv")[0] == {
+        3: {"id": "a,x", "Name": "N"}
+    }
 
 
 def test_csv_without_a_header() -> None:
@@ -109,25 +135,36 @@ def test_csv_without_a_header() -> None:
         1: {"id": "a", "column2": "1", "column3": "2"},
         2: {"id": "b", "column2": "3", "column3": "4"},
     }
-    assert read(b"x,y,z\n", "csv", key=["batch", "asset"], no_header=True)[0] == {1: {"batch": "x", "asset": "y", "column3": "z"}}
+    assert read(b"x,y,z\n", "csv", key=["batch", "asset"], no_header=True)[0] == {
+        1: {"batch": "x", "asset": "y", "column3": "z"}
+    }
     # A semicolon may belong to a key, as in old DOIs: only a header makes it a delimiter.
     dois = {1: {"id": "10.1002/x.CO;2-8"}, 2: {"id": "10.1002/y.CO;2-9"}}
     assert read(b"10.1002/x.CO;2-8\n10.1002/y.CO;2-9\n", "csv", no_header=True)[0] == dois
 
 
 def test_csv_for_a_key_function_needs_a_header() -> None:
-    assert read(b"url;n\nx;1\n", "csv", key=lambda content: content["url"])[0] == {2: {"url": "x", "n": "1"}}
+    assert read(b"url;n\nx;1\n", "csv", key=lambda content: content["url"])[0] == {
+        2: {"url": "x", "n": "1"}
+    }
 
 
 def test_csv_rows_of_another_width_are_set_aside() -> None:
     inputs, bad = read(b"broken\na,1\nb\nc,3\nd,4,5\ne,6\n", "csv", no_header=True)
-    assert inputs == {2: {"id": "a", "column2": "1"}, 4: {"id": "c", "column2": "3"}, 6: {"id": "e", "column2": "6"}}
+    assert inputs == {
+        2: {"id": "a", "column2": "1"},
+        4: {"id": "c", "column2": "3"},
+        6: {"id": "e", "column2": "6"},
+    }
     assert [(each.line, each.text) for each in bad] == [(1, "broken"), (3, "b"), (5, "d,4,5")]
     assert bad[0].reason == "it has 1 columns, expected 2: id, column2"
 
 
 def test_csv_line_breaks_inside_quotes() -> None:
-    assert read(b'id,note\na,"one\r\ntwo"\nb,x\n', "csv") == ({2: {"id": "a", "note": "one\r\ntwo"}, 4: {"id": "b", "note": "x"}}, [])
+    assert read(b'id,note\na,"one\r\ntwo"\nb,x\n', "csv") == (
+        {2: {"id": "a", "note": "one\r\ntwo"}, 4: {"id": "b", "note": "x"}},
+        [],
+    )
 
 
 def test_csv_a_stray_quote_costs_its_own_line_only() -> None:
@@ -139,7 +176,10 @@ def test_csv_a_stray_quote_costs_its_own_line_only() -> None:
     assert lines_of(bad) == [502, 1_202, 1_302]
     assert bad[0].reason == "it is not CSV: a quote is not closed"
     assert len(inputs) == len(rows) - 3
-    assert read(b'id,v\na,1\nb,"x', "csv") == ({2: {"id": "a", "v": "1"}}, [BadLine(3, bad[0].reason, 'b,"x')])
+    assert read(b'id,v\na,1\nb,"x', "csv") == (
+        {2: {"id": "a", "v": "1"}},
+        [BadLine(3, bad[0].reason, 'b,"x')],
+    )
 
 
 @pytest.mark.parametrize("at", [999, 1_000, 1_001])
@@ -181,7 +221,8 @@ def test_three_bad_lines_among_many(format: str) -> None:
         rows[number - 1] = b"\xc3(" + rows[number - 1]
     inputs, bad = read(b"\n".join(rows), format, no_header=format == "csv")
     assert [(each.line, each.reason) for each in bad] == [
-        (n, "it is not UTF-8: byte 0xc3 at position 1; save the list as UTF-8, and submit it again") for n in (1_000, 1_001, 9_999)
+        (n, "it is not UTF-8: byte 0xc3 at position 1; save the list as UTF-8, and submit it again")
+        for n in (1_000, 1_001, 9_999)
     ]
     assert len(inputs) == 9_997
     assert all(inputs[number]["id"] == f"k{number}" for number in inputs)
@@ -244,12 +285,17 @@ def test_formats_that_cannot_be() -> None:
         (b"\xfd7zXZ\0\0", "unpack it first, as in: xz"),
         (b"\x28\xb5\x2f\xfd\x04", "unpack it first, as in: zstd"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is an image"),
-        (b"SQLite format 3\0\x10\0", "x is not text: byte 16 is 0; give txt, csv or jsonl, in UTF-8"),
+        (
+            b"SQLite format 3\0\x10\0",
+            "x is not text: byte 16 is 0; give txt, csv or jsonl, in UTF-8",
+        ),
         (b"a\0\n\0", "x is not text: byte 2 is 0"),
     ],
 )
 @pytest.mark.parametrize("format", ["txt", "csv", "jsonl", None])
-def test_a_file_of_another_kind_is_named_for_what_it_is(data: bytes, what: str, format: str | None) -> None:
+def test_a_file_of_another_kind_is_named_for_what_it_is(
+    data: bytes, what: str, format: str | None
+) -> None:
     with pytest.raises(UsageError, match=what):
         read(data, format, name="x")
 
@@ -262,10 +308,20 @@ def test_in_a_later_line_a_zero_byte_costs_its_own_line_only() -> None:
 # Whatever comes
 
 text = st.text(st.characters(blacklist_categories=["Cs"]))
-keys = st.text(st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1).filter(lambda key: key == key.strip())
+keys = st.text(st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1).filter(
+    lambda key: key == key.strip()
+)
 
 
-@given(st.lists(st.dictionaries(text, st.none() | st.booleans() | st.integers() | text | st.lists(st.integers()), min_size=1)))
+@given(
+    st.lists(
+        st.dictionaries(
+            text,
+            st.none() | st.booleans() | st.integers() | text | st.lists(st.integers()),
+            min_size=1,
+        )
+    )
+)
 def test_jsonl_round_trip(objects: list[dict[str, Any]]) -> None:
     data = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects).encode()
     inputs, bad = read(data, "jsonl")
@@ -323,8 +379,16 @@ hostile = st.lists(
 
 
 @settings(max_examples=500)
-@given(hostile, st.sampled_from(["txt", "csv", "jsonl", None]), st.integers(1, 4), st.integers(1, 9), st.booleans())
-def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: int, chunk: int, no_header: bool) -> None:
+@given(
+    hostile,
+    st.sampled_from(["txt", "csv", "jsonl", None]),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_hostile_bytes_never_stop_a_list(
+    data: bytes, format: str | None, size: int, chunk: int, no_header: bool
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "BATCH", size)
         patch.setattr(source, "CHUNK", chunk)
@@ -339,11 +403,17 @@ def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: 
     assert all(1 <= number <= data.count(b"\n") + 1 for number in numbers)
     assert all(each.reason and len(each.text) <= 200 for each in bad)
     if format == "jsonl":
-        held = [number for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line.strip()]
+        held = [
+            number
+            for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
+            if line.strip()
+        ]
         assert sorted(numbers) == held
 
 
-def test_a_byte_order_mark_that_comes_in_pieces_is_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_byte_order_mark_that_comes_in_pieces_is_no_content(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(source, "CHUNK", 1)
     inputs, bad = read(b'\xef\xbb\xbf{"id": "a"}\n', "jsonl")
     assert (len(inputs), bad) == (1, [])

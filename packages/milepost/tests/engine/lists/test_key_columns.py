@@ -44,7 +44,9 @@ def test_only_the_column_of_the_keys_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
 def test_another_encoding_matters_only_in_the_column_of_the_keys(encoding: str) -> None:
-    lines = 'name|number\r\nM\xfcll|A\r\n"Caf\xe9\r\nau lait"|B|na\xefve\r\nbox|C\r\nbox|\xfc\r\n'.encode(encoding)
+    lines = 'name|number\r\nM\xfcll|A\r\n"Caf\xe9\r\nau lait"|B|na\xefve\r\nbox|C\r\nbox|\xfc\r\n'.encode(
+        encoding
+    )
     with mp.open("memory:", routes=[parcels()]) as ledger:
         report = ledger.submit_list("parcels", io.BytesIO(lines), name="list.csv")
         assert sorted(row["key"] for row in ledger.items("parcels")) == ["a", "b", "c"]
@@ -56,7 +58,9 @@ def test_another_encoding_matters_only_in_the_column_of_the_keys(encoding: str) 
 def test_a_long_list_is_read_in_slices() -> None:
     lines = "".join(f"box|K{n}\n" for n in range(5_000))
     with mp.open("memory:", routes=[parcels()]) as ledger:
-        report = ledger.submit_list("parcels", io.BytesIO(f"name|number\n{lines}".encode()), name="list.csv")
+        report = ledger.submit_list(
+            "parcels", io.BytesIO(f"name|number\n{lines}".encode()), name="list.csv"
+        )
         assert report.counts["new"] == 5_000
 
 
@@ -76,13 +80,21 @@ def test_a_list_without_the_column_is_refused_whole() -> None:
 
 
 def test_a_stream_needs_a_name() -> None:
-    with mp.open("memory:", routes=[parcels()]) as ledger, pytest.raises(mp.UsageError, match="give the name"):
+    with (
+        mp.open("memory:", routes=[parcels()]) as ledger,
+        pytest.raises(mp.UsageError, match="give the name"),
+    ):
         ledger.submit_list("parcels", io.BytesIO(b""))
 
 
 def test_an_input_is_parsed_wherever_it_comes_from() -> None:
     with mp.open("memory:", routes=[parcels()]) as ledger:
-        answers = [receipt.answer for receipt in ledger.submit("parcels", {"id": " A "}, {"id": "a"}, {"id": " "}, {"id": "b"}, {})]
+        answers = [
+            receipt.answer
+            for receipt in ledger.submit(
+                "parcels", {"id": " A "}, {"id": "a"}, {"id": " "}, {"id": "b"}, {}
+            )
+        ]
         assert answers == ["new", "known", "malformed", "new", "malformed"]
         shown = ledger.show("parcels", "a")
         assert shown is not None
@@ -105,7 +117,12 @@ def test_inputs_are_parsed_at_once_where_that_is_possible() -> None:
         asked.append(len(texts))
         return None if "odd" in texts else [text.upper() for text in texts]
 
-    route = mp.Route("parcels", key="id", parse=lambda given: {"id": str(given["id"]).upper()}, parse_keys=parse_keys)
+    route = mp.Route(
+        "parcels",
+        key="id",
+        parse=lambda given: {"id": str(given["id"]).upper()},
+        parse_keys=parse_keys,
+    )
     route.external("weigh")
     with mp.open("memory:", routes=[route]) as ledger:
         ledger.submit("parcels", {"id": "a"}, {"id": "b"})

@@ -28,7 +28,9 @@ def plan() -> Plan:
 class Chunks:
     """A stream that gives one chunk for each read, and notes the threads that read."""
 
-    def __init__(self, *chunks: bytes | OSError, before: Callable[[int], None] = lambda number: None) -> None:
+    def __init__(
+        self, *chunks: bytes | OSError, before: Callable[[int], None] = lambda number: None
+    ) -> None:
         self.readers: set[threading.Thread] = set()
         self._chunks = list(chunks)
         self._before = before
@@ -52,15 +54,22 @@ def two_lines_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_thread_stays() -> object:
     yield
-    assert [thread for thread in threading.enumerate() if thread.name == "milepost-list-parser"] == []
+    assert [
+        thread for thread in threading.enumerate() if thread.name == "milepost-list-parser"
+    ] == []
 
 
 def test_batches_come_in_order_with_what_was_read_up_to_their_end() -> None:
     stream = Chunks(b"a\nb\n", b"c\n", b"d\ne\n")
     with parse_ahead(Source(stream, "list.txt"), plan(), None, False) as batches:
-        found = [(one.inputs.parsed.keys, list(one.batch.numbers), one.lines_done, one.bytes_done) for one in batches]
+        found = [
+            (one.inputs.parsed.keys, list(one.batch.numbers), one.lines_done, one.bytes_done)
+            for one in batches
+        ]
     assert found == [(["a", "b"], [1, 2], 2, 4), (["c", "d"], [3, 4], 4, 10), (["e"], [5], 5, 10)]
-    assert stream.readers == {threading.current_thread()}, "the caller alone reads: it can be interrupted while it waits"
+    assert stream.readers == {threading.current_thread()}, (
+        "the caller alone reads: it can be interrupted while it waits"
+    )
 
 
 def test_the_next_lines_are_parsed_while_the_caller_works_on_the_lines_before() -> None:
@@ -73,7 +82,12 @@ def test_the_next_lines_are_parsed_while_the_caller_works_on_the_lines_before() 
 
     route = Route("parcels", key="id", parse=parse)
     route.external("stored")
-    with parse_ahead(Source(Chunks(b"a\nb\n", b"c\n"), "list.txt"), Plan(route, grace_ms=0, offer_life_ms=0), None, False) as batches:
+    with parse_ahead(
+        Source(Chunks(b"a\nb\n", b"c\n"), "list.txt"),
+        Plan(route, grace_ms=0, offer_life_ms=0),
+        None,
+        False,
+    ) as batches:
         assert next(batches).inputs.parsed.keys == ["a", "b"]
         assert second.wait(30), "the second batch is parsed before it is asked for"
 
@@ -99,7 +113,10 @@ def test_malformed_lines_have_receipts_and_the_others_are_parsed() -> None:
     stream = Chunks(b'{"id":"a"}\n{"no":1}\n{"id":"c"}\n')
     with parse_ahead(Source(stream, "list.jsonl"), plan(), None, False) as batches:
         first, second = batches
-    assert (first.inputs.parsed.keys, {place: one.field for place, one in first.inputs.refused.items()}) == (["a"], {1: "id"})
+    assert (
+        first.inputs.parsed.keys,
+        {place: one.field for place, one in first.inputs.refused.items()},
+    ) == (["a"], {1: "id"})
     assert (second.inputs.parsed.keys, second.inputs.refused) == (["c"], {})
 
 
@@ -110,12 +127,18 @@ def test_an_interrupted_caller_ends_the_parser() -> None:
 
     stream = Chunks(b"a\nb\n", b"c\nd\n", before=interrupt)
     taken: list[list[str]] = []
-    with pytest.raises(KeyboardInterrupt), parse_ahead(Source(stream, "list.txt"), plan(), None, False) as batches:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        parse_ahead(Source(stream, "list.txt"), plan(), None, False) as batches,
+    ):
         taken += (one.inputs.parsed.keys for one in batches)
     assert taken == [["a", "b"]]
 
 
 def test_a_caller_that_fails_ends_the_parser() -> None:
-    with pytest.raises(ZeroDivisionError), parse_ahead(Source(Chunks(b"a\nb\n", b"c\n"), "list.txt"), plan(), None, False) as batches:
+    with (
+        pytest.raises(ZeroDivisionError),
+        parse_ahead(Source(Chunks(b"a\nb\n", b"c\n"), "list.txt"), plan(), None, False) as batches,
+    ):
         next(batches)
         raise ZeroDivisionError

@@ -55,7 +55,11 @@ def context(ledger: Ledger) -> Context:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def ctx(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Context]:
-    ledger: Ledger = MemoryLedger() if request.param == "memory" else SqliteLedger.open(str(tmp_path / "ledger.db"))
+    ledger: Ledger = (
+        MemoryLedger()
+        if request.param == "memory"
+        else SqliteLedger.open(str(tmp_path / "ledger.db"))
+    )
     yield context(ledger)
     ledger.close()
 
@@ -75,10 +79,14 @@ class ListFolder:
 
     def file(self, lines: Sequence[str] | bytes, name: str = "list.txt") -> str:
         path = self.folder / name
-        path.write_bytes(lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode())
+        path.write_bytes(
+            lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode()
+        )
         return str(path)
 
-    def submit(self, lines: Sequence[str] | bytes, name: str = "list.txt", **options: Any) -> ListReport:
+    def submit(
+        self, lines: Sequence[str] | bytes, name: str = "list.txt", **options: Any
+    ) -> ListReport:
         return submit_list(self.ctx, "parcels", self.file(lines, name), **options)
 
     def end(self, key: str, status: Status, reason: Reason) -> None:
@@ -99,21 +107,50 @@ def counts(report: ListReport) -> dict[str, int]:
 
 
 def state(ctx: Context) -> tuple[Any, ...]:
-    return ctx.ledger.last_seq(), ctx.ledger.change_counter(), ctx.ledger.read(LIST), dict(ctx.blobs.held)  # type: ignore[attr-defined]
+    return (
+        ctx.ledger.last_seq(),
+        ctx.ledger.change_counter(),
+        ctx.ledger.read(LIST),
+        dict(ctx.blobs.held),
+    )  # type: ignore[attr-defined]
 
 
 # Reconciling
 
 
 def test_every_category(slots: ListFolder) -> None:
-    submit(slots.ctx, "parcels", [{"id": key} for key in ("moving", "through", "spent", "refused", "taken-off", "other")])
+    submit(
+        slots.ctx,
+        "parcels",
+        [{"id": key} for key in ("moving", "through", "spent", "refused", "taken-off", "other")],
+    )
     slots.end("through", Status.COMPLETED, Reason.CONFIRMED)
     slots.end("spent", Status.MAX_RETRIES_EXCEEDED, Reason.EXHAUSTED)
     slots.end("refused", Status.REJECTED, Reason.REJECTED)
     slots.end("taken-off", Status.CANCELLED, Reason.CANCELLED)
-    lines = [f'{{"id": "{key}"}}' for key in ("moving", "through", "spent", "refused", "taken-off", "fresh", "fresh", "moving")]
+    lines = [
+        f'{{"id": "{key}"}}'
+        for key in (
+            "moving",
+            "through",
+            "spent",
+            "refused",
+            "taken-off",
+            "fresh",
+            "fresh",
+            "moving",
+        )
+    ]
     report = slots.submit([*lines, '{"id": "other", "x": 1}', "", "{}", "nonsense"], "list.jsonl")
-    assert report.counts == {"new": 1, "changed": 1, "in_progress": 1, "finished": 1, "failed": 3, "repeated": 2, "malformed": 2}
+    assert report.counts == {
+        "new": 1,
+        "changed": 1,
+        "in_progress": 1,
+        "finished": 1,
+        "failed": 3,
+        "repeated": 2,
+        "malformed": 2,
+    }
     assert report.lines == 11
     assert [(bad.line, bad.text) for bad in report.malformed] == [(11, "{}"), (12, "nonsense")]
     assert "'id' is missing" in report.malformed[0].reason
@@ -123,13 +160,20 @@ def test_every_category(slots: ListFolder) -> None:
 def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(slots: ListFolder) -> None:
     before = state(slots.ctx)
     for dry_run in (True, False):
-        with pytest.raises(UsageError, match=r"line 2: the header lacks the column 'id'.* it has 'name', 'x'.*--no-header"):
+        with pytest.raises(
+            UsageError,
+            match=r"line 2: the header lacks the column 'id'.* it has 'name', 'x'.*--no-header",
+        ):
             slots.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run)
     assert state(slots.ctx) == before
     for dry_run in (True, False):
-        report = slots.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run, no_header=True)
+        report = slots.submit(
+            ["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run, no_header=True
+        )
         assert counts(report) == {"new": 3}
-        assert report.notes == ["the list has no header: the first column was used as the key, 'name' in the first line"]
+        assert report.notes == [
+            "the list has no header: the first column was used as the key, 'name' in the first line"
+        ]
     with pytest.raises(UsageError, match="is a header with 'id'; leave out --no-header"):
         slots.submit(["x,ID", "1,a"], "list.csv", no_header=True)
     with pytest.raises(UsageError, match="jsonl, which has no header"):
@@ -144,8 +188,12 @@ def test_a_csv_without_a_header_names_all_fields_of_a_key(slots: ListFolder) -> 
         submit_list(slots.ctx, "shelf", slots.file(["box,no,x", "a,1,2"], "list.csv"))
     with pytest.raises(UsageError, match="lacks the column 'asset'"):
         submit_list(slots.ctx, "shelf", slots.file(["batch,no,x", "a,1,2"], "list.csv"))
-    report = submit_list(slots.ctx, "shelf", slots.file(["box,no,x", "a,1,2"], "list.csv"), no_header=True)
-    assert report.notes == ["the list has no header: the first 2 columns were used as the key, 'box', 'no' in the first line"]
+    report = submit_list(
+        slots.ctx, "shelf", slots.file(["box,no,x", "a,1,2"], "list.csv"), no_header=True
+    )
+    assert report.notes == [
+        "the list has no header: the first 2 columns were used as the key, 'box', 'no' in the first line"
+    ]
 
 
 def test_what_is_no_list_is_not_recorded(slots: ListFolder) -> None:
@@ -155,9 +203,13 @@ def test_what_is_no_list_is_not_recorded(slots: ListFolder) -> None:
     assert state(slots.ctx) == before
 
 
-def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(slots: ListFolder) -> None:
+def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(
+    slots: ListFolder,
+) -> None:
     for dry_run in (True, False):
-        report = slots.submit(['{"id": "a"}', '{"id": "b"}', '{"id": "a", "x": 1}'], "a.jsonl", dry_run=dry_run)
+        report = slots.submit(
+            ['{"id": "a"}', '{"id": "b"}', '{"id": "a", "x": 1}'], "a.jsonl", dry_run=dry_run
+        )
         assert [(one.line, one.key) for one in report.changed] == [(3, "a")]
         assert counts(report) == {"new": 2, "changed": 1}
     many = slots.submit([f'{{"id": "a", "x": {n}}}' for n in range(1_500)], "a.jsonl")
@@ -167,18 +219,35 @@ def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_
 def test_a_key_counts_once_however_its_lines_lie(slots: ListFolder) -> None:
     """Also across batches, where the second line meets the first one's row; each line whose content differs is a conflict."""
     lines = [f'{{"id": "{n % 1_500}", "x": {n // 3_000}}}' for n in range(6_000)]
-    assert counts(slots.submit(lines, "a.jsonl", dry_run=True)) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
-    assert counts(slots.submit(lines, "a.jsonl")) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
+    assert counts(slots.submit(lines, "a.jsonl", dry_run=True)) == {
+        "new": 1_500,
+        "changed": 3_000,
+        "repeated": 1_500,
+    }
+    assert counts(slots.submit(lines, "a.jsonl")) == {
+        "new": 1_500,
+        "changed": 3_000,
+        "repeated": 1_500,
+    }
     assert counts(slots.submit(lines[:1_500], "a.jsonl")) == {"in_progress": 1_500}
     assert counts(slots.submit(lines[3_000:], "a.jsonl")) == {"changed": 3_000}
 
 
-def test_a_dry_run_compares_with_the_first_line_of_a_key_across_batches(slots: ListFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_compares_with_the_first_line_of_a_key_across_batches(
+    slots: ListFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(list_source, "BATCH", 4)
-    lines = [f'{{"id": "{key}", "x": {x}}}' for key, x in ("a1", "b1", "c1", "a2", "a2", "a1", "a2", "b1", "d1", "d2", "b2", "d1")]
+    lines = [
+        f'{{"id": "{key}", "x": {x}}}'
+        for key, x in ("a1", "b1", "c1", "a2", "a2", "a1", "a2", "b1", "d1", "d2", "b2", "d1")
+    ]
     preview, report = (slots.submit(lines, "a.jsonl", dry_run=dry_run) for dry_run in (True, False))
     assert counts(preview) == counts(report) == {"new": 4, "changed": 5, "repeated": 3}
-    assert [one.line for one in preview.changed] == [one.line for one in report.changed] == [4, 5, 7, 10, 11]
+    assert (
+        [one.line for one in preview.changed]
+        == [one.line for one in report.changed]
+        == [4, 5, 7, 10, 11]
+    )
 
 
 def test_more_malformed_lines_than_a_report_holds(slots: ListFolder) -> None:
@@ -204,9 +273,13 @@ def test_bom_crlf_and_the_digest_of_the_very_bytes(slots: ListFolder) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"# no key\n"])
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_an_empty_list_is_refused_and_not_recorded(slots: ListFolder, data: bytes, dry_run: bool) -> None:
+def test_an_empty_list_is_refused_and_not_recorded(
+    slots: ListFolder, data: bytes, dry_run: bool
+) -> None:
     slots.submit(["a", "b"], full=True)
-    with pytest.raises(UsageError, match=r"is empty: no line of it holds an item\. Nothing was recorded"):
+    with pytest.raises(
+        UsageError, match=r"is empty: no line of it holds an item\. Nothing was recorded"
+    ):
         slots.submit(data, full=True, dry_run=dry_run)
     assert len(lists(slots.ctx, "parcels")) == 1
 
@@ -214,8 +287,14 @@ def test_an_empty_list_is_refused_and_not_recorded(slots: ListFolder, data: byte
 def test_a_full_list_without_a_readable_key_makes_no_key_vanish(slots: ListFolder) -> None:
     slots.submit(["a", "b"], full=True)
     unreadable = slots.submit(b"\xff\n\xff\n", full=True)
-    assert (counts(unreadable), unreadable.full, unreadable.vanished) == ({"malformed": 2}, False, [])
-    assert unreadable.notes == ["vanished keys are not determined: no line of this list has a key that can be read"]
+    assert (counts(unreadable), unreadable.full, unreadable.vanished) == (
+        {"malformed": 2},
+        False,
+        [],
+    )
+    assert unreadable.notes == [
+        "vanished keys are not determined: no line of this list has a key that can be read"
+    ]
     assert slots.submit(["b"], full=True).vanished == ["a"]
 
 
@@ -258,7 +337,11 @@ def test_dry_run_changes_nothing_at_all(slots: ListFolder) -> None:
     assert counts(report) == {"new": 1, "in_progress": 1, "vanished": 1}
     assert (report.id, report.vanished) == ("", ["a"])
     real = slots.submit(["b", "c"], full=True)
-    assert (real.counts, real.vanished, real.digest) == (report.counts, report.vanished, report.digest)
+    assert (real.counts, real.vanished, real.digest) == (
+        report.counts,
+        report.vanished,
+        report.digest,
+    )
 
 
 # Vanished
@@ -271,10 +354,16 @@ def test_vanished_is_the_last_full_list_minus_this_one(slots: ListFolder) -> Non
     part = slots.submit(["x"])
     assert "vanished" not in part.counts
     second = slots.submit(["e", "d", "b"], full=True)
-    assert (second.counts["vanished"], second.vanished, second.compared_with) == (2, ["a", "c"], first.id)
+    assert (second.counts["vanished"], second.vanished, second.compared_with) == (
+        2,
+        ["a", "c"],
+        first.id,
+    )
     third = slots.submit(["a", "b"], full=True)
     assert third.vanished == ["d", "e"]
-    assert [list(vanished_keys(slots.ctx, "parcels", each.id)) for each in (first, second, third)] == [[], ["a", "c"], ["d", "e"]]
+    assert [
+        list(vanished_keys(slots.ctx, "parcels", each.id)) for each in (first, second, third)
+    ] == [[], ["a", "c"], ["d", "e"]]
     with pytest.raises(UsageError, match=r"not a full list.*--full"):
         vanished_keys(slots.ctx, "parcels", part.id)
     with pytest.raises(UsageError, match=f"no list 'nonesuch'; the latest are: .*{third.id}"):
@@ -301,7 +390,9 @@ def test_a_lost_blob_does_not_lose_the_list(slots: ListFolder, damage: str) -> N
     report = slots.submit(["a"], full=True)
     assert counts(report) == {"new": 1}
     assert "vanished" not in report.counts
-    assert report.notes[0].startswith(f"vanished keys are unknown: the keys of list {first.id!r} of 2033-11-14T")
+    assert report.notes[0].startswith(
+        f"vanished keys are unknown: the keys of list {first.id!r} of 2033-11-14T"
+    )
     assert slots.submit(["b"], full=True).vanished == ["a"]
     with pytest.raises(MilepostError, match="cannot be read"):
         list(vanished_keys(slots.ctx, "parcels", report.id))
@@ -345,7 +436,9 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
 
 def test_files_that_are_not_there_or_not_files(slots: ListFolder, tmp_path: Path) -> None:
     before = state(slots.ctx)
-    with pytest.raises(UsageError, match=r"there is no file '.*nowhere\.txt' in '.*'; check the name"):
+    with pytest.raises(
+        UsageError, match=r"there is no file '.*nowhere\.txt' in '.*'; check the name"
+    ):
         submit_list(slots.ctx, "parcels", str(tmp_path / "nowhere.txt"))
     with pytest.raises(UsageError, match="is a directory; give a file"):
         submit_list(slots.ctx, "parcels", str(tmp_path))
@@ -373,7 +466,11 @@ def as_nobody() -> Iterator[None]:
 def test_a_file_that_may_not_be_read(slots: ListFolder) -> None:
     path = slots.file(["a"])
     os.chmod(path, 0)
-    with as_nobody(), pytest.raises(UsageError, match="check its permissions"), open_source(str(path)):
+    with (
+        as_nobody(),
+        pytest.raises(UsageError, match="check its permissions"),
+        open_source(str(path)),
+    ):
         pass
 
 
@@ -386,16 +483,27 @@ def test_a_disk_that_fails_half_way() -> None:
 
     slices = Source(Failing(b"a\nb"), "list.txt").slices()
     assert next(slices) == (1, [b"a"])
-    with pytest.raises(MilepostError, match=r"list.txt cannot be read past byte 3: .*Input/output error; .*submit it again"):
+    with pytest.raises(
+        MilepostError,
+        match=r"list.txt cannot be read past byte 3: .*Input/output error; .*submit it again",
+    ):
         next(slices)
 
 
-@pytest.mark.parametrize(("length", "lines", "sizes"), [(60, 39_500, [8_000] * 4 + [7_500]), (3_000, 1_000, None)], ids=["short", "long"])
-def test_slices_are_whole_batches_unless_lines_are_long(length: int, lines: int, sizes: list[int] | None) -> None:
+@pytest.mark.parametrize(
+    ("length", "lines", "sizes"),
+    [(60, 39_500, [8_000] * 4 + [7_500]), (3_000, 1_000, None)],
+    ids=["short", "long"],
+)
+def test_slices_are_whole_batches_unless_lines_are_long(
+    length: int, lines: int, sizes: list[int] | None
+) -> None:
     content = [f"{number:06}".ljust(length, "x").encode() for number in range(lines)]
     slices = list(Source(io.BytesIO(b"\n".join(content)), "list.txt").slices())
     assert [line for _, part in slices for line in part] == content
-    assert [first for first, _ in slices] == [1 + sum(len(part) for _, part in slices[:place]) for place in range(len(slices))]
+    assert [first for first, _ in slices] == [
+        1 + sum(len(part) for _, part in slices[:place]) for place in range(len(slices))
+    ]
     if sizes is not None:
         assert [len(part) for _, part in slices] == sizes
     else:
@@ -422,7 +530,12 @@ def test_progress_is_told_now_and_then_and_at_the_end(slots: ListFolder) -> None
 
 
 @given(
-    st.lists(st.tuples(st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1), st.sampled_from("abc"))),
+    st.lists(
+        st.tuples(
+            st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1),
+            st.sampled_from("abc"),
+        )
+    ),
     st.integers(1, 400),
     st.integers(1, 5),
     st.integers(1, 5),
@@ -442,7 +555,11 @@ def test_sorted_keys_are_what_a_sort_in_memory_gives(
         patch.setattr(list_keys, "SPARSE", sparse)
         for start in range(0, len(pairs), size):
             some = pairs[start : start + size]
-            keys.add([key for key, _ in some], "".join(mark for _, mark in some), ordered=start % (apart * size) > 0)
+            keys.add(
+                [key for key, _ in some],
+                "".join(mark for _, mark in some),
+                ordered=start % (apart * size) > 0,
+            )
         for _ in range(2):
             found = [pair for block in keys.distinct_blocks() for pair in zip(*block, strict=True)]
             assert found == sorted(expected.items())
@@ -450,18 +567,29 @@ def test_sorted_keys_are_what_a_sort_in_memory_gives(
         assert keys.total == len(pairs)
 
 
-@given(st.sets(st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1)), st.integers(1, 20))
+@given(
+    st.sets(st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1)),
+    st.integers(1, 20),
+)
 def test_packed_keys_come_back(keys: set[str], size: int) -> None:
     ordered = sorted(keys)
     data = b"".join(pack(ordered[at : at + size] for at in range(0, len(ordered), size)))
-    assert [key for some in unpack(data[at : at + size] for at in range(0, len(data), size)) for key in some] == ordered
+    assert [
+        key
+        for some in unpack(data[at : at + size] for at in range(0, len(data), size))
+        for key in some
+    ] == ordered
     if data[:-1]:
         with pytest.raises(EOFError):
             list(unpack([data[:-1]]))
 
 
-@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(1, 10), st.integers(1, 10))
-def test_missing_is_the_difference(earlier: set[int], later: set[int], size: int, other_size: int) -> None:
+@given(
+    st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(1, 10), st.integers(1, 10)
+)
+def test_missing_is_the_difference(
+    earlier: set[int], later: set[int], size: int, other_size: int
+) -> None:
     def texts(numbers: set[int]) -> list[str]:
         return sorted(f"{n:02d}" for n in numbers)
 
@@ -502,8 +630,19 @@ def test_a_program_takes_in_a_file_too(tmp_path: Path) -> None:
     with Milepost(f"sqlite:///{tmp_path}/ledger.db", [route]) as ledger:
         preview = ledger.submit_list("parcels", str(path), dry_run=True)
         assert (preview.id, preview.counts["new"], ledger.show("parcels", "A")) == ("", 2, None)
-        report = ledger.submit_list("parcels", str(path), name="the list of March", full=True, by="ops")
-        assert (report.name, report.full, report.counts["new"], report.counts["repeated"]) == ("the list of March", True, 2, 1)
+        report = ledger.submit_list(
+            "parcels", str(path), name="the list of March", full=True, by="ops"
+        )
+        assert (report.name, report.full, report.counts["new"], report.counts["repeated"]) == (
+            "the list of March",
+            True,
+            2,
+            1,
+        )
         found = ledger.show("parcels", "A")
         assert found is not None
-        assert (found["list"], found["list_name"], found["history"][0]["by"]) == (report.id, "the list of March", "ops")
+        assert (found["list"], found["list_name"], found["history"][0]["by"]) == (
+            report.id,
+            "the list of March",
+            "ops",
+        )

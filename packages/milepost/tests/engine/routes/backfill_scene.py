@@ -29,9 +29,13 @@ def names(n: int) -> list[str]:
     return [f"k{number:03d}" for number in range(n)]
 
 
-def changed(world: World, pace: float | None = 2.0, *stages: str, to: str = "filed", **options: Any) -> tuple[World, Applied]:
+def changed(
+    world: World, pace: float | None = 2.0, *stages: str, to: str = "filed", **options: Any
+) -> tuple[World, Applied]:
     newer = world.beside(*(stages or LONGER))
-    return newer, apply_route(newer.ctx, newer.plan, mapping={}, back_fill=to, pace=pace, **SIGNED, **options)
+    return newer, apply_route(
+        newer.ctx, newer.plan, mapping={}, back_fill=to, pace=pace, **SIGNED, **options
+    )
 
 
 def held(world: World) -> BackFill:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.routes.backfill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
+from tests.engine.routes.backfill_scene import (
+    LONGER,
+    SIGNED,
+    changed,
+    finished,
+    held,
+    names,
+    sent_on,
+)
 from tests.engine.world import ROUTE, Faulty, Interrupted, World, dies
 
 from milepost.core.outcome import Done
@@ -22,7 +30,11 @@ def test_the_pace_is_kept_and_each_item_is_sent_on_once(world: World) -> None:
     keys = names(10)
     finished(world, *keys)
     newer, applied = changed(world)
-    assert (applied.version, applied.back_filled, applied.back_fill and applied.back_fill.items) == (2, 0, 10)
+    assert (
+        applied.version,
+        applied.back_filled,
+        applied.back_fill and applied.back_fill.items,
+    ) == (2, 0, 10)
     assert sum(sent_on(world, keys)) == 0, "nobody waits for it"
     resender = Resender(newer.ctx)
     pace = []
@@ -40,12 +52,18 @@ def test_the_pace_is_kept_and_each_item_is_sent_on_once(world: World) -> None:
         SIGNED["reason"],
         "parcels-v2-back-fill",
     )
-    assert (held(newer).done, held(newer).passed, held(newer).finished_at is not None) == (10, 0, True)
+    assert (held(newer).done, held(newer).passed, held(newer).finished_at is not None) == (
+        10,
+        0,
+        True,
+    )
     [record] = [one for one in all_acts(newer.ctx) if one.verb == "back-fill"]
     assert (record.done, record.finished_at is not None) == (10, True)
 
 
-def test_an_unexpected_error_of_a_portion_is_logged_and_each_item_sent_alone(faulty: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_of_a_portion_is_logged_and_each_item_sent_alone(
+    faulty: World, caplog: pytest.LogCaptureFixture
+) -> None:
     assert isinstance(faulty.ledger, Faulty)
 
     def broken() -> None:
@@ -79,7 +97,9 @@ def test_what_finishes_after_the_change_is_not_sent_on_again(world: World) -> No
 
 
 @pytest.mark.parametrize(("portion", "runs"), [(500, [65, 0]), (50, [50, 15])])
-def test_pace_that_nobody_used_is_not_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch, portion: int, runs: list[int]) -> None:
+def test_pace_that_nobody_used_is_not_made_up_for(
+    world: World, monkeypatch: pytest.MonkeyPatch, portion: int, runs: list[int]
+) -> None:
     """No more than what has become free in the last 65 seconds; in small portions."""
     monkeypatch.setattr(backfill, "PORTION", portion)
     keys = names(200)
@@ -91,7 +111,10 @@ def test_pace_that_nobody_used_is_not_made_up_for(world: World, monkeypatch: pyt
     newer, _ = changed(world, 1.0)
     newer.clock.advance("6h")
     first = Resender(newer.ctx).run_once()
-    assert ([first.back_filled, Resender(newer.ctx).run_once().back_filled], first.more) == (runs, runs[1] > 0)
+    assert ([first.back_filled, Resender(newer.ctx).run_once().back_filled], first.more) == (
+        runs,
+        runs[1] > 0,
+    )
 
 
 def test_a_pace_slower_than_the_saved_span_still_moves(world: World) -> None:
@@ -106,7 +129,9 @@ def test_a_pace_slower_than_the_saved_span_still_moves(world: World) -> None:
 
 
 @pytest.mark.parametrize(("verb", "done"), [("get", 0), ("write", 5)])
-def test_a_resender_that_dies_with_a_portion_leaves_it_to_the_next(faulty: World, verb: str, done: int) -> None:
+def test_a_resender_that_dies_with_a_portion_leaves_it_to_the_next(
+    faulty: World, verb: str, done: int
+) -> None:
     keys = names(6)
     finished(faulty, *keys)
     newer, _ = changed(faulty, 4.0)
@@ -124,7 +149,11 @@ def test_a_resender_that_dies_with_a_portion_leaves_it_to_the_next(faulty: World
         Resender(newer.ctx).run_once()
         newer.clock.advance("1s")
     assert sent_on(faulty, keys) == [1] * 6
-    assert (held(newer).done, held(newer).passed, view(newer.ctx, ROUTE)["state"]) == (6, 0, "finished")  # type: ignore[index]
+    assert (held(newer).done, held(newer).passed, view(newer.ctx, ROUTE)["state"]) == (
+        6,
+        0,
+        "finished",
+    )  # type: ignore[index]
 
 
 def test_two_resenders_share_one_pace(faulty: World) -> None:
@@ -138,11 +167,16 @@ def test_two_resenders_share_one_pace(faulty: World) -> None:
     assert (Resender(newer.ctx).run_once().back_filled, beside) == (5, [0])
     assert Resender(other.ctx).run_once().back_filled == 0
     newer.clock.advance("1s")
-    assert (Resender(other.ctx).run_once().back_filled, Resender(newer.ctx).run_once().back_filled) == (4, 0)
+    assert (
+        Resender(other.ctx).run_once().back_filled,
+        Resender(newer.ctx).run_once().back_filled,
+    ) == (4, 0)
     assert sent_on(faulty, keys) == [1] * 9
 
 
-def test_a_resender_that_was_taken_to_be_dead_sends_nothing_twice_and_counts_nothing_twice(faulty: World) -> None:
+def test_a_resender_that_was_taken_to_be_dead_sends_nothing_twice_and_counts_nothing_twice(
+    faulty: World,
+) -> None:
     keys = names(4)
     finished(faulty, *keys)
     newer, _ = changed(faulty, 1.0)
@@ -160,7 +194,9 @@ def test_a_resender_that_was_taken_to_be_dead_sends_nothing_twice_and_counts_not
     assert (sent_on(faulty, keys), held(newer).done, held(newer).passed) == ([1] * 4, 4, 0)
 
 
-def test_an_apply_that_dies_before_the_back_fill_is_on_record_goes_on_with_it(faulty: World) -> None:
+def test_an_apply_that_dies_before_the_back_fill_is_on_record_goes_on_with_it(
+    faulty: World,
+) -> None:
     finished(faulty, "a")
     newer = faulty.beside(*LONGER)
     faulty.ledger.before("write", dies, lambda kind, *more, **options: kind == BACK_FILL)  # type: ignore[attr-defined]
@@ -169,7 +205,11 @@ def test_an_apply_that_dies_before_the_back_fill_is_on_record_goes_on_with_it(fa
     assert ROUTE not in faulty.ledger.read(BACK_FILL)
     again = faulty.beside(*LONGER).registered()
     apply_route(again.ctx, again.plan, mapping={}, **SIGNED)
-    assert (held(again).pace, held(again).stage, faulty.ledger.read(ROUTES)[ROUTE].value["moves"]) == (5.0, "filed", {})
+    assert (
+        held(again).pace,
+        held(again).stage,
+        faulty.ledger.read(ROUTES)[ROUTE].value["moves"],
+    ) == (5.0, "filed", {})
     begun = held(again)
     apply_route(again.ctx, again.plan, mapping={}, **SIGNED)
     assert held(again) == begun

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.engine.routes.backfill_scene import LONGER, SIGNED, changed, finished, held, names, sent_on
+from tests.engine.routes.backfill_scene import (
+    LONGER,
+    SIGNED,
+    changed,
+    finished,
+    held,
+    names,
+    sent_on,
+)
 from tests.engine.world import ROUTE, World
 
 from milepost.core.errors import UsageError
@@ -32,13 +40,23 @@ def test_it_can_be_stopped_goes_on_and_changes_its_pace(world: World) -> None:
     assert (resender.run_once().back_filled, back_fill_waits(newer.ctx)) == (0, False)
     told = view(newer.ctx, ROUTE)
     assert told is not None
-    assert (told["state"], told["done"], told["left"], told["eta"], told["stopped_why"]) == ("stopped", 1, 5, None, "the shelf is full")
+    assert (told["state"], told["done"], told["left"], told["eta"], told["stopped_why"]) == (
+        "stopped",
+        1,
+        5,
+        None,
+        "the shelf is full",
+    )
     change_pace(newer.ctx, ROUTE, 2.0, by="ops", reason="there is a second shelf")
     assert back_fill_waits(newer.ctx)
     assert resender.run_once().back_filled == 1, "what was not used while it was stopped is lost"
     newer.clock.advance("1s")
     assert resender.run_once().back_filled == 2
-    assert [one.filter.get("what") for one in all_acts(newer.ctx) if one.verb == "back-fill" and "what" in one.filter] == ["pace", "stop"]
+    assert [
+        one.filter.get("what")
+        for one in all_acts(newer.ctx)
+        if one.verb == "back-fill" and "what" in one.filter
+    ] == ["pace", "stop"]
     with pytest.raises(UsageError, match="a name and a reason"):
         stop(newer.ctx, ROUTE, by="", reason="")
 
@@ -46,7 +64,9 @@ def test_it_can_be_stopped_goes_on_and_changes_its_pace(world: World) -> None:
 def test_one_that_is_stopped_while_a_portion_is_in_hand_lays_it_down(faulty: World) -> None:
     finished(faulty, "a", "b", "c")
     newer, _ = changed(faulty, 1.0)
-    faulty.ledger.before("apply", lambda: stop(newer.ctx, ROUTE, by="ops", reason="enough") and None)  # type: ignore[attr-defined]
+    faulty.ledger.before(
+        "apply", lambda: stop(newer.ctx, ROUTE, by="ops", reason="enough") and None
+    )  # type: ignore[attr-defined]
     assert Resender(newer.ctx).run_once().back_filled == 1
     assert (held(newer).done, held(newer).in_hand, held(newer).stopped_by) == (1, [], "ops")
 
@@ -72,7 +92,9 @@ def test_there_is_one_at_a_time_and_a_stopped_one_gives_way(world: World) -> Non
     stop(first.ctx, ROUTE, by="ops", reason="both at once, then")
     second, _ = changed(first, 1.0, *LONGER, "shelved", to="shelved")
     assert (held(second).stage, held(second).act) == ("shelved", "parcels-v3-back-fill")
-    assert [one.id for one in all_acts(second.ctx) if act_view(one)["go_on"]] == ["parcels-v3-back-fill"]
+    assert [one.id for one in all_acts(second.ctx) if act_view(one)["go_on"]] == [
+        "parcels-v3-back-fill"
+    ]
 
 
 def test_a_renamed_stage_takes_its_back_fill_along_and_a_removed_one_ends_it(world: World) -> None:
@@ -102,9 +124,15 @@ def test_one_that_cannot_be_sent_on_keeps_nobody_waiting(faulty: World) -> None:
         raise ValueError("its content cannot be read")
 
     for _ in range(2):  # among the others, and by itself
-        faulty.ledger.before("apply", spoilt, lambda changes, *more: "b" in [one.before.key for one in changes])  # type: ignore[attr-defined]
+        faulty.ledger.before(
+            "apply", spoilt, lambda changes, *more: "b" in [one.before.key for one in changes]
+        )  # type: ignore[attr-defined]
     assert Resender(newer.ctx).run_once().back_filled == 2
-    assert (held(newer).done, held(newer).passed, sent_on(newer, ["a", "b", "c"])) == (2, 1, [1, 0, 1])
+    assert (held(newer).done, held(newer).passed, sent_on(newer, ["a", "b", "c"])) == (
+        2,
+        1,
+        [1, 0, 1],
+    )
 
 
 def test_the_doctor_says_what_keeps_it(world: World) -> None:
@@ -113,7 +141,9 @@ def test_the_doctor_says_what_keeps_it(world: World) -> None:
     Resender(newer.ctx).run_once()
 
     def told() -> tuple[str, str, str]:
-        [finding] = [finding for finding in doctor(newer.ctx).findings if finding.about == "back-fill"]
+        [finding] = [
+            finding for finding in doctor(newer.ctx).findings if finding.about == "back-fill"
+        ]
         return finding.level, finding.what, finding.next
 
     still = "1 completed item of parcels still to be sent to filed"
@@ -134,7 +164,9 @@ def test_the_doctor_says_what_keeps_it(world: World) -> None:
     assert [finding for finding in doctor(newer.ctx).findings if finding.about == "back-fill"] == []
 
 
-def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     finished(world, *names(4))
     prune(world.ctx, ROUTE, 0, **SIGNED)
     gone = 4 - sum(count.n for count in world.ledger.counts(ROUTE))
@@ -142,7 +174,13 @@ def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(world: World, 
     finished(world, "a", "b")
     before = world.ledger.change_counter()
     newer = world.beside("weigh", "stamp", "filed", "Delivered")
-    given: dict[str, Any] = {"mapping": {}, "by": "", "reason": "", "dry_run": True, "back_fill": "filed"}
+    given: dict[str, Any] = {
+        "mapping": {},
+        "by": "",
+        "reason": "",
+        "dry_run": True,
+        "back_fill": "filed",
+    }
     coming = apply_route(newer.ctx, newer.plan, pace=0.5, **given).back_fill
     assert coming is not None
     rows = 6 - gone

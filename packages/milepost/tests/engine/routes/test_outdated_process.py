@@ -37,7 +37,11 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
 ) -> None:
     old = context(ledger, clock, route("weigh"))
     stepped = SteppedWorker(old, clock, "old-process")
-    beat = Heartbeat(old, "old-process", lambda: {"roles": {"worker": clock.now()}, "outdated": sorted(stepped.worker.outdated)})
+    beat = Heartbeat(
+        old,
+        "old-process",
+        lambda: {"roles": {"worker": clock.now()}, "outdated": sorted(stepped.worker.outdated)},
+    )
     stepped.work(100)
     new = context_of(ledger, clock)
     add(new, "parcels", "a")
@@ -70,16 +74,28 @@ def test_a_resender_and_a_relay_of_an_outdated_process_have_no_successful_run_an
     ledger: Ledger, clock: VirtualClock
 ) -> None:
     old = context(ledger, clock, route("weigh"))
-    station = Station(old, subscribers=[CallSubscriber(print, name="desk")], roles={"resender", "relay"}, holder="old-process")
+    station = Station(
+        old,
+        subscribers=[CallSubscriber(print, name="desk")],
+        roles={"resender", "relay"},
+        holder="old-process",
+    )
     new = context_of(ledger, clock)
     clock.advance("1m")
     for role in station.roles:
         role.turn()
     station.heartbeat.beat()
-    found = {finding.what.partition(":")[0]: finding.what for finding in doctor(new).findings if "stands still" in finding.what}
+    found = {
+        finding.what.partition(":")[0]: finding.what
+        for finding in doctor(new).findings
+        if "stands still" in finding.what
+    }
     assert set(found) == {"resender", "relay-desk"}
     for what in found.values():
-        assert "the ledger holds a newer version of parcels; restart it with the present route file" in what
+        assert (
+            "the ledger holds a newer version of parcels; restart it with the present route file"
+            in what
+        )
 
 
 def context_of(ledger: Ledger, clock: VirtualClock):  # type: ignore[no-untyped-def]
@@ -89,7 +105,11 @@ def context_of(ledger: Ledger, clock: VirtualClock):  # type: ignore[no-untyped-
     from milepost.engine.context import Context
     from milepost_testing.clock import SeededChance
 
-    plan = Plan(route("weigh", "stamp"), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+    plan = Plan(
+        route("weigh", "stamp"),
+        grace_ms=ledger.timing.grace_ms,
+        offer_life_ms=ledger.timing.offer_life_ms,
+    )
     ctx = Context(ledger, {plan.name: plan}, clock, SeededChance(2), MemoryBlobs())
     apply_route(ctx, plan, mapping={}, **SIGNED)
     return ctx

@@ -14,7 +14,15 @@ from milepost.core.status import Reason, Status
 from milepost.engine.act_log import all_acts
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.routes import versions
-from milepost.engine.routes.versions import Applied, apply_route, compare, exact_census, outdated, register, stranded
+from milepost.engine.routes.versions import (
+    Applied,
+    apply_route,
+    compare,
+    exact_census,
+    outdated,
+    register,
+    stranded,
+)
 from milepost.ports.documents import ROUTE as ROUTES
 from milepost.ports.documents import RouteVersion, read_as
 from milepost.ports.items import Conflict
@@ -26,14 +34,20 @@ def stored(world: World) -> RouteVersion:
     return read_as(RouteVersion, world.ledger.read(ROUTES)[ROUTE].value)
 
 
-def change_to(world: World, *stages: str, mapping: dict[str, str | None] | None = None, **options: Any) -> tuple[World, Applied]:
+def change_to(
+    world: World, *stages: str, mapping: dict[str, str | None] | None = None, **options: Any
+) -> tuple[World, Applied]:
     newer = world.beside(*stages)
     return newer, apply_route(newer.ctx, newer.plan, mapping=mapping or {}, **SIGNED, **options)
 
 
 # Registering --------------------------------------------------------------------------------------------------------
 def test_the_first_process_makes_version_one_and_the_next_finds_it(world: World) -> None:
-    assert (stored(world).version, stored(world).by, stored(world).shape[2]) == (1, "test", ["Delivered", "external"])
+    assert (stored(world).version, stored(world).by, stored(world).shape[2]) == (
+        1,
+        "test",
+        ["Delivered", "external"],
+    )
     before = world.ledger.change_counter()
     assert world.beside().registered().plan.version == 1
     assert world.ledger.change_counter() == before
@@ -66,7 +80,12 @@ def test_another_route_is_refused_with_the_difference_and_the_cure(world: World)
 
 def test_a_changed_order_or_kind_is_a_difference(world: World) -> None:
     turned = compare(world.ledger, Plan(parcels("stamp", "weigh", "Delivered")))
-    assert (turned.reordered, turned.added, turned.removed, str(turned)) == (True, (), (), "the order of stages has changed")
+    assert (turned.reordered, turned.added, turned.removed, str(turned)) == (
+        True,
+        (),
+        (),
+        "the order of stages has changed",
+    )
     route = parcels("weigh", "stamp")
     route.stage("Delivered")(lambda item: Done())
     kind = compare(world.ledger, Plan(route))
@@ -86,7 +105,13 @@ def test_an_added_stage_needs_no_mapping_and_old_processes_stand_by(world: World
     world.add("a")
     [held] = world.claim("weigh")
     newer, applied = change_to(world, "weigh", "stamp", "Delivered", "filed")
-    assert (applied.version, applied.moved, newer.plan.version, outdated(world.ctx), outdated(newer.ctx)) == (2, 0, 2, [ROUTE], [])
+    assert (
+        applied.version,
+        applied.moved,
+        newer.plan.version,
+        outdated(world.ctx),
+        outdated(newer.ctx),
+    ) == (2, 0, 2, [ROUTE], [])
     assert world.claim("weigh") == []
     answer = act(world.ctx, "cancel", ROUTE, keys=["a"], **SIGNED)
     assert answer.refused_count == 1
@@ -99,9 +124,13 @@ def test_items_at_a_removed_stage_must_be_thought_of(world: World) -> None:
     newer = world.beside("stamp", "Delivered")
     with pytest.raises(UsageError, match="2 at 'weigh'"):
         apply_route(newer.ctx, newer.plan, mapping={}, **SIGNED)
-    with pytest.raises(UsageError, match="cannot move to 'nowhere'; stages of route 'parcels' are stamp, Delivered"):
+    with pytest.raises(
+        UsageError, match="cannot move to 'nowhere'; stages of route 'parcels' are stamp, Delivered"
+    ):
         apply_route(newer.ctx, newer.plan, mapping={"weigh": "nowhere"}, **SIGNED)
-    with pytest.raises(UsageError, match="'stamp' is not a removed stage of route 'parcels'; removed: weigh"):
+    with pytest.raises(
+        UsageError, match="'stamp' is not a removed stage of route 'parcels'; removed: weigh"
+    ):
         apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp", "stamp": "weigh"}, **SIGNED)
     with pytest.raises(UsageError, match="a name and a reason"):
         apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp"}, by="ops", reason=" ")
@@ -112,14 +141,23 @@ def test_a_preview_changes_nothing(world: World) -> None:
     world.add("a")
     before = world.ledger.change_counter()
     newer = world.beside("stamp", "Delivered")
-    applied = apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp"}, by="", reason="", dry_run=True)
-    assert (applied.version, applied.moves, applied.difference.items, applied.left) == (2, {"weigh": "stamp"}, {"weigh": 1}, {"weigh": 1})
+    applied = apply_route(
+        newer.ctx, newer.plan, mapping={"weigh": "stamp"}, by="", reason="", dry_run=True
+    )
+    assert (applied.version, applied.moves, applied.difference.items, applied.left) == (
+        2,
+        {"weigh": "stamp"},
+        {"weigh": 1},
+        {"weigh": 1},
+    )
     assert world.ledger.change_counter() == before
 
 
 def test_items_move_to_the_stage_named(world: World) -> None:
     world.add("busy", "waits", "failed", "ended")
-    world.settle([item for item in world.claim("weigh") if item.key != "busy"][:1], Done())  # one is past it
+    world.settle(
+        [item for item in world.claim("weigh") if item.key != "busy"][:1], Done()
+    )  # one is past it
     past = next(key for key in ("waits", "failed", "ended") if world.row(key).stage == "stamp")
     others = [key for key in ("waits", "failed", "ended") if key != past]
     world.clock.advance("31s")
@@ -128,10 +166,20 @@ def test_items_move_to_the_stage_named(world: World) -> None:
     world.settle([claimed[others[1]]], Reject("no such"))
     newer, applied = change_to(world, "stamp", "Delivered", mapping={"weigh": "stamp"})
     assert (applied.version, applied.moved, applied.left) == (2, 3, {})
-    assert {key: newer.row(key).stage for key in ("busy", *others)} == dict.fromkeys(("busy", *others), "stamp")
-    assert newer.row(others[1]).status is Status.REJECTED, "a failed item keeps its end; it can be retried at the new stage"
+    assert {key: newer.row(key).stage for key in ("busy", *others)} == dict.fromkeys(
+        ("busy", *others), "stamp"
+    )
+    assert newer.row(others[1]).status is Status.REJECTED, (
+        "a failed item keeps its end; it can be retried at the new stage"
+    )
     line = newer.ledger.history(ROUTE, "busy")[-1].line
-    assert (line.reason, line.to, line.by, line.why, line.act) == (Reason.MOVED, "stamp", "ops", "the new year's route", "parcels-v2")
+    assert (line.reason, line.to, line.by, line.why, line.act) == (
+        Reason.MOVED,
+        "stamp",
+        "ops",
+        "the new year's route",
+        "parcels-v2",
+    )
     late = world.ledger.apply([_settling(world, claimed["busy"])], world.clock.now())[0]
     assert isinstance(late, Conflict), "the worker that held it finds its lease gone"
     assert stored(world).moves == {}
@@ -192,7 +240,9 @@ def test_a_stage_that_changes_its_kind_is_offered_anew(world: World) -> None:
     newer = World(world.ledger, world.clock, route)
     applied = apply_route(newer.ctx, newer.plan, mapping={}, **SIGNED)
     assert (applied.moved, applied.moves) == (2, {"Delivered": "Delivered"})
-    assert len(newer.claim("Delivered")) == 2, "not in fourteen days, when the partner would have been asked again"
+    assert len(newer.claim("Delivered")) == 2, (
+        "not in fourteen days, when the partner would have been asked again"
+    )
 
 
 def test_a_confirmation_kept_for_the_target_is_applied_on_arrival(world: World) -> None:
@@ -211,7 +261,9 @@ def test_back_fill_sends_finished_items_on(world: World, monkeypatch: pytest.Mon
     for key in "abcde":
         confirm_outside(world.ctx, ROUTE, key, "Delivered", Done(True), by="p")
     seen: list[int] = []
-    newer, applied = change_to(world, "weigh", "stamp", "Delivered", "filed", back_fill="filed", on_progress=seen.append)
+    newer, applied = change_to(
+        world, "weigh", "stamp", "Delivered", "filed", back_fill="filed", on_progress=seen.append
+    )
     assert (applied.back_filled, seen[-1]) == (5, 5)
     assert {newer.row(key).stage for key in "abcde"} == {"filed"}
     assert newer.reasons("a")[-1] is Reason.BACK_FILL
@@ -221,7 +273,9 @@ def test_back_fill_sends_finished_items_on(world: World, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("at", ["rename_stage", "apply"])
-def test_an_interrupted_change_goes_on(faulty: World, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+def test_an_interrupted_change_goes_on(
+    faulty: World, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
     monkeypatch.setattr(versions, "PAGE", 2)
     faulty.add(*(f"k{n}" for n in range(5)))
     faulty.add("done")
@@ -231,19 +285,27 @@ def test_an_interrupted_change_goes_on(faulty: World, monkeypatch: pytest.Monkey
     faulty.ledger.before(at, dies)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
         apply_route(newer.ctx, newer.plan, mapping=mapping, back_fill="filed", **SIGNED)
-    assert (stored(faulty).version, stored(faulty).moves) == (2, {"weigh": "=frank", "stamp": "Delivered", "*": "filed"})
+    assert (stored(faulty).version, stored(faulty).moves) == (
+        2,
+        {"weigh": "=frank", "stamp": "Delivered", "*": "filed"},
+    )
     again = faulty.beside("frank", "Delivered", "filed").registered()
     assert again.plan.version == 2
     applied = apply_route(again.ctx, again.plan, mapping={}, **SIGNED)
     assert (applied.version, applied.moved, applied.left) == (2, 1, {})
     assert stored(faulty).moves == {}
-    assert sorted(again.row(key).stage for key in ("done", *(f"k{n}" for n in range(5)))) == ["Delivered"] + ["frank"] * 5
+    assert (
+        sorted(again.row(key).stage for key in ("done", *(f"k{n}" for n in range(5))))
+        == ["Delivered"] + ["frank"] * 5
+    )
     before = faulty.ledger.change_counter()
     assert apply_route(again.ctx, again.plan, mapping={}, **SIGNED).moved == 0
     assert faulty.ledger.change_counter() == before
 
 
-def test_an_interrupted_back_fill_sends_each_item_on_once(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_back_fill_sends_each_item_on_once(
+    faulty: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(versions, "PAGE", 2)
     keys = [f"k{n}" for n in range(5)]
     faulty.add(*keys)
@@ -253,11 +315,15 @@ def test_an_interrupted_back_fill_sends_each_item_on_once(faulty: World, monkeyp
         confirm_outside(faulty.ctx, ROUTE, key, "Delivered", Done(True), by="p")
     newer = faulty.beside("weigh", "stamp", "Delivered", "filed")
     applied: list[int] = []
-    faulty.ledger.after("apply", dies, lambda changes, *more: applied.append(1) or len(applied) == 2)  # type: ignore[attr-defined,func-returns-value]
+    faulty.ledger.after(
+        "apply", dies, lambda changes, *more: applied.append(1) or len(applied) == 2
+    )  # type: ignore[attr-defined,func-returns-value]
     with pytest.raises(Interrupted):
         apply_route(newer.ctx, newer.plan, mapping={}, back_fill="filed", **SIGNED)
     again = faulty.beside("weigh", "stamp", "Delivered", "filed").registered()
-    again.work("filed", want=3)  # some have come to the new end of the route meanwhile, in the same millisecond
+    again.work(
+        "filed", want=3
+    )  # some have come to the new end of the route meanwhile, in the same millisecond
     apply_route(again.ctx, again.plan, mapping={}, **SIGNED)
     assert [again.reasons(key).count(Reason.BACK_FILL) for key in keys] == [1] * 5
     assert sum(again.row(key).status is Status.COMPLETED for key in keys) == 3
@@ -296,7 +362,9 @@ def test_a_change_is_on_record_and_says_who_came_along(world: World) -> None:
     world.add("a", "b", "c")
     world.work("weigh", want=1)
     newer = world.beside("scale", "stamp", "Delivered")
-    preview = apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, by="", reason="", dry_run=True)
+    preview = apply_route(
+        newer.ctx, newer.plan, mapping={"weigh": "scale"}, by="", reason="", dry_run=True
+    )
     assert (preview.renamed, preview.moves) == ({"weigh": 2}, {"weigh": "=scale"})
     assert all_acts(world.ctx) == []
     with pytest.raises(UsageError, match="a name and a reason"):
@@ -304,7 +372,13 @@ def test_a_change_is_on_record_and_says_who_came_along(world: World) -> None:
     applied = apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, **SIGNED)
     assert (applied.renamed, applied.moved) == ({"weigh": 2}, 0)
     [act] = all_acts(world.ctx)
-    assert (act.id, act.verb, act.by, act.done, act.finished_at) == ("parcels-v2", "apply", "ops", 2, world.clock.now())
+    assert (act.id, act.verb, act.by, act.done, act.finished_at) == (
+        "parcels-v2",
+        "apply",
+        "ops",
+        2,
+        world.clock.now(),
+    )
     apply_route(newer.ctx, newer.plan, mapping={}, by="slots", reason="once more")
     assert [act.by for act in all_acts(world.ctx)] == ["ops"], "nothing was to be done"
 

@@ -29,7 +29,9 @@ LANE = "shop@host:443"
 def orders() -> mp.Route:
     route = mp.Route("orders", key="id")
     retry = mp.Backoff(attempts=3, base=60, jitter=0)
-    route.stage("ship", lane=lambda content: content["lane"], retry=retry, breaker=mp.Breaker())(lambda item: mp.Done())
+    route.stage("ship", lane=lambda content: content["lane"], retry=retry, breaker=mp.Breaker())(
+        lambda item: mp.Done()
+    )
     route.stage("bill", lane=lambda content: content["lane"])(lambda item: mp.Done())
     return route
 
@@ -54,9 +56,15 @@ def open_breaker(post: mp.Milepost, lane: str) -> None:
 
 
 # The rule ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["orders", "orders/ship", "orders/ship/host:443", f"orders/ship/{LANE}"])
+@pytest.mark.parametrize(
+    "name", ["orders", "orders/ship", "orders/ship/host:443", f"orders/ship/{LANE}"]
+)
 def test_pauses_of_route_stage_wider_lane_and_lane_block(post: mp.Milepost, name: str) -> None:
-    pauses = {name: Hold(1, "ops", "why"), "orders/bill": Hold(1, "ops", "x"), "orders/ship/other": Hold(1, "ops", "x")}
+    pauses = {
+        name: Hold(1, "ops", "why"),
+        "orders/bill": Hold(1, "ops", "x"),
+        "orders/ship/other": Hold(1, "ops", "x"),
+    }
     blocks = blocks_of(row_of(post, "a"), pauses, {})
     assert [found for found, _ in blocks.pauses] == [name]
     assert (blocks.word, blocks.text) == ("paused", f"{name} is paused by ops: why")
@@ -71,7 +79,9 @@ def test_the_widest_pause_comes_first(post: mp.Milepost) -> None:
 def test_an_ended_item_is_never_blocked_and_a_claimed_one_by_no_breaker(post: mp.Milepost) -> None:
     row = row_of(post, "a")
     pauses = {"orders": Hold(1, "ops", "why")}
-    breaker = BreakerView(f"orders/ship/{LANE}", "orders", "ship", LANE, "open", None, None, 1, [], "HTTP 503")
+    breaker = BreakerView(
+        f"orders/ship/{LANE}", "orders", "ship", LANE, "open", None, None, 1, [], "HTTP 503"
+    )
     breakers = {breaker.scope: breaker}
     assert blocks_of(replace(row, status=Status.COMPLETED), pauses, breakers) is UNBLOCKED
     claimed = blocks_of(replace(row, status=Status.PROCESSING), pauses, breakers)
@@ -100,25 +110,46 @@ def test_every_list_names_the_pause_that_the_single_view_names(post: mp.Milepost
     pause(post.context, "orders", "ship", "host:443", **SIGNED, until="2h")
     for view in all_views(post, "a"):
         assert view["blocked"] == "paused"
-        assert view["blocked_because"] == "orders/ship/host:443 is paused by ops: the library is moved"
+        assert (
+            view["blocked_because"] == "orders/ship/host:443 is paused by ops: the library is moved"
+        )
         [named] = view["pauses"]
-        assert (named["scope"], named["by"], named["reason"]) == ("orders/ship/host:443", "ops", "the library is moved")
+        assert (named["scope"], named["by"], named["reason"]) == (
+            "orders/ship/host:443",
+            "ops",
+            "the library is moved",
+        )
         assert named["since"] < named["until"]
     for view in all_views(post, "b"):
-        assert (view["blocked"], view["blocked_because"], view["pauses"], view["breaker"]) == (None, None, [], None)
+        assert (view["blocked"], view["blocked_because"], view["pauses"], view["breaker"]) == (
+            None,
+            None,
+            [],
+            None,
+        )
     late, _ = nearest(post.context, Query(route="orders"), 10)
-    assert {one.item.key: one.why for one in late}["a"] == "orders/ship/host:443 is paused by ops: the library is moved"
+    assert {one.item.key: one.why for one in late}[
+        "a"
+    ] == "orders/ship/host:443 is paused by ops: the library is moved"
 
 
 def test_every_list_names_the_open_breaker_that_the_single_view_names(post: mp.Milepost) -> None:
     open_breaker(post, "north")
     told = story(post.context, "orders", "b")
     assert told is not None
-    assert "The breaker of orders/ship/north is open; the last failure: HTTP 503: closed." in told.why
+    assert (
+        "The breaker of orders/ship/north is open; the last failure: HTTP 503: closed." in told.why
+    )
     for view in all_views(post, "b"):
         assert view["blocked"] == "breaker open"
-        assert view["blocked_because"] == "the breaker of orders/ship/north is open; the last failure: HTTP 503: closed"
-        assert (view["breaker"]["scope"], view["breaker"]["error"]) == ("orders/ship/north", "HTTP 503: closed")
+        assert (
+            view["blocked_because"]
+            == "the breaker of orders/ship/north is open; the last failure: HTTP 503: closed"
+        )
+        assert (view["breaker"]["scope"], view["breaker"]["error"]) == (
+            "orders/ship/north",
+            "HTTP 503: closed",
+        )
     for view in all_views(post, "a"):
         assert view["blocked"] is None
 

@@ -45,7 +45,9 @@ def test_a_few_are_counted_to_the_moment(world: World) -> None:
     assert taped(world).overdue == OverdueCount(2, 2)
 
 
-def test_without_an_index_they_are_counted_by_the_hour_with_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_index_they_are_counted_by_the_hour_with_bounds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(world.ctx.ledger, "entered_by", lambda *asked: None)
     world.add("A", "B", "C")
     world.clock.advance("1h")
@@ -55,12 +57,19 @@ def test_without_an_index_they_are_counted_by_the_hour_with_bounds(world: World,
     assert taped(world).overdue == OverdueCount(3, 4)
     world.clock.advance("1h")
     assert taped(world).overdue == OverdueCount(4, 4)
-    assert [asked.item.key for asked in overdue(world.ctx, Query(route="parcels"), 3)[0]] == ["A", "B", "C"]
+    assert [asked.item.key for asked in overdue(world.ctx, Query(route="parcels"), 3)[0]] == [
+        "A",
+        "B",
+        "C",
+    ]
 
 
 def test_where_there_is_no_mark_there_is_no_number(world: World) -> None:
     world.add("A")
     world.clock.advance("90d")
-    assert [stage.overdue for stage in snapshots(world.ctx)["parcels"].stages] == [OverdueCount(1, 1), None]
+    assert [stage.overdue for stage in snapshots(world.ctx)["parcels"].stages] == [
+        OverdueCount(1, 1),
+        None,
+    ]
     world.ctx.plans.clear()
     assert taped(world).overdue is None

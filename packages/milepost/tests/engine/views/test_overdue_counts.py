@@ -48,7 +48,9 @@ def quick(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 def test_a_mark_below_an_hour_is_counted_at_every_door(quick: World) -> None:
     [stage] = snapshots(quick.ctx)["parcels"].stages
     assert stage.overdue == OverdueCount(N, N)
-    assert [one.what for one in doctor(quick.ctx).findings if one.about == "overdue"] == [f"{N:,} items of parcels are overdue"]
+    assert [one.what for one in doctor(quick.ctx).findings if one.about == "overdue"] == [
+        f"{N:,} items of parcels are overdue"
+    ]
     assert status(quick.ctx)["routes"]["parcels"]["overdue"] == {"weigh": {"least": N, "most": N}}
     [family] = [one for one in ledger_families(quick.ctx) if one.name == "milepost_overdue_items"]
     assert family.samples == {("parcels", "weigh"): N}
@@ -72,12 +74,19 @@ def test_on_aws_the_counters_are_never_below_what_is_overdue() -> None:
         Station(at.ctx).run(until_idle_s=0)
         found = snapshots(at.ctx)["tapes"].overdue
         assert (found.least, found.most) == (0, 3)
-        assert [one.what for one in doctor(at.ctx).findings if one.about == "overdue"] == ["3 items of tapes are overdue"]
+        assert [one.what for one in doctor(at.ctx).findings if one.about == "overdue"] == [
+            "3 items of tapes are overdue"
+        ]
         assert at.call("GET", "/api/v1/routes/tapes/counts").body["stages"][0]["overdue_most"] == 3
 
 
 def test_the_words_of_bounds() -> None:
-    assert [OverdueCount(*one).words for one in ((0, 0), (1_250, 1_250), (0, 300), (12, 300))] == ["0", "1,250", "up to 300", "at least 12"]
+    assert [OverdueCount(*one).words for one in ((0, 0), (1_250, 1_250), (0, 300), (12, 300))] == [
+        "0",
+        "1,250",
+        "up to 300",
+        "at least 12",
+    ]
 
 
 @given(st.lists(st.integers(0, 4 * HOUR), max_size=30), st.integers(0, 5 * HOUR))

@@ -24,15 +24,27 @@ def route() -> Route:
     return made
 
 
-def test_a_token_of_another_kind_of_ledger_is_refused(ledger: Ledger, clock: VirtualClock, tmp_path: Path) -> None:
+def test_a_token_of_another_kind_of_ledger_is_refused(
+    ledger: Ledger, clock: VirtualClock, tmp_path: Path
+) -> None:
     """A link that was kept over a move: the place means nothing there."""
-    other: Ledger = SqliteLedger.open(str(tmp_path / "other.db")) if isinstance(ledger, MemoryLedger) else MemoryLedger()
-    here, there = World(ledger, clock, route()).registered(), World(other, clock, route()).registered()
+    other: Ledger = (
+        SqliteLedger.open(str(tmp_path / "other.db"))
+        if isinstance(ledger, MemoryLedger)
+        else MemoryLedger()
+    )
+    here, there = (
+        World(ledger, clock, route()).registered(),
+        World(other, clock, route()).registered(),
+    )
     for world in (here, there):
         world.add("a", "b", "c")
     page = find_page(here.ctx, Query(route=ROUTE), "all", limit=1)
     assert page.next is not None
-    assert [item.key for item in find_page(here.ctx, Query(route=ROUTE), "all", limit=1, after=page.next).items] == ["b"]
+    assert [
+        item.key
+        for item in find_page(here.ctx, Query(route=ROUTE), "all", limit=1, after=page.next).items
+    ] == ["b"]
     with pytest.raises(UsageError, match="repeat the search"):
         find_page(there.ctx, Query(route=ROUTE), "all", limit=1, after=page.next)
     other.close()

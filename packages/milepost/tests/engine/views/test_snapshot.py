@@ -25,7 +25,14 @@ def world() -> World:
 
 def test_status_of_an_empty_route_names_every_stage(world: World) -> None:
     assert items.status(world.ctx) == {
-        "routes": {"parcels": {"total": 0, "statuses": {}, "stages": {"weigh": {}, "stamp": {}, "delivered": {}}, "unknown_stages": []}}
+        "routes": {
+            "parcels": {
+                "total": 0,
+                "statuses": {},
+                "stages": {"weigh": {}, "stamp": {}, "delivered": {}},
+                "unknown_stages": [],
+            }
+        }
     }
 
 
@@ -36,7 +43,11 @@ def test_status_counts_by_status_and_stage(world: World) -> None:
     assert items.status(world.ctx, "parcels")["routes"]["parcels"] == {
         "total": 4,
         "statuses": {"QUEUED": 3, "RETRY_SCHEDULED": 1},
-        "stages": {"weigh": {"QUEUED": 2, "RETRY_SCHEDULED": 1}, "stamp": {"QUEUED": 1}, "delivered": {}},
+        "stages": {
+            "weigh": {"QUEUED": 2, "RETRY_SCHEDULED": 1},
+            "stamp": {"QUEUED": 1},
+            "delivered": {},
+        },
         "unknown_stages": [],
     }
 
@@ -44,7 +55,11 @@ def test_status_counts_by_status_and_stage(world: World) -> None:
 def test_status_needs_no_route_file_and_shows_stages_that_are_gone(world: World) -> None:
     world.add("A")
     world.ctx.plans.clear()
-    assert list(items.status(world.ctx)["routes"]["parcels"]["stages"]) == ["weigh", "stamp", "delivered"]
+    assert list(items.status(world.ctx)["routes"]["parcels"]["stages"]) == [
+        "weigh",
+        "stamp",
+        "delivered",
+    ]
     other = Route("parcels", key="id")
     other.external("only")
     changed = World(other)
@@ -80,7 +95,12 @@ def test_show_has_the_fields_that_are_promised(world: World) -> None:
         "history",
     ]
     assert set(promised) <= set(view)
-    assert (view["stage"], view["status"], view["attempts"], view["correlation_id"]) == ("weigh", "RETRY_SCHEDULED", 1, "corr-1")
+    assert (view["stage"], view["status"], view["attempts"], view["correlation_id"]) == (
+        "weigh",
+        "RETRY_SCHEDULED",
+        1,
+        "corr-1",
+    )
     assert view["input"] == {"id": "A", "grams": 5}
     assert view["due_at"] == iso(world.clock.now() + 60_000)
     assert view["error"]["message"] == "scale is busy"
@@ -88,7 +108,11 @@ def test_show_has_the_fields_that_are_promised(world: World) -> None:
     failed = view["history"][1]
     assert failed["attempt_number"] == 1
     assert failed["error_details"]["message"] == "scale is busy"
-    assert (failed["response_time"], failed["http_status"], failed["retry_delay_seconds"]) == (120, 503, 60.0)
+    assert (failed["response_time"], failed["http_status"], failed["retry_delay_seconds"]) == (
+        120,
+        503,
+        60.0,
+    )
     assert failed["next_retry_timestamp"] == view["due_at"]
     assert view["verified"] is True
 
@@ -109,11 +133,25 @@ def test_a_pruned_key_is_shown_from_its_seal(world: World) -> None:
     world.settle("weigh", Reject("no such parcel"))
     world.clock.advance("40d")
     assert (
-        world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)).items
+        world.ledger.prune(
+            PruneCriteria(
+                "parcels",
+                TERMINAL,
+                world.clock.now(),
+                None,
+                DeliveredLines(world.ledger.last_seq()),
+                10,
+            )
+        ).items
         == 1
     )
     view = _shown(world, "A")
-    assert (view["status"], view["sealed"], view["history"], view["input"]) == ("REJECTED", True, [], None)
+    assert (view["status"], view["sealed"], view["history"], view["input"]) == (
+        "REJECTED",
+        True,
+        [],
+        None,
+    )
     assert len(view["input_digest"]) == 64
 
 
@@ -140,7 +178,10 @@ def test_groups_put_like_errors_together(world: World) -> None:
         world.settle("weigh", Reject(f"parcel {number} is torn"))
     world.settle("weigh", Reject("no such parcel"))
     found = items.groups(world.ctx, "parcels")
-    assert [(group["now"], group["category"]) for group in found] == [(2, "REJECTED"), (1, "REJECTED")]
+    assert [(group["now"], group["category"]) for group in found] == [
+        (2, "REJECTED"),
+        (1, "REJECTED"),
+    ]
     with pytest.raises(UsageError):
         items.groups(world.ctx, "letters")
 
@@ -158,7 +199,9 @@ def test_snapshots_count_what_is_past_a_stage_and_how_fast_items_end(world: Worl
     assert (second.total, second.failed, second.live, second.ended) == (4, 2, 2, 2)
     assert second.rate == pytest.approx(0.5)
     assert second.oldest_ms == 4000
-    assert [(kind.category, kind.stage, kind.now) for kind in second.kinds] == [("REJECTED", "weigh", 2)]
+    assert [(kind.category, kind.stage, kind.now) for kind in second.kinds] == [
+        ("REJECTED", "weigh", 2)
+    ]
 
 
 def test_the_age_of_old_items_comes_from_the_hour_they_entered_in(world: World) -> None:

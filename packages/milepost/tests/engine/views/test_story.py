@@ -55,9 +55,14 @@ def test_a_failed_try_says_why_and_when_the_next_one_is(world: World) -> None:
     world.settle("weigh", Retry("scale is busy", category="BUSY"), response_ms=250)
     told = _told(world)
     assert told.why == ["Attempt 1 of 3 failed: BUSY: scale is busy"]
-    assert told.next[0].startswith("Retried in 60 s (") or told.next[0].startswith("Retried in 1 min (")
+    assert told.next[0].startswith("Retried in 60 s (") or told.next[0].startswith(
+        "Retried in 1 min ("
+    )
     assert told.next[0].endswith("attempt 2 of 3.")
-    assert "attempt 1 at 'weigh' failed after 250 ms: BUSY: scale is busy; retry in 1 min" in told.happened[1].text
+    assert (
+        "attempt 1 at 'weigh' failed after 250 ms: BUSY: scale is busy; retry in 1 min"
+        in told.happened[1].text
+    )
 
 
 def test_a_worker_that_holds_it_is_named_and_so_is_an_ended_lease(world: World) -> None:
@@ -77,7 +82,10 @@ def test_a_worker_that_died_with_it_is_said_to_be_dead(world: World) -> None:
     assert "died" not in str(_told(world))
     world.ledger.kill("host-a:1")
     told = _told(world)
-    assert (told.why[0].startswith("Worker host-a:1 holds it since "), told.why[1]) == (True, "That worker has died.")
+    assert (told.why[0].startswith("Worker host-a:1 holds it since "), told.why[1]) == (
+        True,
+        "That worker has died.",
+    )
     assert [sentence.split(";")[0] for sentence in told.next] == [
         "Another process on this machine takes it back at once",
         "No worker is running now",
@@ -128,7 +136,9 @@ def test_a_failed_item_says_what_a_person_can_decide(world: World) -> None:
     ]
     world.settle("weigh", Done())
     world.settle("stamp", Done())
-    confirm_outside(world.ctx, "parcels", "B", "delivered", Reject("refused at the door"), by="van 7")
+    confirm_outside(
+        world.ctx, "parcels", "B", "delivered", Reject("refused at the door"), by="van 7"
+    )
     done = "confirm the stage (confirm)"
     assert _told(world, "B").next == [
         f"Nothing automatically; an operator decides: {start}, {done}, {skip}, replace its content (replace), or leave it."
@@ -139,7 +149,10 @@ def test_what_is_kept_for_a_failed_item_is_told(world: World) -> None:
     world.add("A")
     world.settle("weigh", Reject("no such parcel"))
     confirm_outside(world.ctx, "parcels", "A", "delivered", Done(True), by="van 7")
-    assert _told(world).why[-1] == "An answer for 'delivered' has already arrived and is kept until the item gets there."
+    assert (
+        _told(world).why[-1]
+        == "An answer for 'delivered' has already arrived and is kept until the item gets there."
+    )
 
 
 def test_handed_over_names_the_end_of_patience(world: World) -> None:
@@ -148,7 +161,9 @@ def test_handed_over_names_the_end_of_patience(world: World) -> None:
     told = _told(world)
     assert "waiting for the answer" in told.why[0]
     assert "counts as a failed attempt in 2 d" in told.next[0]
-    assert any(command.startswith("milepost confirm parcels A --stage weigh") for command in told.can)
+    assert any(
+        command.startswith("milepost confirm parcels A --stage weigh") for command in told.can
+    )
 
 
 def test_an_external_stage_waits_for_its_confirmation(world: World) -> None:
@@ -158,12 +173,20 @@ def test_an_external_stage_waits_for_its_confirmation(world: World) -> None:
     told = _told(world)
     assert "waiting for the confirmation" in told.why[0]
     assert "offered again in 14 d" in told.next[0]
-    assert [command.split()[1] for command in told.can] == ["resend", "confirm", "skip", "cancel", "replace"]
+    assert [command.split()[1] for command in told.can] == [
+        "resend",
+        "confirm",
+        "skip",
+        "cancel",
+        "replace",
+    ]
 
 
 def test_a_pause_is_named_with_who_and_why(world: World) -> None:
     world.add("A")
-    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "the scale is being mended"))
+    world.ledger.write(
+        HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "the scale is being mended")
+    )
     told = _told(world)
     assert any("parcels/weigh is paused by ops" in text and "mended" in text for text in told.why)
     assert told.next == [
@@ -174,7 +197,11 @@ def test_a_pause_is_named_with_who_and_why(world: World) -> None:
 def test_a_paused_item_is_not_said_to_wait_for_a_worker(world: World) -> None:
     world.add("A")
     assert "Waiting for a worker." in _told(world).why
-    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "a new scale", until=world.clock.now() + 60_000))
+    world.ledger.write(
+        HOLD,
+        "parcels/weigh",
+        Hold(world.clock.now(), "ops", "a new scale", until=world.clock.now() + 60_000),
+    )
     told = _told(world)
     assert "Waiting for a worker." not in told.why
     assert told.next[0].startswith("Nothing until it is resumed or the pause ends;")
@@ -189,10 +216,15 @@ def test_the_ends(world: World) -> None:
     assert [command.split()[1] for command in told.can] == ["retry", "skip", "replace"]
     [item] = world.ledger.get([("parcels", "B")])
     assert item is not None
-    change = cancel(item, world.ctx.plan("parcels"), world.clock.now(), by="ops", why="not wanted", act="act-7")
+    change = cancel(
+        item, world.ctx.plan("parcels"), world.clock.now(), by="ops", why="not wanted", act="act-7"
+    )
     assert isinstance(change, Change)
     world.ledger.apply([change], world.clock.now())
-    assert _told(world, "B").happened[-1].text == "cancelled at 'weigh', by ops: not wanted (act act-7)"
+    assert (
+        _told(world, "B").happened[-1].text
+        == "cancelled at 'weigh', by ops: not wanted (act act-7)"
+    )
 
 
 def test_a_cancelled_item_for_later_has_ended(world: World) -> None:
@@ -200,8 +232,12 @@ def test_a_cancelled_item_for_later_has_ended(world: World) -> None:
     assert _told(world, "L").where.startswith("Scheduled to start at 'weigh'")
     assert act(world.ctx, "cancel", "parcels", keys=["L"], by="ops", reason="not wanted").done == 1
     told = _told(world, "L")
-    assert told.where.startswith("Ended at 'weigh' (stage 1 of 3): CANCELLED, taken off the route by an operator; now")
-    assert told.next == ["Nothing: it has ended. Its key stays known, so that it is not processed again."]
+    assert told.where.startswith(
+        "Ended at 'weigh' (stage 1 of 3): CANCELLED, taken off the route by an operator; now"
+    )
+    assert told.next == [
+        "Nothing: it has ended. Its key stays known, so that it is not processed again."
+    ]
     assert [command.split()[1] for command in told.can] == ["retry", "skip", "replace"]
 
 
@@ -216,7 +252,16 @@ def test_a_finished_item_and_its_seal(world: World) -> None:
     assert "3 h after it was accepted" in told.where
     assert [command.split()[1] for command in told.can] == ["rerun"]
     world.clock.advance("40d")
-    world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10))
+    world.ledger.prune(
+        PruneCriteria(
+            "parcels",
+            TERMINAL,
+            world.clock.now(),
+            None,
+            DeliveredLines(world.ledger.last_seq()),
+            10,
+        )
+    )
     sealed = _told(world)
     assert "this is from its seal" in sealed.where
     assert story(world.ctx, "parcels", "never") is None
@@ -225,7 +270,9 @@ def test_a_finished_item_and_its_seal(world: World) -> None:
 def test_a_stage_that_is_gone_says_what_to_run(world: World) -> None:
     world.add("A")
     world.ctx.plans.pop("parcels")
-    world.ledger.write("route", "parcels", {"version": 2, "digest": "x", "shape": [["stamp", "handler"]], "at": 1})
+    world.ledger.write(
+        "route", "parcels", {"version": 2, "digest": "x", "shape": [["stamp", "handler"]], "at": 1}
+    )
     told = _told(world)
     assert told.why == ["The route no longer has the stage 'weigh'."]
     assert "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'" in told.next[0]

@@ -53,7 +53,12 @@ class World:
 
     def claim(self, stage: str, want: int = 1, holder: str = "host-a:1") -> list[Item]:
         now = self.clock.now()
-        ask = ClaimRequest(self.ctx.plan("parcels"), stage, want, Lease(self.ctx.chance.token(), holder, now + 30_000))
+        ask = ClaimRequest(
+            self.ctx.plan("parcels"),
+            stage,
+            want,
+            Lease(self.ctx.chance.token(), holder, now + 30_000),
+        )
         [claimed] = self.ledger.claim([ask], now, 0.0)
         return claimed.items
 
@@ -61,7 +66,10 @@ class World:
         """Claim and answer so many items at a stage."""
         items = self.claim(stage, want)
         assert len(items) == want
-        changes = [decide(item, outcome, self.ctx.plan("parcels"), self.clock.now(), 0.0, **options) for item in items]
+        changes = [
+            decide(item, outcome, self.ctx.plan("parcels"), self.clock.now(), 0.0, **options)
+            for item in items
+        ]
         assert self.ledger.apply(changes, self.clock.now()) == [None] * want
 
     def process(self, *, ago_ms: int = 0, holder: str = "host-a:1", **more: Any) -> None:

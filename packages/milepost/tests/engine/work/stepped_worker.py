@@ -27,13 +27,18 @@ TIMEOUT = 30
 
 def context(ledger: Ledger, clock: Clock, *routes: Route, seed: int = 1) -> Context:
     timing = ledger.timing
-    plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in routes]
+    plans = [
+        Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+        for route in routes
+    ]
     made = {plan.name: register(ledger, plan, clock.now(), "test") for plan in plans}
     return Context(ledger, made, clock, SeededChance(seed), MemoryBlobs())
 
 
 def add(ctx: Context, route: str, *keys: str, **content: Any) -> None:
-    assert {receipt.answer for receipt in submit(ctx, route, [{"id": key, **content} for key in keys])} <= {"new"}
+    assert {
+        receipt.answer for receipt in submit(ctx, route, [{"id": key, **content} for key in keys])
+    } <= {"new"}
 
 
 def row(ctx: Context, route: str, key: str) -> Row:
@@ -54,7 +59,15 @@ def lasting(**spans: int) -> Callable[[Any, Stage], int]:
 class SteppedWorker:
     """One worker whose time is virtual. Another Rig on the same ledger is another process."""
 
-    def __init__(self, ctx: Context, clock: VirtualClock, holder: str = "host-1", *, seed: int = 0, **spans: int) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        clock: VirtualClock,
+        holder: str = "host-1",
+        *,
+        seed: int = 0,
+        **spans: int,
+    ) -> None:
         self.ctx = ctx
         self.clock = clock
         self.holder = holder
@@ -68,7 +81,9 @@ class SteppedWorker:
         self.clock.advance_to(self.runner.next_at())
         self.runner.step()
         for slots in self.worker.all_slots:
-            self.most[slots.stage.name] = max(self.most.get(slots.stage.name, 0), len(slots.in_hand))
+            self.most[slots.stage.name] = max(
+                self.most.get(slots.stage.name, 0), len(slots.in_hand)
+            )
 
     def work(self, ms: int = 1000) -> None:
         """Work for so long."""
@@ -85,7 +100,9 @@ def together(clock: VirtualClock, *rigs: SteppedWorker, ms: int) -> None:
     """Several processes work at the same time; who comes first at the same moment is a matter of chance."""
     until, dice = clock.now() + ms, random.Random(0)
     while (first := min(stepped.runner.next_at() for stepped in rigs)) <= until:
-        dice.choice([stepped for stepped in rigs if stepped.runner.next_at() <= max(first, clock.now())]).step()
+        dice.choice(
+            [stepped for stepped in rigs if stepped.runner.next_at() <= max(first, clock.now())]
+        ).step()
     clock.advance_to(until)
 
 
@@ -109,4 +126,6 @@ class Gate:
 
     def wait_for(self, begun: int) -> None:
         with self._count:
-            assert self._count.wait_for(lambda: self.begun >= begun, TIMEOUT), f"only {self.begun} calls have begun"
+            assert self._count.wait_for(lambda: self.begun >= begun, TIMEOUT), (
+                f"only {self.begun} calls have begun"
+            )

@@ -21,7 +21,10 @@ from milepost_testing.contract import World
 
 def make_items(n: int) -> list[Item]:
     world = World(MemoryLedger())
-    return [Item(world.new_item(str(number)).change.after, Content({"id": str(number)})) for number in range(n)]
+    return [
+        Item(world.new_item(str(number)).change.after, Content({"id": str(number)}))
+        for number in range(n)
+    ]
 
 
 ITEMS = make_items(300)
@@ -43,14 +46,21 @@ class Partner:
             return [Done({"key": item.key}) for item in batch]
         if self.how == "raise":
             raise ValueError("one of these is bad")
-        return {"short": [Done()] * (len(batch) - 1), "long": [Done()] * (len(batch) + 1), "none": None, "text": "ok"}[self.how]
+        return {
+            "short": [Done()] * (len(batch) - 1),
+            "long": [Done()] * (len(batch) + 1),
+            "none": None,
+            "text": "ok",
+        }[self.how]
 
 
 def run(n: int, partner: Partner) -> dict[int, JobResult]:
     route = Route("parcels")
     route.stage("weigh", batch=max(2, n))(lambda items: partner(items))
     rans = run_plain(Plan(route).first, ITEMS[:n], lambda: 0)
-    assert sorted(int(ran.item.key) for ran in rans) == list(range(n)), "everybody has exactly one outcome"
+    assert sorted(int(ran.item.key) for ran in rans) == list(range(n)), (
+        "everybody has exactly one outcome"
+    )
     assert sum(ran.calls for ran in rans) == len(partner.calls) - 1
     return {int(ran.item.key): ran for ran in rans}
 
@@ -65,7 +75,9 @@ def batches(draw: st.DrawFn) -> tuple[int, int]:
 @example((1, 0), "raise")
 @example((5, 3), "raise")
 @example((100, 99), "short")
-def test_one_culprit_is_found_alone_and_nobody_else_is_counted(batch: tuple[int, int], how: str) -> None:
+def test_one_culprit_is_found_alone_and_nobody_else_is_counted(
+    batch: tuple[int, int], how: str
+) -> None:
     n, culprit = batch
     partner = Partner({culprit}, how)
     rans = run(n, partner)
@@ -88,11 +100,15 @@ def test_every_size_and_every_place_of_one_culprit_stays_within_the_bound() -> N
             partner = Partner({culprit})
             rans = run(n, partner)
             assert len(partner.calls) <= 2 * math.log2(n) + 2
-            assert [number for number, ran in rans.items() if isinstance(ran.outcome, Retry)] == [culprit]
+            assert [number for number, ran in rans.items() if isinstance(ran.outcome, Retry)] == [
+                culprit
+            ]
 
 
 @given(st.integers(1, 120), st.data())
-def test_with_several_culprits_everybody_is_settled_once_within_the_bound(n: int, data: st.DataObject) -> None:
+def test_with_several_culprits_everybody_is_settled_once_within_the_bound(
+    n: int, data: st.DataObject
+) -> None:
     culprits = data.draw(st.sets(st.integers(0, n - 1), max_size=6))
     partner = Partner(culprits)
     rans = run(n, partner)
@@ -105,7 +121,9 @@ def test_with_several_culprits_everybody_is_settled_once_within_the_bound(n: int
             assert number in culprits
     assert all(isinstance(rans[number].outcome, Retry) for number in culprits)
     if culprits:
-        assert any(ran.failed_alone for ran in rans.values()), "each round brings at least one to light"
+        assert any(ran.failed_alone for ran in rans.values()), (
+            "each round brings at least one to light"
+        )
     assert set(partner.done.values()) <= {1}
 
 
@@ -146,4 +164,6 @@ def test_what_is_unsettled_at_the_end_has_the_failure_of_a_call_it_was_in() -> N
             settled = end.value
             break
     assert number == call_budget(4) == 6
-    assert {index: outcome for index, (outcome, _) in settled.items()} == {index: failures[str(index)] for index in range(4)}
+    assert {index: outcome for index, (outcome, _) in settled.items()} == {
+        index: failures[str(index)] for index in range(4)
+    }

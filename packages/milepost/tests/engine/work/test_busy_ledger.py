@@ -33,7 +33,12 @@ class Moody:
         after: dict[str, int] | None = None,
         error: Callable[[str], Exception] = LedgerBusy,
     ) -> None:
-        self._ledger, self._before, self._after, self._error = ledger, before or {}, after or {}, error
+        self._ledger, self._before, self._after, self._error = (
+            ledger,
+            before or {},
+            after or {},
+            error,
+        )
         self.failed: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -85,7 +90,9 @@ def reasons(ctx: Context, key: str) -> list[str]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("verb", ["apply_and_claim", "find", "next_due"])
-def test_whoever_cannot_reach_the_ledger_tries_again(verb: str, when: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_whoever_cannot_reach_the_ledger_tries_again(
+    verb: str, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
     ctx, moody = place(**{when: {verb: 3}})
     Station(ctx).run(until_idle_s=0.0)
     assert moody.failed == [verb] * 3
@@ -97,9 +104,13 @@ def test_whoever_cannot_reach_the_ledger_tries_again(verb: str, when: str, caplo
 
 
 @pytest.mark.parametrize(
-    "error", [TooManyOpenFiles, LedgerFull, partial(OSError, errno.EMFILE)], ids=["the ledger", "the disk", "a lock file"]
+    "error",
+    [TooManyOpenFiles, LedgerFull, partial(OSError, errno.EMFILE)],
+    ids=["the ledger", "the disk", "a lock file"],
 )
-def test_a_worker_continues_after_a_shortage(error: Callable[[str], Exception], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_continues_after_a_shortage(
+    error: Callable[[str], Exception], caplog: pytest.LogCaptureFixture
+) -> None:
     ctx, moody = place(before={"apply_and_claim": 2, "dead_workers": 2}, error=error)
     Station(ctx).run(until_idle_s=0.0)
     assert sorted(moody.failed) == ["apply_and_claim"] * 2 + ["dead_workers"] * 2
@@ -114,7 +125,11 @@ def test_a_claim_whose_answer_was_lost_is_a_loss() -> None:
     assert isinstance(station.worker, Worker)
     station.worker.lease_ms = 50
     station.run(until_idle_s=0.1)
-    items = [item for item in ctx.ledger.get([("parcels", f"p{number}") for number in range(5)]) if item is not None]
+    items = [
+        item
+        for item in ctx.ledger.get([("parcels", f"p{number}") for number in range(5)])
+        if item is not None
+    ]
     assert {item.row.status for item in items} == {Status.COMPLETED}
     assert any("lost" in reasons(ctx, item.key) for item in items)
 

@@ -45,12 +45,23 @@ def test_each_call_has_its_own_limit(loop):
         return [(how, round(at - began, 2)) for how, at in found]
 
     found = loop.run_until_complete(calls())
-    assert found == [("late", 10), ("ended", 1), ("late", 13), ("ended", 13), ("late", 5), ("ended", 7)]
+    assert found == [
+        ("late", 10),
+        ("ended", 1),
+        ("late", 13),
+        ("ended", 13),
+        ("late", 5),
+        ("ended", 7),
+    ]
 
 
 def test_a_call_that_begins_after_a_late_one_has_its_whole_time(loop):
     async def calls() -> list[str]:
-        return [(await call(100, 1_000))[0], (await call(0.9, 1_000))[0], (await call(1.1, 1_000))[0]]
+        return [
+            (await call(100, 1_000))[0],
+            (await call(0.9, 1_000))[0],
+            (await call(1.1, 1_000))[0],
+        ]
 
     assert loop.run_until_complete(calls()) == ["late", "ended", "late"]
 

@@ -36,7 +36,9 @@ def items(*keys: str, unknown: bool = False) -> list[Item]:
     plan = Plan(_plain())
     made = []
     for key in keys or ("a",):
-        row = accept(plan, key, {"id": key}, 0, correlation_id="c", digest=digest_of({"id": key})).after
+        row = accept(
+            plan, key, {"id": key}, 0, correlation_id="c", digest=digest_of({"id": key})
+        ).after
         made.append(Item(replace(row, unknown=unknown), Content({"id": key})))
     return made
 
@@ -54,7 +56,9 @@ def run(stage: Stage, job: list[Item]) -> list[JobResult]:
         return run_plain(stage, job, lambda: next(ticks))
     loop = VirtualLoop()
     try:
-        rans: list[JobResult] = loop.finish(run_async(stage, job, lambda: round(loop.time() * 1000)))
+        rans: list[JobResult] = loop.finish(
+            run_async(stage, job, lambda: round(loop.time() * 1000))
+        )
         return rans
     finally:
         loop.close()
@@ -79,7 +83,10 @@ DEEP: list[Any] = reduce(lambda inner, _: [inner], range(300), [])
 
 
 # Answers ----------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("said", [Done({"grams": 3}), NotYet(after=3), HandedOver(within="2d"), Retry("busy"), Reject("no")])
+@pytest.mark.parametrize(
+    "said",
+    [Done({"grams": 3}), NotYet(after=3), HandedOver(within="2d"), Retry("busy"), Reject("no")],
+)
 def test_an_outcome_is_passed_on_as_it_is(said: Outcome) -> None:
     for handler in both(lambda item: said):
         assert outcome(stage_of(handler)) is said
@@ -110,7 +117,9 @@ def test_anything_else_is_a_wrong_answer_that_says_what_was_expected(said: Any) 
         Retry("busy", details=DEEP),
     ],
 )
-def test_an_outcome_that_cannot_be_written_down_is_told_here_and_not_in_the_ledger(said: Outcome) -> None:
+def test_an_outcome_that_cannot_be_written_down_is_told_here_and_not_in_the_ledger(
+    said: Outcome,
+) -> None:
     for handler in both(lambda item: said):
         told = outcome(stage_of(handler))
         assert isinstance(told, Retry), told
@@ -119,8 +128,14 @@ def test_an_outcome_that_cannot_be_written_down_is_told_here_and_not_in_the_ledg
 
 
 def test_in_a_batch_only_the_item_with_the_bad_answer_is_hit() -> None:
-    rans = run(stage_of(lambda batch: [Done(), Done(object()), "what"], batch=3), items("a", "b", "c"))
-    assert [(ran.item.key, type(ran.outcome)) for ran in rans] == [("a", Done), ("b", Retry), ("c", Retry)]
+    rans = run(
+        stage_of(lambda batch: [Done(), Done(object()), "what"], batch=3), items("a", "b", "c")
+    )
+    assert [(ran.item.key, type(ran.outcome)) for ran in rans] == [
+        ("a", Done),
+        ("b", Retry),
+        ("c", Retry),
+    ]
     assert rans[0].calls == 0
 
 
@@ -161,7 +176,11 @@ def test_an_exception_is_a_retry_that_says_what_and_where() -> None:
     for handler in both(raising(KeyError("grams"))):
         told = outcome(stage_of(handler))
         assert isinstance(told, Retry)
-        assert (told.category, told.error, told.unknown) == ("EXCEPTION", "KeyError: 'grams'", False)
+        assert (told.category, told.error, told.unknown) == (
+            "EXCEPTION",
+            "KeyError: 'grams'",
+            False,
+        )
         assert told.details["type"] == "KeyError"
         assert told.details["where"].startswith("test_execute.py:")
 
@@ -179,7 +198,15 @@ def test_a_permanent_exception_rejects_and_retry_after_is_obeyed() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), RecursionError(), Unprintable(), BaseException("x")],
+    [
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        RecursionError(),
+        Unprintable(),
+        BaseException("x"),
+    ],
 )
 def test_nothing_a_handler_raises_gets_past(error: BaseException) -> None:
     for handler in both(raising(error)):
@@ -191,7 +218,10 @@ def test_nothing_a_handler_raises_gets_past(error: BaseException) -> None:
 
 def test_sys_exit_in_a_batch_and_in_a_probe_does_not_get_past_either() -> None:
     rans = run(stage_of(raising(SystemExit(1)), batch=2), items("a", "b"))
-    assert [ran.outcome.category for ran in rans if isinstance(ran.outcome, Retry)] == ["EXCEPTION", "EXCEPTION"]
+    assert [ran.outcome.category for ran in rans if isinstance(ran.outcome, Retry)] == [
+        "EXCEPTION",
+        "EXCEPTION",
+    ]
     for handler in both(lambda item: Done()):
         told = outcome(stage_of(handler, verify=lambda item: sys.exit(1)), unknown=True)
         assert isinstance(told, Retry)
@@ -251,7 +281,11 @@ def test_a_handlers_own_timeout_error_is_an_exception_like_others() -> None:
 
     told = outcome(stage_of(fails, timeout=10))
     assert isinstance(told, Retry)
-    assert (told.category, told.error, told.unknown) == ("EXCEPTION", "TimeoutError: the partner's", False)
+    assert (told.category, told.error, told.unknown) == (
+        "EXCEPTION",
+        "TimeoutError: the partner's",
+        False,
+    )
 
 
 def test_a_plain_function_that_overruns_has_its_late_answer_counted() -> None:
@@ -284,13 +318,19 @@ def test_after_a_timed_out_batch_the_probe_is_asked_before_anybody_is_called_aga
     }  # fmt: skip
     [culprit] = [ran for ran in rans if ran.item.key == "c"]
     assert isinstance(culprit.outcome, Retry)
-    assert (culprit.outcome.category, culprit.outcome.unknown, culprit.failed_alone) == ("TIMEOUT", True, True)
+    assert (culprit.outcome.category, culprit.outcome.unknown, culprit.failed_alone) == (
+        "TIMEOUT",
+        True,
+        True,
+    )
     assert sum(ran.calls for ran in rans) == len(calls) - 1
     assert [key for call in calls for key in call].count("a") == 1
 
 
 # Verify -----------------------------------------------------------------------------------------------------------------
-def counting_stage(answer: Any, *, is_async: bool, probe_async: bool = False, **options: Any) -> tuple[Stage, list[str]]:
+def counting_stage(
+    answer: Any, *, is_async: bool, probe_async: bool = False, **options: Any
+) -> tuple[Stage, list[str]]:
     seen: list[str] = []
 
     def plain(item: Any) -> Any:
@@ -332,7 +372,9 @@ def test_after_an_unknown_result_the_probe_decides_whether_there_is_work(
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("answer", [ConnectionError("down"), "maybe", 1])
-def test_a_probe_that_raises_or_mumbles_is_a_retry_and_never_not_there(answer: Any, is_async: bool) -> None:
+def test_a_probe_that_raises_or_mumbles_is_a_retry_and_never_not_there(
+    answer: Any, is_async: bool
+) -> None:
     stage, seen = counting_stage(answer, is_async=is_async)
     told = outcome(stage, unknown=True)
     assert isinstance(told, Retry)
@@ -370,7 +412,11 @@ def test_in_a_batch_only_what_is_not_there_is_called() -> None:
     job = items("a", "b", unknown=True) + items("c")
     rans = run(stage_of(handler, batch=3, verify=lambda item: item.key == "a"), job)
     assert called == [["b", "c"]]
-    assert {ran.item.key: ran.outcome for ran in rans} == {"a": Done(), "b": Done({"by": "handler"}), "c": Done({"by": "handler"})}
+    assert {ran.item.key: ran.outcome for ran in rans} == {
+        "a": Done(),
+        "b": Done({"by": "handler"}),
+        "c": Done({"by": "handler"}),
+    }
 
 
 def test_plain_handlers_run_in_the_thread_that_calls() -> None:
@@ -387,7 +433,11 @@ def test_a_probe_that_cannot_tell_yet_is_asked_again_and_counts_no_attempt() -> 
 
     def probe(item: Item) -> NotYet | None:
         looks.append(clock.now())
-        return NotYet(after="15m", unknown=True, note="the index is behind") if len(looks) < 3 else None
+        return (
+            NotYet(after="15m", unknown=True, note="the index is behind")
+            if len(looks) < 3
+            else None
+        )
 
     @route.stage("post", verify=probe, retry=Backoff(attempts=2, base="1m", jitter=0))
     def post(item: Item) -> Outcome:

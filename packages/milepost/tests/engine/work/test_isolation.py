@@ -41,9 +41,15 @@ BAD: dict[str, tuple[Any, str]] = {
     # The answer is right; only the storage finds that what goes with it cannot be written.
     "a payload changed in place": (leaves_behind, "CANNOT_BE_STORED"),
     "NaN": (lambda item: mp.Done(math.nan), "WRONG_ANSWER"),
-    "an infinity deep inside": (lambda item: mp.Done({"parts": [{"rate": (1, -math.inf)}]}), "WRONG_ANSWER"),
+    "an infinity deep inside": (
+        lambda item: mp.Done({"parts": [{"rate": (1, -math.inf)}]}),
+        "WRONG_ANSWER",
+    ),
     "an infinity in a dataclass": (lambda item: mp.Done(Weight(math.inf)), "WRONG_ANSWER"),
-    "NaN as the next payload": (lambda item: mp.Done({"grams": 5}, payload={"grams": math.nan}), "WRONG_ANSWER"),
+    "NaN as the next payload": (
+        lambda item: mp.Done({"grams": 5}, payload={"grams": math.nan}),
+        "WRONG_ANSWER",
+    ),
     "a set": (lambda item: mp.Done({"boxes": {1, 2}}), "WRONG_ANSWER"),
     "an empty frozenset in a tuple": (lambda item: mp.Done((frozenset(),)), "WRONG_ANSWER"),
     "half a character": (lambda item: mp.Done({"text": "\ud800"}), "WRONG_ANSWER"),
@@ -51,7 +57,9 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_an_outcome_that_cannot_be_written_is_its_own_items_failure(tmp_path: Path, name: str) -> None:
+def test_an_outcome_that_cannot_be_written_is_its_own_items_failure(
+    tmp_path: Path, name: str
+) -> None:
     route = mp.Route("parcels", key="id")
     answer, category = BAD[name]
 
@@ -68,13 +76,19 @@ def test_an_outcome_that_cannot_be_written_is_its_own_items_failure(tmp_path: Pa
         post.run(until_idle=0.1)
         found = {key: post.show("parcels", key) or {} for key in ("a", "bad", "b")}
         assert (found["a"]["status"], found["b"]["status"]) == ("COMPLETED", "COMPLETED")
-        assert (found["bad"]["status"], found["bad"]["error"]["category"]) == ("MAX_RETRIES_EXCEEDED", category)
+        assert (found["bad"]["status"], found["bad"]["error"]["category"]) == (
+            "MAX_RETRIES_EXCEEDED",
+            category,
+        )
 
 
 @pytest.mark.parametrize(
     ("output", "fault"),
     [
-        ({"parts": [{"rate": math.nan}]}, "output.parts[0].rate is nan, which is no number in JSON; use None, or a text"),
+        (
+            {"parts": [{"rate": math.nan}]},
+            "output.parts[0].rate is nan, which is no number in JSON; use None, or a text",
+        ),
         ({"boxes": {1}}, "output.boxes is a set, which JSON does not have; use a list"),
     ],
 )
@@ -87,21 +101,40 @@ def test_an_output_that_json_would_change_is_named(output: Any, fault: str) -> N
         post.submit("parcels", {"id": "a"})
         drain(post, clock)
         error = post.show("parcels", "a")["error"]
-        assert (error["category"], error["message"]) == ("WRONG_ANSWER", f"the handler returned a Done that is not JSON: {fault}")
+        assert (error["category"], error["message"]) == (
+            "WRONG_ANSWER",
+            f"the handler returned a Done that is not JSON: {fault}",
+        )
 
 
-@pytest.mark.parametrize("value", [math.nan, {"boxes": [math.inf]}, {"boxes": {1}}, Unwritable()], ids=["NaN", "infinity", "set", "object"])
-def test_an_outside_confirmation_that_is_not_json_is_refused_and_its_neighbours_are_not(value: Any) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, {"boxes": [math.inf]}, {"boxes": {1}}, Unwritable()],
+    ids=["NaN", "infinity", "set", "object"],
+)
+def test_an_outside_confirmation_that_is_not_json_is_refused_and_its_neighbours_are_not(
+    value: Any,
+) -> None:
     route = mp.Route("parcels", key="id")
     route.external("delivered")
     with mp.open("memory:", [route]) as post:
         post.submit("parcels", {"id": "a"}, {"id": "b"})
-        answers = post.confirm_all("parcels", "delivered", {"a": mp.Done(value), "b": mp.Done({"grams": None})}, by="partner")
+        answers = post.confirm_all(
+            "parcels",
+            "delivered",
+            {"a": mp.Done(value), "b": mp.Done({"grams": None})},
+            by="partner",
+        )
         assert isinstance(answers["a"], ActRefused)
         assert "the outcome cannot be stored as JSON" in str(answers["a"])
         with pytest.raises(UsageError, match="the outcome cannot be stored as JSON"):
-            post.confirm("parcels", "a", "delivered", value, by="ops", force=True, reason="by phone")
-        assert (post.show("parcels", "a")["status"], post.show("parcels", "b")["status"]) == ("QUEUED", "COMPLETED")
+            post.confirm(
+                "parcels", "a", "delivered", value, by="ops", force=True, reason="by phone"
+            )
+        assert (post.show("parcels", "a")["status"], post.show("parcels", "b")["status"]) == (
+            "QUEUED",
+            "COMPLETED",
+        )
 
 
 @pytest.mark.parametrize("how", ["raised", "rejected", "returned"])
@@ -134,7 +167,11 @@ def test_a_lane_that_is_no_text_does_not_refuse_its_neighbours(tmp_path: Path) -
     route.stage("weigh", lane=lambda content: content["lane"])(lambda item: mp.Done())
     with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
         receipts = post.submit(
-            "parcels", {"id": "a", "lane": "west"}, {"id": "b", "lane": None}, {"id": "c"}, {"id": "d", "lane": "x" * 999}
+            "parcels",
+            {"id": "a", "lane": "west"},
+            {"id": "b", "lane": None},
+            {"id": "c"},
+            {"id": "d", "lane": "x" * 999},
         )
         assert {receipt.answer for receipt in receipts} == {"new"}
         post.run(until_idle=0.1)
@@ -163,7 +200,11 @@ def test_a_slow_lane_never_has_all_the_hands(tmp_path: Path, kind: str) -> None:
     import asyncio
 
     route = mp.Route("parcels", key="id")
-    ended, slow_began, quick_done = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
+    ended, slow_began, quick_done = (
+        threading.Event(),
+        threading.Semaphore(0),
+        threading.Semaphore(0),
+    )
 
     def plain(item: mp.Item) -> mp.Outcome:
         if item.lane == "slow":
@@ -182,7 +223,9 @@ def test_a_slow_lane_never_has_all_the_hands(tmp_path: Path, kind: str) -> None:
             quick_done.release()
         return mp.Done()
 
-    route.stage("send", concurrency=4, lane=lambda content: content["lane"])(plain if kind == "plain" else asynchronous)
+    route.stage("send", concurrency=4, lane=lambda content: content["lane"])(
+        plain if kind == "plain" else asynchronous
+    )
     with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
         post.submit("parcels", *({"id": f"s{n}", "lane": "slow"} for n in range(50)))
         with Running(post):
@@ -198,11 +241,18 @@ def test_a_slow_lane_never_has_all_the_hands(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_a_lane_that_is_claimed_ahead_never_has_more_calls_than_its_concurrency(tmp_path: Path, kind: str) -> None:
+def test_a_lane_that_is_claimed_ahead_never_has_more_calls_than_its_concurrency(
+    tmp_path: Path, kind: str
+) -> None:
     import asyncio
 
     route = mp.Route("parcels", key="id")
-    lock, running, most, most_held = threading.Lock(), {"narrow": 0, "wide": 0}, {"narrow": 0, "wide": 0}, 0
+    lock, running, most, most_held = (
+        threading.Lock(),
+        {"narrow": 0, "wide": 0},
+        {"narrow": 0, "wide": 0},
+        0,
+    )
 
     def count(lane: str, change: int) -> None:
         nonlocal most_held
@@ -227,9 +277,13 @@ def test_a_lane_that_is_claimed_ahead_never_has_more_calls_than_its_concurrency(
     ended = threading.Event()
     station: Station | None = None
     limits = {"narrow": mp.Limits(concurrency=2), "wide": mp.Limits(concurrency=3)}
-    route.stage("send", concurrency=8, lane=lambda content: content["lane"], lanes=limits)(plain if kind == "plain" else asynchronous)
+    route.stage("send", concurrency=8, lane=lambda content: content["lane"], lanes=limits)(
+        plain if kind == "plain" else asynchronous
+    )
     with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
-        post.submit("parcels", *({"id": f"p{n}", "lane": ("narrow", "wide")[n % 2]} for n in range(1_000)))
+        post.submit(
+            "parcels", *({"id": f"p{n}", "lane": ("narrow", "wide")[n % 2]} for n in range(1_000))
+        )
         with Running(post) as station:
             deadline = time.monotonic() + WAIT
             while post.status()["routes"]["parcels"]["statuses"].get("COMPLETED", 0) < 1_000:
@@ -239,7 +293,9 @@ def test_a_lane_that_is_claimed_ahead_never_has_more_calls_than_its_concurrency(
         assert most_held > 5, "more were held than may be called"
 
 
-def test_what_was_claimed_but_not_started_is_given_back_when_its_stage_is_paused(tmp_path: Path) -> None:
+def test_what_was_claimed_but_not_started_is_given_back_when_its_stage_is_paused(
+    tmp_path: Path,
+) -> None:
     route = mp.Route("parcels", key="id")
     begun, go_on = threading.Semaphore(0), threading.Event()
     calls = []
@@ -296,7 +352,9 @@ def test_a_fragile_item_and_a_call_that_hangs_do_not_stop_the_others(tmp_path: P
         ledger = post.context.ledger
         item = ledger.get([("parcels", "fragile")])[0]
         assert item is not None
-        ledger._write(lambda tx: tx.execute("UPDATE item SET losses = 2 WHERE id = ?", (item.row.handle,)))  # type: ignore[attr-defined]
+        ledger._write(
+            lambda tx: tx.execute("UPDATE item SET losses = 2 WHERE id = ?", (item.row.handle,))
+        )  # type: ignore[attr-defined]
         with Running(post):
             assert begun.wait(WAIT)
             post.submit("parcels", *({"id": f"p{n}"} for n in range(20)))

@@ -54,11 +54,16 @@ def lease_settled_by_a_repeated_look(desk: Desk) -> ShownLease:
         lease = desk.claim(process)
         assert desk.report(process, lease, mp.NotYet(after="1s"))
         desk.clock.advance("2s")
-    assert [line["reason"] for line in desk.ledger.show("parcels", "p1")["history"]] == ["accepted", "not-yet"]
+    assert [line["reason"] for line in desk.ledger.show("parcels", "p1")["history"]] == [
+        "accepted",
+        "not-yet",
+    ]
     return lease
 
 
-def test_another_outcome_under_a_lease_that_a_repeated_look_has_settled_is_refused(desk: Desk) -> None:
+def test_another_outcome_under_a_lease_that_a_repeated_look_has_settled_is_refused(
+    desk: Desk,
+) -> None:
     lease = lease_settled_by_a_repeated_look(desk)
     assert desk.report(desk.process(), lease, mp.Done()) is False
     assert desk.status() == "WAITING"

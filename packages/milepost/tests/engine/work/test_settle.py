@@ -25,23 +25,38 @@ def said(item: Item, outcome: Outcome, **options: bool) -> JobResult:
 def change_version(world: World, version: int) -> None:
     plan = world.plan
     shape = [list(pair) for pair in plan.shape]
-    assert world.ledger.write(ROUTE_KIND, ROUTE, {"version": version, "digest": plan.digest, "shape": shape, "at": world.clock.now()})
+    assert world.ledger.write(
+        ROUTE_KIND,
+        ROUTE,
+        {"version": version, "digest": plan.digest, "shape": shape, "at": world.clock.now()},
+    )
 
 
 def test_a_batch_of_outcomes_is_written_each_by_its_own_rule(world: World) -> None:
     world.add("done", "retry", "reject")
     by_key = {item.key: item for item in world.claim("weigh")}
     outcomes = {"done": Done({"grams": 3}), "retry": Retry("busy"), "reject": Reject("no")}
-    assert settle(world.ctx, [said(by_key[key], outcome) for key, outcome in outcomes.items()]) == SettleResult(written=3)
-    assert (world.row("done").stage, world.item("done").results) == ("stamp", {"weigh": {"grams": 3}})
+    assert settle(
+        world.ctx, [said(by_key[key], outcome) for key, outcome in outcomes.items()]
+    ) == SettleResult(written=3)
+    assert (world.row("done").stage, world.item("done").results) == (
+        "stamp",
+        {"weigh": {"grams": 3}},
+    )
     assert world.row("retry").status is Status.RETRY_SCHEDULED
     assert world.row("retry").look_at == world.clock.now() + 60_000
     assert world.row("reject").status is Status.REJECTED
     line = world.ledger.history(ROUTE, "retry")[-1].line
-    assert (line.by, line.since, line.attempt and line.attempt.response_ms) == ("host:1", by_key["retry"].row.claimed_at, 5)
+    assert (line.by, line.since, line.attempt and line.attempt.response_ms) == (
+        "host:1",
+        by_key["retry"].row.claimed_at,
+        5,
+    )
 
 
-def test_an_unexpected_error_of_a_batch_is_logged_and_each_outcome_written_alone(faulty: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_of_a_batch_is_logged_and_each_outcome_written_alone(
+    faulty: World, caplog: pytest.LogCaptureFixture
+) -> None:
     assert isinstance(faulty.ledger, Faulty)
 
     def broken() -> None:
@@ -49,7 +64,9 @@ def test_an_unexpected_error_of_a_batch_is_logged_and_each_outcome_written_alone
 
     faulty.add("a", "b")
     faulty.ledger.before("apply", broken)
-    assert settle(faulty.ctx, [said(item, Done()) for item in faulty.claim("weigh")]) == SettleResult(written=2)
+    assert settle(
+        faulty.ctx, [said(item, Done()) for item in faulty.claim("weigh")]
+    ) == SettleResult(written=2)
     assert "cannot write 2 outcomes at once" in caplog.text
     assert "a ledger with a defect" in caplog.text, "with its traceback"
 
@@ -76,7 +93,9 @@ def test_an_outcome_after_the_lease_was_lost_is_refused_and_noted(world: World) 
     [late] = world.claim("weigh", holder="slow:1")
     world.clock.advance("31s")
     [current] = world.claim("weigh", holder="quick:2")
-    assert settle(world.ctx, [said(late, Retry("too late " + "x" * 5000))]) == SettleResult(refused=1)
+    assert settle(world.ctx, [said(late, Retry("too late " + "x" * 5000))]) == SettleResult(
+        refused=1
+    )
     row = world.row("a")
     assert (row.status, row.lease, row.attempts) == (Status.PROCESSING, current.row.lease, 0)
     line = world.ledger.history(ROUTE, "a")[-1].line
@@ -88,17 +107,23 @@ def test_an_outcome_after_the_lease_was_lost_is_refused_and_noted(world: World) 
     audit(world.ledger, ROUTE, world.plan)
 
 
-def test_an_outcome_for_an_item_that_was_cancelled_meanwhile_is_refused_and_noted(world: World) -> None:
+def test_an_outcome_for_an_item_that_was_cancelled_meanwhile_is_refused_and_noted(
+    world: World,
+) -> None:
     world.add("a", "b")
     held = world.claim("weigh")
     act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
-    assert settle(world.ctx, [said(item, Done()) for item in held]) == SettleResult(written=1, refused=1)
+    assert settle(world.ctx, [said(item, Done()) for item in held]) == SettleResult(
+        written=1, refused=1
+    )
     assert world.row("a").status is Status.CANCELLED
     assert world.reasons("a")[-1] is Reason.LATE
     assert world.row("b").stage == "stamp"
 
 
-def test_the_note_of_a_late_outcome_is_written_even_if_it_meets_another_write(faulty: World) -> None:
+def test_the_note_of_a_late_outcome_is_written_even_if_it_meets_another_write(
+    faulty: World,
+) -> None:
     assert isinstance(faulty.ledger, Faulty)
     faulty.add("a")
     [late] = faulty.claim("weigh", holder="slow:1")
@@ -108,7 +133,9 @@ def test_the_note_of_a_late_outcome_is_written_even_if_it_meets_another_write(fa
     def other_settles() -> None:
         faulty.settle([current], Done())
 
-    faulty.ledger.before("apply", other_settles, lambda changes, *rest: changes[0].line.reason is Reason.LATE)
+    faulty.ledger.before(
+        "apply", other_settles, lambda changes, *rest: changes[0].line.reason is Reason.LATE
+    )
     assert settle(faulty.ctx, [said(late, Done())]) == SettleResult(refused=1)
     assert faulty.reasons("a") == [Reason.ACCEPTED, Reason.LOST, Reason.ADVANCED, Reason.LATE]
 
@@ -120,7 +147,17 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     world.add("a-later-line")
     world.clock.advance("1d")
     assert (
-        world.ledger.prune(PruneCriteria(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)).items == 1
+        world.ledger.prune(
+            PruneCriteria(
+                ROUTE,
+                TERMINAL,
+                world.clock.now(),
+                None,
+                DeliveredLines(world.ledger.last_seq()),
+                10,
+            )
+        ).items
+        == 1
     )
     assert settle(world.ctx, [said(held, Done())]) == SettleResult(refused=1)
 
@@ -129,7 +166,9 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
 def test_a_note_that_comes_between_does_not_cost_the_outcome(world: World) -> None:
     world.add("a")
     [held] = world.claim("weigh")
-    assert isinstance(confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done("early"), "partner"), Row)
+    assert isinstance(
+        confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done("early"), "partner"), Row
+    )
     assert settle(world.ctx, [said(held, Retry("busy"))]) == SettleResult(written=1)
     row = world.row("a")
     assert (row.status, row.attempts) == (Status.RETRY_SCHEDULED, 1)
@@ -138,18 +177,26 @@ def test_a_note_that_comes_between_does_not_cost_the_outcome(world: World) -> No
     audit(world.ledger, ROUTE, world.plan)
 
 
-def test_a_confirmation_kept_while_a_worker_was_at_it_beats_the_workers_outcome(world: World) -> None:
+def test_a_confirmation_kept_while_a_worker_was_at_it_beats_the_workers_outcome(
+    world: World,
+) -> None:
     world.add("a")
     [held] = world.claim("weigh")
     confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"by": "partner"}), "partner")
     assert world.row("a").status is Status.PROCESSING
     assert settle(world.ctx, [said(held, Reject("no such parcel"))]) == SettleResult(written=1)
     item = world.item("a")
-    assert (item.stage, item.row.status, item.results) == ("stamp", Status.QUEUED, {"weigh": {"by": "partner"}})
+    assert (item.stage, item.row.status, item.results) == (
+        "stamp",
+        Status.QUEUED,
+        {"weigh": {"by": "partner"}},
+    )
     assert world.reasons("a")[-1] is Reason.CONFIRMED
 
 
-def test_a_confirmation_kept_for_the_next_stage_is_applied_at_once_when_the_item_gets_there(world: World) -> None:
+def test_a_confirmation_kept_for_the_next_stage_is_applied_at_once_when_the_item_gets_there(
+    world: World,
+) -> None:
     world.add("a")
     confirm_outside(world.ctx, ROUTE, "a", "stamp", Done({"stamp": 1}), "partner")
     confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done({"signed": "x"}), "partner")
@@ -160,7 +207,9 @@ def test_a_confirmation_kept_for_the_next_stage_is_applied_at_once_when_the_item
 
 
 # Out of date ------------------------------------------------------------------------------------------------------------
-def test_an_outdated_process_writes_its_outcome_undecided_and_a_newer_one_decides_it(world: World) -> None:
+def test_an_outdated_process_writes_its_outcome_undecided_and_a_newer_one_decides_it(
+    world: World,
+) -> None:
     world.add("a", "b")
     held = {item.key: item for item in world.claim("weigh")}
     change_version(world, 2)
@@ -204,7 +253,11 @@ def test_what_is_given_back_is_due_at_once_and_uncounted(world: World) -> None:
         Status.QUEUED, world.clock.now(), None, 0, 0, False,
     )  # fmt: skip
     line = world.ledger.history(ROUTE, "a")[-1].line
-    assert (line.reason, line.why, line.by) == (Reason.GIVEN_BACK, "the worker is stopping", "host:1")
+    assert (line.reason, line.why, line.by) == (
+        Reason.GIVEN_BACK,
+        "the worker is stopping",
+        "host:1",
+    )
     assert len(world.claim("weigh")) == 2
 
 
@@ -234,10 +287,15 @@ def test_an_item_that_was_noted_meanwhile_is_given_back_all_the_same(world: Worl
     assert world.row("a").status is Status.QUEUED
 
 
-def test_a_confirmation_kept_meanwhile_moves_the_item_on_when_it_is_given_back(world: World) -> None:
+def test_a_confirmation_kept_meanwhile_moves_the_item_on_when_it_is_given_back(
+    world: World,
+) -> None:
     world.add("a")
     held = world.claim("weigh")
     confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"by": "partner"}), "partner")
     give_back(world.ctx, held, "stopping")
-    assert (world.row("a").stage, world.item("a").results) == ("stamp", {"weigh": {"by": "partner"}})
+    assert (world.row("a").stage, world.item("a").results) == (
+        "stamp",
+        {"weigh": {"by": "partner"}},
+    )
     assert not world.ledger.find(Query(route=ROUTE, statuses=frozenset({Status.PROCESSING}))).items

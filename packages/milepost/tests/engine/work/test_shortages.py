@@ -23,7 +23,9 @@ SHORTAGES: dict[str, Callable[[], Exception]] = {
     "the ledger is busy": lambda: LedgerBusy("locked for too long"),
     "the ledger is full": lambda: LedgerFull("the disk is full"),
     "the ledger cannot be opened": lambda: TooManyOpenFiles("too many files are open"),
-    "another file cannot be opened": lambda: OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/data/form.pdf"),
+    "another file cannot be opened": lambda: OSError(
+        errno.EMFILE, os.strerror(errno.EMFILE), "/data/form.pdf"
+    ),
     "a library has wrapped it": raised_from_no_descriptor,
 }
 shortages = pytest.mark.parametrize("shortage", SHORTAGES.values(), ids=SHORTAGES)
@@ -41,7 +43,9 @@ def facts(ledger: mp.Milepost, key: str) -> tuple[str, int, list[str]]:
 
 @shortages
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-def test_a_shortage_that_a_handler_meets_counts_no_attempt(shortage: Callable[[], Exception], is_async: bool) -> None:
+def test_a_shortage_that_a_handler_meets_counts_no_attempt(
+    shortage: Callable[[], Exception], is_async: bool
+) -> None:
     route = mp.Route("parcels", key="id")
     left = [shortage() for _ in range(5)]
 
@@ -79,7 +83,9 @@ def test_a_shortage_of_a_batch_is_the_outcome_of_each_item_and_the_batch_is_not_
     async def call_async(items: list[mp.Item]) -> list[mp.Outcome]:
         return call(items)
 
-    route.stage("weigh", batch=4, concurrency=1, retry=mp.Backoff(attempts=1))(call_async if is_async else call)
+    route.stage("weigh", batch=4, concurrency=1, retry=mp.Backoff(attempts=1))(
+        call_async if is_async else call
+    )
     ledger, clock = opened(route)
     with ledger:
         ledger.submit("parcels", *[{"id": str(number)} for number in range(4)])
@@ -123,8 +129,14 @@ def test_a_shortage_is_logged_and_shown(caplog: pytest.LogCaptureFixture) -> Non
     with ledger:
         ledger.submit("parcels", {"id": "1"})
         drain(ledger, clock)
-        [note] = [line["note"] for line in ledger.show("parcels", "1")["history"] if line["reason"] == "not-yet"]
-    assert note == "no attempt is counted: TooManyOpenFiles: too many files are open; raise the limit"
+        [note] = [
+            line["note"]
+            for line in ledger.show("parcels", "1")["history"]
+            if line["reason"] == "not-yet"
+        ]
+    assert (
+        note == "no attempt is counted: TooManyOpenFiles: too many files are open; raise the limit"
+    )
     assert f"the call is repeated in 10 s: {note}" in caplog.text
 
 

@@ -141,7 +141,9 @@ def test_a_lane_may_hold_ahead_what_it_completed_of_late() -> None:
     slots.learn([ran("north")] * 30 + [ran("rated")] * 10, 61)
     assert ahead() == {}, "not known yet"
     slots.learn([ran("north")] * 30, 101)
-    assert ahead() == {"north": 30}, "60 in 100 ms; calls of a lane with a rate are claimed when they may begin"
+    assert ahead() == {"north": 30}, (
+        "60 in 100 ms; calls of a lane with a rate are claimed when they may begin"
+    )
     assert slots.ask(Lease("token", "host-1", 1_000), 10).ahead == {}
     slots.learn([ran("south")], 301)
     assert ahead() == {"south": 0}, "nothing of the north has ended since"
@@ -149,11 +151,19 @@ def test_a_lane_may_hold_ahead_what_it_completed_of_late() -> None:
 
 def test_a_lower_limit_holds_for_items_that_wait_here_already() -> None:
     """Items are claimed ahead of a lane's calls, and the lane is not claimed for while it holds more than it may call."""
-    [slots] = make_desks(0, lane=lambda content: content["to"], lanes={"north": Limits(concurrency=8)}, concurrency=20)
+    [slots] = make_desks(
+        0,
+        lane=lambda content: content["to"],
+        lanes={"north": Limits(concurrency=8)},
+        concurrency=20,
+    )
     pool: Any = ThreadHandlerPool(slots.stage, 20, lambda *_: [], lambda: None)
     slots.pool = pool
     jobs = pool._jobs
-    items = [Item(replace(NOTHING, key=str(n), lane="north", lease="x", claimed_at=1), Content()) for n in range(20)]
+    items = [
+        Item(replace(NOTHING, key=str(n), lane="north", lease="x", claimed_at=1), Content())
+        for n in range(20)
+    ]
     slots.add(items)
     jobs.put(slots.jobs(items), {"north": 8})
     running = [jobs.take(20) for _ in range(8)]
@@ -171,7 +181,10 @@ def test_a_lower_limit_holds_for_items_that_wait_here_already() -> None:
 
 
 def test_items_that_wait_too_long_are_given_back_with_their_lane_alone() -> None:
-    waiting = {name: Item(replace(NOTHING, key=name, lane=name[0], claimed_at=at), Content()) for name, at in WAITING.items()}
+    waiting = {
+        name: Item(replace(NOTHING, key=name, lane=name[0], claimed_at=at), Content())
+        for name, at in WAITING.items()
+    }
     recalled: list[str] = []
 
     def recall(unwanted: Any) -> list[Item]:

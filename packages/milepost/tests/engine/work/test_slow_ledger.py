@@ -38,7 +38,9 @@ def slow(clock: VirtualClock) -> Callable[[], None]:
     return wait
 
 
-def test_a_claim_after_a_slow_read_of_the_controls_has_a_whole_lease(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_claim_after_a_slow_read_of_the_controls_has_a_whole_lease(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     faulty = Faulty(ledger)
     ctx = context(faulty, clock, one_stage(concurrency=1))  # type: ignore[arg-type]
     stepped = SteppedWorker(ctx, clock, weigh=60_000)
@@ -48,7 +50,9 @@ def test_a_claim_after_a_slow_read_of_the_controls_has_a_whole_lease(ledger: Led
     assert row(ctx, "parcels", "a").look_at == clock.now() + LEASE_MS
 
 
-def test_a_claim_that_has_waited_is_extended_before_its_handler_starts(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_claim_that_has_waited_is_extended_before_its_handler_starts(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     faulty = Faulty(ledger)
     ctx = context(faulty, clock, one_stage(concurrency=1))  # type: ignore[arg-type]
     stepped = SteppedWorker(ctx, clock, weigh=1_000)
@@ -59,7 +63,9 @@ def test_a_claim_that_has_waited_is_extended_before_its_handler_starts(ledger: L
     assert len(stepped.in_hand()) == 1
 
 
-def test_an_item_that_another_worker_took_while_its_claim_waited_is_not_started(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_item_that_another_worker_took_while_its_claim_waited_is_not_started(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     faulty = Faulty(ledger)
     ctx = context(faulty, clock, one_stage(concurrency=1))  # type: ignore[arg-type]
     slow_one, other = (
@@ -96,7 +102,9 @@ def test_a_remote_workers_lease_counts_from_the_claim(ledger: Ledger, clock: Vir
     # A server that was started anew finds the lease on the row; that may take its time as well.
     again = Remote(ctx)
     faulty.after("get", lambda: clock.advance("20s") and None)
-    [until] = again.extend(plan, plan.first, [ShownLease("a", claimed.items[0].row.lease or "")], 30_000)
+    [until] = again.extend(
+        plan, plan.first, [ShownLease("a", claimed.items[0].row.lease or "")], 30_000
+    )
     assert until == row(ctx, "parcels", "a").look_at == clock.now() + 30_000
 
 
@@ -108,7 +116,9 @@ def test_a_portion_of_a_back_fill_is_held_from_the_end_of_the_search(faulty: Wor
     ledger.after("find", slow(faulty.clock), lambda query: isinstance(query, Query))
     seen: list[int] = []
     ledger.after(
-        "write", lambda: seen.append(held(faulty).held_until - faulty.clock.now()), lambda kind, *more, **options: kind == BACK_FILL
+        "write",
+        lambda: seen.append(held(faulty).held_until - faulty.clock.now()),
+        lambda kind, *more, **options: kind == BACK_FILL,
     )
     step(newer.ctx, "parcels", faulty.ledger.read(BACK_FILL)["parcels"])
     assert seen == [HOLD_MS]

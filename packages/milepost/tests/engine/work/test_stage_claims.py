@@ -19,7 +19,13 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.work.remote import Remote, RemoteClaim, RemoteClaimRequest, RemoteStageClaims, ShownLease
+from milepost.engine.work.remote import (
+    Remote,
+    RemoteClaim,
+    RemoteClaimRequest,
+    RemoteStageClaims,
+    ShownLease,
+)
 from milepost.engine.work.slots import StageSlots, settle_finished
 from milepost.engine.work.stage_claims import StageClaims, claim_ref
 from milepost.ledgers.memory import MemoryLedger
@@ -44,7 +50,12 @@ def an_item(plan: Plan, number: int, lease: str) -> Item:
     return Item(replace(row, lease=lease), Content(content))
 
 
-steps = st.lists(st.tuples(st.sampled_from(["hold", "release", "expire", "end"]), st.integers(0, 5), st.integers(0, 10)), max_size=30)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["hold", "release", "expire", "end"]), st.integers(0, 5), st.integers(0, 10)
+    ),
+    max_size=30,
+)
 
 
 @given(steps)
@@ -68,8 +79,12 @@ def test_lanes_in_use_are_those_of_the_items_in_hand(what: list[tuple[str, int, 
             del until[number]
         for one in (held, hand):
             asked = one.ask(Lease("t", "w", 1), 1).held
-            assert {lane: n for lane, n in asked.items() if n} == Counter(item.lane for item in one.in_hand.values())
-        assert {str(number) for number in until} == {key for key, _ in {**hand.in_hand, **hand.late}}, "in hand or late, and not both"
+            assert {lane: n for lane, n in asked.items() if n} == Counter(
+                item.lane for item in one.in_hand.values()
+            )
+        assert {str(number) for number in until} == {
+            key for key, _ in {**hand.in_hand, **hand.late}
+        }, "in hand or late, and not both"
         assert not hand.in_hand.keys() & hand.late.keys()
         if verb == "expire":
             assert all(until[int(key)] > time for key, _ in hand.in_hand)
@@ -121,7 +136,9 @@ def _by_a_process(said: list[Outcome | None]) -> Any:
     slots.start(ctx, answer.items)
     assert [item for job in pool.jobs for item in job] == answer.items
     by_key = {int(item.key): item for item in answer.items}
-    pool.results = [JobResult(by_key[n], outcome, 0) for n, outcome in enumerate(said) if outcome is not None]
+    pool.results = [
+        JobResult(by_key[n], outcome, 0) for n, outcome in enumerate(said) if outcome is not None
+    ]
     slots.collect()
     settle_finished(ctx, [slots])
     slots.give_back(ctx, [by_key[n] for n, outcome in enumerate(said) if outcome is None], "why")
@@ -130,7 +147,9 @@ def _by_a_process(said: list[Outcome | None]) -> Any:
     return _record(ctx)
 
 
-def test_a_worker_that_claims_in_several_calls_at_once_gets_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_claims_in_several_calls_at_once_gets_no_more_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ctx, plan = _context(remote=True)
     submit(ctx, "parcels", [{"id": str(n), "lane": "north"} for n in range(20)])
     remote, width = Remote(ctx), plan.first.concurrency
@@ -147,7 +166,9 @@ def test_a_worker_that_claims_in_several_calls_at_once_gets_no_more_than_its_lim
     items = [*remote.claim(wish).items, *beside[1].items]
     assert len(items) == width
     assert not beside[1].empty_handed
-    remote.give_back(plan, plan.first, [ShownLease(item.key, item.row.lease or "") for item in items], "why")
+    remote.give_back(
+        plan, plan.first, [ShownLease(item.key, item.row.lease or "") for item in items], "why"
+    )
     assert len(remote.claim(wish).items) == width
 
 
@@ -159,15 +180,35 @@ def _by_a_remote_worker(said: list[Outcome | None]) -> Any:
     shown = {int(item.key): ShownLease(item.key, item.row.lease or "") for item in items}
     told = [(shown[n], outcome) for n, outcome in enumerate(said) if outcome is not None]
     assert remote.settle(plan, plan.first, told) == [True] * len(told)
-    remote.give_back(plan, plan.first, [shown[n] for n, outcome in enumerate(said) if outcome is None], "why")
+    remote.give_back(
+        plan, plan.first, [shown[n] for n, outcome in enumerate(said) if outcome is None], "why"
+    )
     return _record(ctx)
 
 
 def _record(ctx: Context) -> Any:
     audit(ctx.ledger, "parcels")
     lines = [written.line for n in range(6) for written in ctx.ledger.history("parcels", str(n))]
-    rows = [item.row for item in ctx.ledger.get([("parcels", str(n)) for n in range(6)]) if isinstance(item, Item)]
+    rows = [
+        item.row
+        for item in ctx.ledger.get([("parcels", str(n)) for n in range(6)])
+        if isinstance(item, Item)
+    ]
     return (
-        [(line.reason, line.stage, line.by, line.why, line.attempt and line.attempt.category) for line in lines],
-        [(row.key, row.status, row.stage, row.attempts, row.total_attempts, row.lease, row.unknown) for row in rows],
+        [
+            (line.reason, line.stage, line.by, line.why, line.attempt and line.attempt.category)
+            for line in lines
+        ],
+        [
+            (
+                row.key,
+                row.status,
+                row.stage,
+                row.attempts,
+                row.total_attempts,
+                row.lease,
+                row.unknown,
+            )
+            for row in rows
+        ],
     )

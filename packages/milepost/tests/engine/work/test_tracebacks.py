@@ -55,8 +55,12 @@ def failed_lines(post: mp.Milepost, key: str = "L-1") -> list[dict[str, Any]]:
     return [line for line in story["history"] if "attempt_number" in line]
 
 
-@pytest.mark.parametrize(("handler", "options"), [(failing, {}), (failing_async, {}), (failing_batch, {"batch": 5})])
-def test_each_failed_try_has_its_traceback_in_the_history_and_nowhere_else(url: str, handler: Any, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("handler", "options"), [(failing, {}), (failing_async, {}), (failing_batch, {"batch": 5})]
+)
+def test_each_failed_try_has_its_traceback_in_the_history_and_nowhere_else(
+    url: str, handler: Any, options: dict[str, Any]
+) -> None:
     ear = RecordingSubscriber()
     with mp.open(url, [route(handler, **options)], subscribers=[ear]) as post:
         post.submit("letters", {"id": "L-1"})
@@ -78,10 +82,14 @@ def test_each_failed_try_has_its_traceback_in_the_history_and_nowhere_else(url: 
 
 
 def test_a_handler_may_give_a_traceback_of_its_own(url: str) -> None:
-    with mp.open(url, [route(lambda item: mp.Reject("no", traceback="line 12 of their script\ntoken=abc"))]) as post:
+    with mp.open(
+        url, [route(lambda item: mp.Reject("no", traceback="line 12 of their script\ntoken=abc"))]
+    ) as post:
         post.submit("letters", {"id": "L-1"})
         post.run(until_idle=0)
-        assert [line["traceback"] for line in failed_lines(post)] == ["line 12 of their script\ntoken=…"]
+        assert [line["traceback"] for line in failed_lines(post)] == [
+            "line 12 of their script\ntoken=…"
+        ]
 
 
 def deep(n: int) -> None:
@@ -123,27 +131,40 @@ def test_an_error_that_cannot_be_printed_has_no_traceback_and_still_counts(url: 
         assert len(failed_lines(post)) == 2
 
 
-def test_failed_tries_are_warnings_with_the_items_name(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_tries_are_warnings_with_the_items_name(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with mp.open(url, [route(failing)]) as post:
         post.submit("letters", {"id": "L-1"}, {"id": "L-2"})
         with caplog.at_level(logging.WARNING, "milepost"):
             post.run(until_idle=0)
     told = [record for record in caplog.records if "failed:" in record.getMessage()]
     assert {record.levelname for record in told} == {"WARNING"}
-    assert {(r.route, r.key, r.stage, r.attempt) for r in told} == {("letters", f"L-{n}", "send", t) for n in (1, 2) for t in (1, 2)}  # type: ignore[attr-defined]
+    assert {(r.route, r.key, r.stage, r.attempt) for r in told} == {
+        ("letters", f"L-{n}", "send", t) for n in (1, 2) for t in (1, 2)
+    }  # type: ignore[attr-defined]
     [first, last] = [record.getMessage() for record in told if record.key == "L-1"]  # type: ignore[attr-defined]
-    assert first.startswith("letters/L-1: attempt 1 at 'send' failed: EXCEPTION: RuntimeError: the partner is away; retry in ")
+    assert first.startswith(
+        "letters/L-1: attempt 1 at 'send' failed: EXCEPTION: RuntimeError: the partner is away; retry in "
+    )
     assert last.endswith("; no attempts left")
 
 
-def test_a_log_in_json_has_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_in_json_has_the_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with mp.open("memory:", [route(failing)]) as post:
         post.submit("letters", {"id": "L-1"})
         with logs("json"):
             post.run(until_idle=0)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     first = next(line for line in lines if line.get("attempt") == 1)
-    assert (first["level"], first["route"], first["key"], first["stage"]) == ("warning", "letters", "L-1", "send")
+    assert (first["level"], first["route"], first["key"], first["stage"]) == (
+        "warning",
+        "letters",
+        "L-1",
+        "send",
+    )
     assert "in ask_the_partner" in first["traceback"]
     assert "hunter2" not in json.dumps(lines)
 
@@ -152,4 +173,8 @@ def test_a_done_item_logs_nothing(url: str, caplog: pytest.LogCaptureFixture) ->
     with mp.open(url, [route(lambda item: mp.Done())]) as post:
         post.submit("letters", {"id": "L-1"})
         post.run(until_idle=0)
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("milepost.engine")] == []
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("milepost.engine")
+    ] == []

@@ -34,7 +34,9 @@ def clock() -> UnsureClock:
     return UnsureClock()
 
 
-def test_a_worker_claims_nothing_and_settles_what_it_has(ledger: Ledger, clock: UnsureClock) -> None:
+def test_a_worker_claims_nothing_and_settles_what_it_has(
+    ledger: Ledger, clock: UnsureClock
+) -> None:
     route = Route("parcels")
     route.stage("weigh", concurrency=1)(lambda item: Done())
     ctx = context(ledger, clock, route)
@@ -78,7 +80,11 @@ def test_a_remote_worker_gets_nothing(ledger: Ledger, clock: UnsureClock) -> Non
 
 
 def role_findings(ctx: Context, role: str) -> list[tuple[str, str, str]]:
-    return [(one.level, one.what, one.next or "") for one in doctor(ctx).findings if one.what.startswith(f"{role}:")]
+    return [
+        (one.level, one.what, one.next or "")
+        for one in doctor(ctx).findings
+        if one.what.startswith(f"{role}:")
+    ]
 
 
 @pytest.mark.parametrize("role", ["resender", "worker"])
@@ -115,11 +121,15 @@ def test_a_service_that_is_not_sure_of_the_time_has_no_successful_run_and_the_do
     assert role_findings(ctx, role)[0][0] == OK
 
 
-def test_a_process_that_works_makes_up_for_one_that_stands_still(ledger: Ledger, clock: UnsureClock) -> None:
+def test_a_process_that_works_makes_up_for_one_that_stands_still(
+    ledger: Ledger, clock: UnsureClock
+) -> None:
     route = Route("parcels")
     route.stage("weigh")(lambda item: Done())
     ctx = context(ledger, clock, route)
-    still, working = (Station(ctx, roles={"resender"}, holder=holder) for holder in ("host:1", "host:2"))
+    still, working = (
+        Station(ctx, roles={"resender"}, holder=holder) for holder in ("host:1", "host:2")
+    )
     clock.doubt = "it has had no answer yet"
     still.roles[0].turn()
     still.heartbeat.beat()

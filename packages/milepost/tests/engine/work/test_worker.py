@@ -56,7 +56,9 @@ def test_of_slow_work_no_more_is_claimed_than_can_run(ledger: Ledger, clock: Vir
     assert stepped.worker.finished == 12
 
 
-def test_of_quick_work_no_more_is_claimed_than_can_begin_within_a_second(ledger: Ledger, clock: VirtualClock) -> None:
+def test_of_quick_work_no_more_is_claimed_than_can_begin_within_a_second(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, simple(concurrency=4))
     add(ctx, "parcels", *keys(300))
     stepped = SteppedWorker(ctx, clock, weigh=100)
@@ -66,7 +68,9 @@ def test_of_quick_work_no_more_is_claimed_than_can_begin_within_a_second(ledger:
     assert stepped.worker.finished >= 0.9 * 4 * 3_000 / 100
 
 
-def test_a_batch_stage_claims_whole_batches_for_each_hand(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_batch_stage_claims_whole_batches_for_each_hand(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, simple(batch=10, concurrency=2))
     add(ctx, "parcels", *keys(95))
     stepped = SteppedWorker(ctx, clock, weigh=2_000)
@@ -91,7 +95,9 @@ def test_a_slow_stage_does_not_hold_up_another(ledger: Ledger, clock: VirtualClo
 
 
 # Leases -----------------------------------------------------------------------------------------------------------------
-def test_leases_of_slow_work_are_extended_for_as_long_as_it_takes(ledger: Ledger, clock: VirtualClock) -> None:
+def test_leases_of_slow_work_are_extended_for_as_long_as_it_takes(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, simple(concurrency=3))
     add(ctx, "parcels", *keys(3))
     slow = SteppedWorker(ctx, clock, "slow", weigh=10 * LEASE_MS)
@@ -118,7 +124,9 @@ def test_a_clock_that_is_set_back_does_not_keep_leases_from_being_extended(ledge
     assert until > clock.now() + LEASE_MS // 2
 
 
-def test_an_item_that_is_lost_and_claimed_again_by_the_same_worker_is_two_calls(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_item_that_is_lost_and_claimed_again_by_the_same_worker_is_two_calls(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     """The machine slept: the worker's own lease has run out, and it is the first to notice."""
     ctx = context(ledger, clock, simple(concurrency=2))
     add(ctx, "parcels", "a")
@@ -129,7 +137,9 @@ def test_an_item_that_is_lost_and_claimed_again_by_the_same_worker_is_two_calls(
     stepped.runner.wake("worker")
     stepped.step()
     assert len(stepped.in_hand()) == 2
-    stepped.work(20_000)  # the first call ends; its outcome is late, and the second is still in hand, its lease kept
+    stepped.work(
+        20_000
+    )  # the first call ends; its outcome is late, and the second is still in hand, its lease kept
     assert reasons(ctx, "parcels", "a") == [Reason.ACCEPTED, Reason.LOST, Reason.LATE]
     assert len(stepped.in_hand()) == 1
     stepped.work(LEASE_MS + 30_000)
@@ -162,7 +172,9 @@ def draining(ledger: Ledger, clock: VirtualClock, ms: int) -> tuple[SteppedWorke
     return stepped, seen
 
 
-def test_draining_gives_back_what_was_not_begun_and_lets_what_runs_finish(ledger: Ledger, clock: VirtualClock) -> None:
+def test_draining_gives_back_what_was_not_begun_and_lets_what_runs_finish(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     stepped, _ = draining(ledger, clock, 3_000)
     finished = stepped.worker.finished
     stepped.work(100)
@@ -172,14 +184,21 @@ def test_draining_gives_back_what_was_not_begun_and_lets_what_runs_finish(ledger
     assert given
     for key in given:
         held = row(stepped.ctx, "parcels", key)
-        assert (held.status, held.attempts, held.losses, held.unknown) == (Status.QUEUED, 0, 0, False)
+        assert (held.status, held.attempts, held.losses, held.unknown) == (
+            Status.QUEUED,
+            0,
+            0,
+            False,
+        )
     stepped.work(3_500)
     assert stepped.worker.drained
     assert stepped.worker.finished == finished + 2
     audit(ledger, "parcels", stepped.ctx.plan("parcels"))
 
 
-def test_what_does_not_finish_while_draining_is_cut_off_and_verified_by_the_next(ledger: Ledger, clock: VirtualClock) -> None:
+def test_what_does_not_finish_while_draining_is_cut_off_and_verified_by_the_next(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     stepped, seen = draining(ledger, clock, 3_600_000)
     stepped.work(GRACE_MS + 100)
     assert stepped.worker.drained
@@ -187,7 +206,9 @@ def test_what_does_not_finish_while_draining_is_cut_off_and_verified_by_the_next
     assert len(cut_off) == 2
     assert {row(stepped.ctx, "parcels", key).attempts for key in cut_off} == {0}
     seen.clear()
-    SteppedWorker(context(ledger, clock, stepped.ctx.plan("parcels").route, seed=2), clock, "next").work(1_000)
+    SteppedWorker(
+        context(ledger, clock, stepped.ctx.plan("parcels").route, seed=2), clock, "next"
+    ).work(1_000)
     assert {row(stepped.ctx, "parcels", key).status for key in keys(30)} == {Status.COMPLETED}
     assert {f"verify {key}" for key in cut_off} <= set(seen)
     assert not set(cut_off) & set(seen), "what the probe found is not done again"
@@ -206,7 +227,9 @@ class Deadly:
         batch = options.get("batch", 1)
 
         def weigh(argument: Any) -> Any:
-            self.calls.append(tuple(item.key for item in argument) if batch > 1 else (argument.key,))
+            self.calls.append(
+                tuple(item.key for item in argument) if batch > 1 else (argument.key,)
+            )
             return [Done() for _ in argument] if batch > 1 else Done()
 
         self.route.stage("weigh", **options)(weigh)
@@ -215,7 +238,10 @@ class Deadly:
     def process(self, **spans: int) -> SteppedWorker:
         self.processes += 1
         return SteppedWorker(
-            context(self.ledger, self.clock, self.route, seed=self.processes + 1), self.clock, f"p{self.processes}", **spans
+            context(self.ledger, self.clock, self.route, seed=self.processes + 1),
+            self.clock,
+            f"p{self.processes}",
+            **spans,
         )
 
     def lose(self, times: int, **spans: int) -> None:
@@ -236,11 +262,16 @@ def test_after_one_loss_an_item_has_a_batch_of_its_own(ledger: Ledger, clock: Vi
     assert {row(deadly.ctx, "parcels", key).status for key in keys(4)} == {Status.COMPLETED}
 
 
-def test_after_two_losses_nothing_runs_beside_an_item_in_its_process(ledger: Ledger, clock: VirtualClock) -> None:
+def test_after_two_losses_nothing_runs_beside_an_item_in_its_process(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     deadly = Deadly(ledger, clock, concurrency=4)
     add(deadly.ctx, "parcels", "bad1", "bad2")
     deadly.lose(2)
-    assert [row(deadly.ctx, "parcels", key).losses for key in ("bad1", "bad2")] == [1, 1]  # the second is written by the next claim
+    assert [row(deadly.ctx, "parcels", key).losses for key in ("bad1", "bad2")] == [
+        1,
+        1,
+    ]  # the second is written by the next claim
     add(deadly.ctx, "parcels", *keys(20))
     stepped = deadly.process(weigh=400)
     beside: set[tuple[str, ...]] = set()
@@ -250,10 +281,14 @@ def test_after_two_losses_nothing_runs_beside_an_item_in_its_process(ledger: Led
         if any(key.startswith("bad") for key in held):
             beside.add(held)
     assert beside == {("bad1",), ("bad2",)}
-    assert {row(deadly.ctx, "parcels", key).status for key in ("bad1", "bad2")} == {Status.COMPLETED}
+    assert {row(deadly.ctx, "parcels", key).status for key in ("bad1", "bad2")} == {
+        Status.COMPLETED
+    }
 
 
-def test_fragile_items_do_not_keep_the_others_from_being_done(ledger: Ledger, clock: VirtualClock) -> None:
+def test_fragile_items_do_not_keep_the_others_from_being_done(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     """Ten fragile items and a steady stream of sound ones: both get on."""
     deadly = Deadly(ledger, clock, concurrency=4)
     add(deadly.ctx, "parcels", *keys(10, "bad"))
@@ -266,7 +301,9 @@ def test_fragile_items_do_not_keep_the_others_from_being_done(ledger: Ledger, cl
     assert sum(row(deadly.ctx, "parcels", key).terminal for key in keys(60)) >= 55
 
 
-def test_after_ten_losses_it_ends_and_no_worker_is_lost_with_it_any_more(ledger: Ledger, clock: VirtualClock) -> None:
+def test_after_ten_losses_it_ends_and_no_worker_is_lost_with_it_any_more(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     deadly = Deadly(ledger, clock, concurrency=4)
     add(deadly.ctx, "parcels", "bad")
     deadly.lose(MAX_LOSSES)
@@ -282,7 +319,9 @@ def test_after_ten_losses_it_ends_and_no_worker_is_lost_with_it_any_more(ledger:
     audit(ledger, "parcels", deadly.ctx.plan("parcels"))
 
 
-def test_an_item_that_failed_alone_is_given_alone_until_it_advances(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_item_that_failed_alone_is_given_alone_until_it_advances(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     calls: list[tuple[str, str]] = []
     tries = {"bad": 0}
     route = Route("parcels")
@@ -294,7 +333,9 @@ def test_an_item_that_failed_alone_is_given_alone_until_it_advances(ledger: Ledg
             raise ValueError("bad batch")
         return [Done() for _ in batch]
 
-    route.stage("weigh", batch=4, concurrency=1, retry=Backoff(attempts=5, base=10, jitter=0))(lambda items: answer("weigh", items))
+    route.stage("weigh", batch=4, concurrency=1, retry=Backoff(attempts=5, base=10, jitter=0))(
+        lambda items: answer("weigh", items)
+    )
     route.stage("pack", batch=4, concurrency=1)(lambda items: answer("pack", items))
     ctx = context(ledger, clock, route)
     add(ctx, "parcels", "bad", "k0", "k1", "k2")
@@ -332,7 +373,9 @@ class Tally:
         return max(sum(begin <= at < begin + ms for at in self.at) for begin in self.at)
 
 
-def test_a_rate_holds_for_the_whole_ledger_whatever_the_number_of_processes(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_rate_holds_for_the_whole_ledger_whatever_the_number_of_processes(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     tally = Tally(clock, rate="20/s", concurrency=16)
     ctx = context(ledger, clock, tally.route)
     add(ctx, "parcels", *keys(400))
@@ -345,7 +388,9 @@ def test_a_rate_holds_for_the_whole_ledger_whatever_the_number_of_processes(ledg
     assert two.worker.finished > 20
 
 
-def test_a_rate_counts_calls_and_the_extra_calls_of_a_halved_batch_too(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_rate_counts_calls_and_the_extra_calls_of_a_halved_batch_too(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     calls: list[int] = []
     route = Route("parcels")
 
@@ -367,7 +412,9 @@ def test_a_rate_counts_calls_and_the_extra_calls_of_a_halved_batch_too(ledger: L
     assert len(calls) <= 2 * seconds + 8, "the last batch's extra calls may still be owed"
 
 
-def test_items_that_go_alone_are_charged_to_the_rate_as_the_calls_they_are(ledger: Ledger, clock: VirtualClock) -> None:
+def test_items_that_go_alone_are_charged_to_the_rate_as_the_calls_they_are(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     deadly = Deadly(ledger, clock, batch=10, concurrency=4, rate="2/s")
     add(deadly.ctx, "parcels", *keys(10))
     deadly.lose(1)
@@ -381,7 +428,9 @@ def test_items_that_go_alone_are_charged_to_the_rate_as_the_calls_they_are(ledge
     assert {row(deadly.ctx, "parcels", key).status for key in keys(40, "new")} == {Status.COMPLETED}
 
 
-def test_a_pause_reaches_a_running_worker_and_so_does_its_end(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_pause_reaches_a_running_worker_and_so_does_its_end(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     tally = Tally(clock, concurrency=1)
     ctx = context(ledger, clock, tally.route)
     add(ctx, "parcels", *keys(100))
@@ -399,7 +448,9 @@ def test_a_pause_reaches_a_running_worker_and_so_does_its_end(ledger: Ledger, cl
     assert len(tally.at) > paused + 5
 
 
-def test_changed_limits_reach_a_running_worker_within_five_seconds(ledger: Ledger, clock: VirtualClock) -> None:
+def test_changed_limits_reach_a_running_worker_within_five_seconds(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, simple(concurrency=2))
     add(ctx, "parcels", *keys(200))
     stepped = SteppedWorker(ctx, clock, weigh=20_000)
@@ -449,7 +500,9 @@ def test_a_paused_lane_holds_up_no_other(ledger: Ledger, clock: VirtualClock) ->
     assert {row(ctx, "parcels", key).status for key in keys(50, "a")} == {Status.COMPLETED}
 
 
-def test_a_slow_lane_within_its_limit_holds_up_no_other(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_slow_lane_within_its_limit_holds_up_no_other(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, lanes_route(concurrency=4, lanes={"north": Limits(concurrency=2)}))
     add(ctx, "parcels", *keys(50, "a"), to="north")
     add(ctx, "parcels", *keys(50, "b"), to="south")
@@ -493,7 +546,9 @@ def test_a_batch_holds_items_of_one_lane_only(ledger: Ledger, clock: VirtualCloc
 
 # What handlers say ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), MemoryError()])
-def test_whatever_a_handler_raises_the_worker_works_on(ledger: Ledger, clock: VirtualClock, error: BaseException) -> None:
+def test_whatever_a_handler_raises_the_worker_works_on(
+    ledger: Ledger, clock: VirtualClock, error: BaseException
+) -> None:
     route = Route("parcels")
 
     @route.stage("weigh", retry=Backoff(attempts=2, base=1, jitter=0))
@@ -511,9 +566,13 @@ def test_whatever_a_handler_raises_the_worker_works_on(ledger: Ledger, clock: Vi
     assert stepped.in_hand() == []
 
 
-def test_an_outcome_that_is_not_json_hits_its_own_item_only(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_outcome_that_is_not_json_hits_its_own_item_only(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     route = Route("parcels")
-    route.stage("weigh", retry=Backoff(attempts=1))(lambda item: Done(payload=object()) if item.key == "bad" else Done({"ok": 1}))
+    route.stage("weigh", retry=Backoff(attempts=1))(
+        lambda item: Done(payload=object()) if item.key == "bad" else Done({"ok": 1})
+    )
     ctx = context(ledger, clock, route)
     add(ctx, "parcels", "bad", *keys(5))
     SteppedWorker(ctx, clock).work(1_000)
@@ -523,7 +582,9 @@ def test_an_outcome_that_is_not_json_hits_its_own_item_only(ledger: Ledger, cloc
     assert error.category == "WRONG_ANSWER"
 
 
-def test_a_plain_function_that_overruns_is_shown_and_its_late_answer_is_the_outcome(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_plain_function_that_overruns_is_shown_and_its_late_answer_is_the_outcome(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, simple(timeout=10))
     add(ctx, "parcels", "a")
     stepped = SteppedWorker(ctx, clock, weigh=60_000)
@@ -537,13 +598,20 @@ def test_a_plain_function_that_overruns_is_shown_and_its_late_answer_is_the_outc
     assert reasons(ctx, "parcels", "a") == [Reason.ACCEPTED, Reason.COMPLETED]
 
 
-def test_an_outdated_worker_settles_what_it_holds_and_claims_no_more(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_outdated_worker_settles_what_it_holds_and_claims_no_more(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     ctx = context(ledger, clock, simple(concurrency=1))
     add(ctx, "parcels", "a", "b")
     stepped = SteppedWorker(ctx, clock, weigh=500)
     stepped.work(100)
     plan = ctx.plan("parcels")
-    document = {"version": 2, "digest": plan.digest, "shape": [list(pair) for pair in plan.shape], "at": clock.now()}
+    document = {
+        "version": 2,
+        "digest": plan.digest,
+        "shape": [list(pair) for pair in plan.shape],
+        "at": clock.now(),
+    }
     assert ledger.write("route", "parcels", document)
     stepped.work(5_000)
     assert stepped.in_hand() == []
@@ -552,7 +620,9 @@ def test_an_outdated_worker_settles_what_it_holds_and_claims_no_more(ledger: Led
     assert reasons(ctx, "parcels", "b") == [Reason.ACCEPTED]
 
 
-def test_not_yet_and_retry_are_looked_at_again_when_they_are_due(ledger: Ledger, clock: VirtualClock) -> None:
+def test_not_yet_and_retry_are_looked_at_again_when_they_are_due(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
     looks: list[int] = []
     route = Route("parcels")
 

@@ -71,8 +71,12 @@ class Exposition:
         by_series: dict[Series, list[tuple[float, float]]] = {}
         for labels, n in self.samples[f"{name}_bucket"].items():
             bound = float(dict(labels)["le"])
-            by_series.setdefault(frozenset(pair for pair in labels if pair[0] != "le"), []).append((bound, n))
-        assert set(by_series) == set(self.samples[f"{name}_sum"]) == set(self.samples[f"{name}_count"])
+            by_series.setdefault(frozenset(pair for pair in labels if pair[0] != "le"), []).append(
+                (bound, n)
+            )
+        assert (
+            set(by_series) == set(self.samples[f"{name}_sum"]) == set(self.samples[f"{name}_count"])
+        )
         for labels, buckets in by_series.items():
             assert buckets == sorted(buckets), "bounds in order, and counts that never fall"
             assert [n for _, n in buckets] == sorted(n for _, n in buckets)

@@ -30,7 +30,9 @@ def clock() -> VirtualClock:
 def at(tmp_path: Path, clock: VirtualClock) -> Iterator[GuardedServer]:
     """Two parcels of a lane are refused, of which a rule's watch has heard; its receiver does not answer. Letters arrive."""
     routes = [mp.Route(name, key="id") for name in ("parcels", "letters")]
-    routes[0].stage("send", lane=lambda content: content["by"])(lambda item: mp.Reject("no <street>", category="REFUSED"))
+    routes[0].stage("send", lane=lambda content: content["by"])(
+        lambda item: mp.Reject("no <street>", category="REFUSED")
+    )
     routes[1].stage("send")(lambda item: mp.Done())
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db", routes, clock) as made:
         rule = mp.AlertRule(name="post", to=["log"])
@@ -45,10 +47,27 @@ def at(tmp_path: Path, clock: VirtualClock) -> Iterator[GuardedServer]:
 
 def test_raised_alerts_are_listed_for_those_who_see_their_route(at: GuardedServer) -> None:
     [one] = at.call("GET", "/api/v1/alerts").body["alerts"]
-    assert (one["rule"], one["kind"], one["title"]) == ("post", "failures", "parcels/send/van 1 fails: REFUSED")
-    assert (one["route"], one["stage"], one["lane"], one["cause"], one["count"]) == ("parcels", "send", "van 1", "REFUSED", 2)
-    assert (one["text"], one["undelivered"], one["example"] in "ab") == ("no <street>", ["pager"], True)
-    assert one["command"] == f"milepost list parcels --status failed --lane 'van 1' --group {one['group']}"
+    assert (one["rule"], one["kind"], one["title"]) == (
+        "post",
+        "failures",
+        "parcels/send/van 1 fails: REFUSED",
+    )
+    assert (one["route"], one["stage"], one["lane"], one["cause"], one["count"]) == (
+        "parcels",
+        "send",
+        "van 1",
+        "REFUSED",
+        2,
+    )
+    assert (one["text"], one["undelivered"], one["example"] in "ab") == (
+        "no <street>",
+        ["pager"],
+        True,
+    )
+    assert (
+        one["command"]
+        == f"milepost list parcels --status failed --lane 'van 1' --group {one['group']}"
+    )
     assert at.milepost.alerts() == [one]
     assert at.milepost.alerts("other") == []
     key = at.key("read", routes=["letters"])
@@ -69,12 +88,19 @@ def test_the_system_page_shows_them(at: GuardedServer) -> None:
 
 def test_the_command_lists_them(at: GuardedServer, tmp_path: Path) -> None:
     def milepost(*words: str) -> str:
-        answer = CliRunner().invoke(cli, ["--ledger", f"sqlite:///{tmp_path}/ledger.db", "alerts", *words], catch_exceptions=False)
+        answer = CliRunner().invoke(
+            cli,
+            ["--ledger", f"sqlite:///{tmp_path}/ledger.db", "alerts", *words],
+            catch_exceptions=False,
+        )
         return answer.output
 
     shown = milepost()
     assert "parcels/send/van 1 fails: REFUSED  since " in shown
     [one] = at.milepost.alerts()
-    assert f", 2 failed\n  no <street>\n  not delivered yet to pager\n  to see more: {one['command']}\n" in shown
+    assert (
+        f", 2 failed\n  no <street>\n  not delivered yet to pager\n  to see more: {one['command']}\n"
+        in shown
+    )
     assert json.loads(milepost("--json"))["alerts"] == at.milepost.alerts()
     assert milepost("letters") == "No alert is raised.\n"

@@ -51,14 +51,20 @@ def test_the_page_says_paused_where_it_said_due(at: LiveServer) -> None:
 def test_the_exports_say_it_too(at: LiveServer) -> None:
     rows = list(csv.DictReader(io.StringIO(at.call("GET", "/export/parcels.csv").raw.decode())))
     assert {row["key"]: row["blocked_because"] for row in rows} == {"waits": BECAUSE, "torn": ""}
-    exported = {item["key"]: item["blocked"] for item in at.call("GET", "/export/parcels.json").body}
+    exported = {
+        item["key"]: item["blocked"] for item in at.call("GET", "/export/parcels.json").body
+    }
     assert exported == {"waits": "paused", "torn": None}
 
 
 def test_an_open_breaker_is_named_while_the_stage_declares_one(at: LiveServer) -> None:
     """The routes here declare none: a record that is left over from an earlier route file blocks nothing."""
     now = at.ctx.clock.now()
-    at.ctx.ledger.write(BREAKER, "parcels/deliver/", BreakerRecord(opened_at=now, retry_at=now + 60_000, error="HTTP 503"))
+    at.ctx.ledger.write(
+        BREAKER,
+        "parcels/deliver/",
+        BreakerRecord(opened_at=now, retry_at=now + 60_000, error="HTTP 503"),
+    )
     at.call("DELETE", "/api/v1/routes/parcels/holds/deliver?reason=x")
     [item] = at.call("GET", f"{ITEMS}?prefix=wai").body["items"]
     assert (item["blocked"], item["breaker"]) == (None, None)

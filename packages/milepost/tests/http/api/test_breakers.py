@@ -23,18 +23,29 @@ def at(tmp_path: Path) -> Iterator[GuardedServer]:
     """A route whose breaker is open for one lane, and only counts failures for another."""
     clock = VirtualClock()
     route = mp.Route("calls", key="id")
-    route.stage("deliver", breaker=mp.Breaker(), lane=lambda content: str(content["to"]))(lambda item: mp.Done())
+    route.stage("deliver", breaker=mp.Breaker(), lane=lambda content: str(content["to"]))(
+        lambda item: mp.Done()
+    )
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db", [route], clock) as made:
         now = clock.now()
-        opened = BreakerRecord(error="ERROR: no <answer>", opened_at=now - 5_000, retry_at=now + 25_000, trips=1)
+        opened = BreakerRecord(
+            error="ERROR: no <answer>", opened_at=now - 5_000, retry_at=now + 25_000, trips=1
+        )
         made.ctx.ledger.write(BREAKER, f"calls/deliver/{LANE}", opened)
-        made.ctx.ledger.write(BREAKER, "calls/deliver/partner/2", BreakerRecord([now], "ERROR: once"))
+        made.ctx.ledger.write(
+            BREAKER, "calls/deliver/partner/2", BreakerRecord([now], "ERROR: once")
+        )
         yield made
 
 
 def test_open_breakers_are_listed_and_closed_ones_are_not(at: GuardedServer) -> None:
     [one] = at.call("GET", BREAKERS).body["breakers"]
-    assert (one["scope"], one["stage"], one["lane"], one["state"]) == (f"calls/deliver/{LANE}", "deliver", LANE, "open")
+    assert (one["scope"], one["stage"], one["lane"], one["state"]) == (
+        f"calls/deliver/{LANE}",
+        "deliver",
+        LANE,
+        "open",
+    )
     assert (one["error"], one["trips"], one["probes"]) == ("ERROR: no <answer>", 1, [])
     assert one["since"] < one["retry_at"]
     assert at.call("GET", "/api/v1/routes/nope/breakers").status == 404

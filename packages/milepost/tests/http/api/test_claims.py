@@ -39,7 +39,12 @@ def test_a_claimed_item_brings_all_that_its_worker_needs(remote: RemoteWorkers) 
     shown = remote.show("a")
     assert work["payload"] == work["input"] == {"id": "a", "file": "a.png"}
     assert (work["work_id"], work["correlation_id"]) == (shown["work_id"], shown["correlation_id"])
-    assert (work["attempt"], work["results"], work["unknown"], work["alone"]) == (1, {}, False, False)
+    assert (work["attempt"], work["results"], work["unknown"], work["alone"]) == (
+        1,
+        {},
+        False,
+        False,
+    )
     assert work["lease_until"] == "2033-11-14T22:14:20.000Z", "a minute from now"
     assert (shown["status"], shown["held_by"]) == ("PROCESSING", "w1 (local)")
 
@@ -49,7 +54,10 @@ def test_a_settled_item_goes_on_and_its_history_names_the_worker(remote: RemoteW
     assert remote.settle(*remote.claim()) == ["written"]
     shown = remote.show("a")
     assert (shown["stage"], shown["results"]) == ("publish", {"resize": {"width": 80}})
-    assert (shown["history"][-1]["reason"], shown["history"][-1]["by"]) == ("advanced", "w1 (local)")
+    assert (shown["history"][-1]["reason"], shown["history"][-1]["by"]) == (
+        "advanced",
+        "w1 (local)",
+    )
 
 
 def test_a_failed_try_counts_and_the_last_one_ends_the_item(remote: RemoteWorkers) -> None:
@@ -63,7 +71,9 @@ def test_a_failed_try_counts_and_the_last_one_ends_the_item(remote: RemoteWorker
     assert remote.show("a")["status"] == "MAX_RETRIES_EXCEEDED"
 
 
-def test_our_own_workers_leave_a_remote_stage_alone_and_do_not_wait_for_it(remote: RemoteWorkers) -> None:
+def test_our_own_workers_leave_a_remote_stage_alone_and_do_not_wait_for_it(
+    remote: RemoteWorkers,
+) -> None:
     remote.submit("a")
     remote.visitor.work()
     assert (remote.show("a")["stage"], remote.show("a")["status"]) == ("resize", "QUEUED")
@@ -95,8 +105,15 @@ def test_an_outcome_under_a_lost_lease_is_refused_and_noted(remote: RemoteWorker
 def test_one_lost_lease_does_not_hinder_its_neighbours(remote: RemoteWorkers) -> None:
     remote.submit("a", "b")
     works = remote.claim(want=2)
-    remote.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
-    assert dict(zip([work["key"] for work in works], remote.settle(*works), strict=True)) == {"a": "refused", "b": "written"}
+    remote.call(
+        "POST",
+        "/api/v1/routes/images/acts",
+        {"verb": "cancel", "keys": ["a"], "reason": "not wanted"},
+    )
+    assert dict(zip([work["key"] for work in works], remote.settle(*works), strict=True)) == {
+        "a": "refused",
+        "b": "written",
+    }
 
 
 def test_a_look_that_found_nothing_new_is_told_from_a_refused_one(remote: RemoteWorkers) -> None:
@@ -105,12 +122,21 @@ def test_a_look_that_found_nothing_new_is_told_from_a_refused_one(remote: Remote
     remote.settle(*remote.claim(want=2), outcome=nothing)
     remote.clock.advance("1s")
     works = remote.claim(want=2)
-    remote.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
+    remote.call(
+        "POST",
+        "/api/v1/routes/images/acts",
+        {"verb": "cancel", "keys": ["a"], "reason": "not wanted"},
+    )
     answers = remote.settle(*works, outcome=nothing)
-    assert dict(zip([work["key"] for work in works], answers, strict=True)) == {"a": "refused", "b": "written"}
+    assert dict(zip([work["key"] for work in works], answers, strict=True)) == {
+        "a": "refused",
+        "b": "written",
+    }
 
 
-def test_the_same_said_again_has_the_same_answer_and_something_else_is_refused(remote: RemoteWorkers) -> None:
+def test_the_same_said_again_has_the_same_answer_and_something_else_is_refused(
+    remote: RemoteWorkers,
+) -> None:
     remote.submit("a")
     [work] = remote.claim()
     assert remote.settle(work) == remote.settle(work) == ["written"]
@@ -132,7 +158,9 @@ def test_an_extended_lease_holds_on(remote: RemoteWorkers) -> None:
     a, b = remote.claim(want=2, lease="60s")
     for _ in range(3):
         remote.clock.advance("40s")
-        answered = remote.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)], "lease": "60s"})
+        answered = remote.call(
+            "POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)], "lease": "60s"}
+        )
     assert answered.body["leases"] == [{"key": "a", "lease_until": "2033-11-14T22:16:20.000Z"}]
     assert [work["key"] for work in remote.claim("w2", want=2)] == ["b"]
     answered = remote.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), lease_of(b)]})
@@ -159,7 +187,10 @@ def test_a_lease_of_another_server_is_honoured(remote: RemoteWorkers, tmp_path: 
         answered = other.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)]})
         assert answered.body["leases"][0]["lease_until"] is not None
         remote.clock.advance("30s")
-        assert RemoteWorkers(other, remote.clock).settle(a, {**b, "key": "nobody"}) == ["written", "refused"]
+        assert RemoteWorkers(other, remote.clock).settle(a, {**b, "key": "nobody"}) == [
+            "written",
+            "refused",
+        ]
     assert remote.show("a")["stage"] == "publish"
 
 
@@ -173,10 +204,18 @@ def test_a_lease_of_another_server_is_honoured(remote: RemoteWorkers, tmp_path: 
         (CLAIMS, {"worker": ""}, 400, "wrong-value", "worker"),
         (CLAIMS.replace("resize", "nope"), {"worker": "w"}, 404, "unknown-stage", "stage"),
         (CLAIMS.replace("resize", "publish"), {"worker": "w"}, 409, "refused", "stage"),
-        (f"{CLAIMS}/settle", {"outcomes": [{"key": "a", "lease": "x", "outcome": {"type": "fine"}}]}, 400, "wrong-value", None),
+        (
+            f"{CLAIMS}/settle",
+            {"outcomes": [{"key": "a", "lease": "x", "outcome": {"type": "fine"}}]},
+            400,
+            "wrong-value",
+            None,
+        ),
     ],
 )
-def test_a_wrong_call_is_told_what_is_wrong(shared: LiveServer, path: str, body: Any, status: int, code: str, field: str | None) -> None:
+def test_a_wrong_call_is_told_what_is_wrong(
+    shared: LiveServer, path: str, body: Any, status: int, code: str, field: str | None
+) -> None:
     answered = shared.call("POST", path, body)
     assert (answered.status, answered.body["code"]) == (status, code), answered
     assert field is None or answered.body["field"] == field
@@ -184,7 +223,10 @@ def test_a_wrong_call_is_told_what_is_wrong(shared: LiveServer, path: str, body:
 
 def test_a_stage_of_our_own_workers_is_claimed_by_no_other(shared: LiveServer) -> None:
     told = shared.call("POST", CLAIMS.replace("resize", "publish"), {"worker": "w"}).body
-    assert (told["title"], told["expected"]) == ("It is not possible in the present state", "a stage declared with remote=True")
+    assert (told["title"], told["expected"]) == (
+        "It is not possible in the present state",
+        "a stage declared with remote=True",
+    )
 
 
 def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -> None:
@@ -204,7 +246,9 @@ def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     exec(code, names)
     page = tmp_path / "workers.md"
     page.write_text(
-        text.replace("```console no-run\n$ curl", "```console\n$ curl").replace("```console no-run\n$ LEASE", "```console\n$ LEASE")
+        text.replace("```console no-run\n$ curl", "```console\n$ curl").replace(
+            "```console no-run\n$ LEASE", "```console\n$ LEASE"
+        )
     )
     with server_over("memory:", names["images"]) as visitor, pytest.MonkeyPatch.context() as patch:
         url = f"{visitor.url}/api/v1/routes/images"
@@ -223,9 +267,15 @@ def test_workers_are_served_from_a_ledger_on_aws() -> None:
             works += remote.claim(want=3, wait=10, lease="60s")
         a, b, c = sorted(works, key=lambda work: str(work["key"]))
         assert (a["payload"], a["attempt"], remote.claim("w2")) == ({"id": "a"}, 1, [])
-        answered = remote.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), {**lease_of(b), "lease": "x"}]})
+        answered = remote.call(
+            "POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), {**lease_of(b), "lease": "x"}]}
+        )
         assert [one["lease_until"] is None for one in answered.body["leases"]] == [False, True]
-        remote.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["c"], "reason": "not wanted"})
+        remote.call(
+            "POST",
+            "/api/v1/routes/images/acts",
+            {"verb": "cancel", "keys": ["c"], "reason": "not wanted"},
+        )
         assert remote.settle(a, c) == ["written", "refused"]
         assert remote.settle(a) == ["written"]
         back = {"leases": [lease_of(b)]}
@@ -235,4 +285,6 @@ def test_workers_are_served_from_a_ledger_on_aws() -> None:
         assert remote.settle(again) == ["written"]
         assert (remote.show("a")["stage"], remote.show("b")["stage"]) == ("publish", "publish")
         queues = visitor.ctx.ledger.store.queues  # type: ignore[attr-defined]
-        assert queues.depth(queues.url("images", "resize")) == (0, 1, 0), "only what was cancelled has left a message"
+        assert queues.depth(queues.url("images", "resize")) == (0, 1, 0), (
+            "only what was cancelled has left a message"
+        )

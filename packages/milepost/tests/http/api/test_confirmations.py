@@ -45,7 +45,11 @@ class Office:
         visitor.milepost.submit("loans", {"id": key})
 
     def confirm(self, stage: str = "collect", key: str | None = None, **said: Any) -> HttpAnswer:
-        return self.visitor.call("POST", CONFIRMATIONS, {"key": key or self.key, "stage": stage, **(said or {"value": {"shelf": 7}})})
+        return self.visitor.call(
+            "POST",
+            CONFIRMATIONS,
+            {"key": key or self.key, "stage": stage, **(said or {"value": {"shelf": 7}})},
+        )
 
     def show(self) -> dict[str, Any]:
         found = self.visitor.milepost.show("loans", self.key)
@@ -56,14 +60,18 @@ class Office:
         """A worker of `file` has the item in hand."""
         self.visitor.work()
         while True:
-            answered = self.visitor.call("POST", "/api/v1/routes/loans/stages/file/claims", {"worker": "w", "wait": 10})
+            answered = self.visitor.call(
+                "POST", "/api/v1/routes/loans/stages/file/claims", {"worker": "w", "wait": 10}
+            )
             for work in answered.body["items"]:
                 if work["key"] == self.key:
                     return dict(work)
 
     def settle(self, work: dict[str, Any], outcome: dict[str, Any]) -> None:
         said = {"key": work["key"], "lease": work["lease"], "outcome": outcome}
-        answered = self.visitor.call("POST", "/api/v1/routes/loans/stages/file/claims/settle", {"outcomes": [said]})
+        answered = self.visitor.call(
+            "POST", "/api/v1/routes/loans/stages/file/claims/settle", {"outcomes": [said]}
+        )
         assert answered.body["outcomes"][0]["answer"] == "written"
 
     def act(self, verb: str, **more: Any) -> None:
@@ -86,7 +94,9 @@ class Office:
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite", "aws"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveServer, Leaping]]:
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LiveServer, Leaping]]:
     clock = Leaping()
     with ExitStack() as stack:
         ledger = "memory:"
@@ -103,15 +113,26 @@ def office(place: tuple[LiveServer, Leaping]) -> Office:
 
 
 def told(answered: HttpAnswer) -> tuple[int, str]:
-    return answered.status, answered.body["answer"] if answered.status < 300 else answered.body["code"]
+    return answered.status, answered.body["answer"] if answered.status < 300 else answered.body[
+        "code"
+    ]
 
 
 def test_a_confirmation_is_applied_and_the_same_again_is_known(office: Office) -> None:
     first = office.confirm()
-    assert first.body == {"key": office.key, "answer": "applied", "status": office.show()["status"], "stage": "deliver", "sealed": False}
+    assert first.body == {
+        "key": office.key,
+        "answer": "applied",
+        "status": office.show()["status"],
+        "stage": "deliver",
+        "sealed": False,
+    }
     assert told(first) == (200, "applied")
     assert told(office.confirm()) == told(office.confirm(value=True)) == (200, "known")
-    assert (office.show()["results"], office.show()["history"][-1]["by"]) == ({"collect": {"shelf": 7}}, "local")
+    assert (office.show()["results"], office.show()["history"][-1]["by"]) == (
+        {"collect": {"shelf": 7}},
+        "local",
+    )
 
 
 def test_other_content_is_a_conflict_and_is_noted(office: Office) -> None:
@@ -133,8 +154,16 @@ def test_what_conflicts_is_answered_the_same_each_time_and_noted_once(office: Of
     assert told(office.confirm(value={"shelf": 9})) == (409, "conflict")
     assert told(office.confirm(value={"shelf": 8})) == (409, "conflict")
     # A kept one that is contradicted, too.
-    assert told(office.confirm("file", value=1)) == told(office.confirm("file", value=1)) == (409, "conflict")
-    noted = [line["note"]["differs"]["output"] for line in office.show()["history"][lines:] if line["reason"] == "noted"]
+    assert (
+        told(office.confirm("file", value=1))
+        == told(office.confirm("file", value=1))
+        == (409, "conflict")
+    )
+    noted = [
+        line["note"]["differs"]["output"]
+        for line in office.show()["history"][lines:]
+        if line["reason"] == "noted"
+    ]
     assert noted == [{"shelf": 8}, {"shelf": 9}, 1]
 
 
@@ -156,29 +185,46 @@ def test_a_confirmation_beats_the_worker_that_has_the_item_in_hand(office: Offic
 
 def test_a_failure_said_outside_is_a_counted_try(office: Office) -> None:
     answered = office.confirm(outcome={"type": "retry", "error": "the van broke down"})
-    assert (told(answered), office.show()["status"], office.show()["attempts"]) == ((200, "applied"), "RETRY_SCHEDULED", 1)
+    assert (told(answered), office.show()["status"], office.show()["attempts"]) == (
+        (200, "applied"),
+        "RETRY_SCHEDULED",
+        1,
+    )
 
 
-def test_what_is_said_of_an_ended_item_is_noted_once_and_told(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_said_of_an_ended_item_is_noted_once_and_told(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
     assert office.confirm(outcome={"type": "reject", "error": "lost"}).body["status"] == "REJECTED"
     lines = len(office.show()["history"])
     with caplog.at_level(logging.WARNING, "milepost.engine.acts.confirmations"):
         answered = office.confirm(outcome={"type": "retry", "error": "late"})
         assert (told(answered), answered.body["item_status"]) == ((409, "ended"), "REJECTED")
         assert told(office.confirm(outcome={"type": "retry", "error": "late"})) == (409, "ended")
-    assert f"loans/{office.key}: a confirmation for stage 'collect' arrived too late: the item has ended (REJECTED)" in caplog.text
-    assert [line["note"]["too late"]["error"] for line in office.show()["history"][lines:]] == ["late"]
+    assert (
+        f"loans/{office.key}: a confirmation for stage 'collect' arrived too late: the item has ended (REJECTED)"
+        in caplog.text
+    )
+    assert [line["note"]["too late"]["error"] for line in office.show()["history"][lines:]] == [
+        "late"
+    ]
     assert told(office.confirm()) == (200, "applied"), "it was there after all"
 
 
 @pytest.mark.parametrize("stage", ["deliver", "file"])
-def test_no_partner_moves_what_a_person_has_cancelled(office: Office, caplog: pytest.LogCaptureFixture, stage: str) -> None:
+def test_no_partner_moves_what_a_person_has_cancelled(
+    office: Office, caplog: pytest.LogCaptureFixture, stage: str
+) -> None:
     office.confirm()
     office.act("cancel")
     lines = len(office.show()["history"])
     with caplog.at_level(logging.WARNING, "milepost.engine.acts.confirmations"):
         first, again = office.confirm(stage), office.confirm(stage)
-    assert (told(first), first.body["item_status"], first.body["stage"]) == ((409, "ended"), "CANCELLED", "deliver")
+    assert (told(first), first.body["item_status"], first.body["stage"]) == (
+        (409, "ended"),
+        "CANCELLED",
+        "deliver",
+    )
     assert (told(again), again.body["detail"]) == ((409, "ended"), first.body["detail"])
     assert f"loans/{office.key}: a confirmation for stage '{stage}'" in caplog.text
     noted = [line["note"] for line in office.show()["history"][lines:]]
@@ -199,8 +245,14 @@ def test_a_person_confirms_what_was_cancelled(office: Office) -> None:
 def test_what_is_kept_for_a_failed_item_says_that_it_waits_for_a_person(office: Office) -> None:
     office.confirm(outcome={"type": "reject", "error": "lost"})
     first, again = office.confirm("deliver"), office.confirm("deliver")
-    assert (told(first), first.body["status"], first.body["stage"]) == ((202, "kept"), "REJECTED", "collect")
-    assert first.body["note"].startswith("the item has failed at 'collect'; the confirmation is kept")
+    assert (told(first), first.body["status"], first.body["stage"]) == (
+        (202, "kept"),
+        "REJECTED",
+        "collect",
+    )
+    assert first.body["note"].startswith(
+        "the item has failed at 'collect'; the confirmation is kept"
+    )
     assert (told(again), again.body["note"]) == ((200, "known"), first.body["note"])
     office.act("retry")
     assert "note" not in office.confirm().body
@@ -211,7 +263,13 @@ def test_what_its_seal_remembers_is_known_though_the_row_has_gone(office: Office
     office.complete()
     office.let_go()
     answered = office.confirm("deliver")
-    assert answered.body == {"key": office.key, "answer": "known", "status": "COMPLETED", "stage": answered.body["stage"], "sealed": True}
+    assert answered.body == {
+        "key": office.key,
+        "answer": "known",
+        "status": "COMPLETED",
+        "stage": answered.body["stage"],
+        "sealed": True,
+    }
     assert answered.status == 200
     assert told(office.confirm("deliver", outcome={"type": "reject"})) == (409, "ended")
 
@@ -225,4 +283,6 @@ def test_what_cannot_be_meant_is_told(office: Office) -> None:
         assert (told(nothing), nothing.body["field"]) == ((400, "wrong-value"), "value")
     both = office.confirm(value=True, outcome={"type": "done"})
     assert told(both) == (400, "wrong-value")
-    assert [line["reason"] in ("not-yet", "noted") for line in office.show()["history"][1:]] == [True] * 3
+    assert [line["reason"] in ("not-yet", "noted") for line in office.show()["history"][1:]] == [
+        True
+    ] * 3

@@ -32,7 +32,9 @@ def test_a_damaged_item_is_shown_as_far_as_it_can_be_read(tmp_path: Path, what: 
         assert "cannot be read" in seen(shown(at, "/items/parcels/bad"))
         listed = at.call("GET", "/api/v1/routes/parcels/items").body
         by_row = what != "content"
-        assert [item["key"] for item in listed["items"]] == (["good"] if by_row else ["good", "bad"])
+        assert [item["key"] for item in listed["items"]] == (
+            ["good"] if by_row else ["good", "bad"]
+        )
         assert [one["key"] for one in listed["refused"]] == (["bad"] if by_row else [])
         if by_row:
             assert "damaged" in seen(shown(at, "/items/parcels"))

@@ -67,8 +67,15 @@ def test_a_page_of_what_is_wanted_goes_on_behind_what_is_not(live_server: LiveSe
     through_weigh(live_server, "a")
     through_weigh(live_server, "b", route="letters")
     body = live_server.call("GET", f"{EVENTS}?route=letters&kind=accepted&kind=offered").body
-    assert [(event["subject"], event["data"]["reason"]) for event in body["events"]] == [("b", "accepted"), ("b", "offered")]
-    assert live_server.call("GET", f"{EVENTS}?kind=completed").body == {"events": [], "next": "4", "more": False}
+    assert [(event["subject"], event["data"]["reason"]) for event in body["events"]] == [
+        ("b", "accepted"),
+        ("b", "offered"),
+    ]
+    assert live_server.call("GET", f"{EVENTS}?kind=completed").body == {
+        "events": [],
+        "next": "4",
+        "more": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,7 +91,9 @@ def test_a_page_of_what_is_wanted_goes_on_behind_what_is_not(live_server: LiveSe
         ("since=1", 400, "wrong-value", "since"),
     ],
 )
-def test_a_wrong_question_is_told_what_is_wrong(shared_server: LiveServer, query: str, status: int, code: str, field: str) -> None:
+def test_a_wrong_question_is_told_what_is_wrong(
+    shared_server: LiveServer, query: str, status: int, code: str, field: str
+) -> None:
     for accept in ("application/json", "text/event-stream"):
         answer = shared_server.call("GET", f"{EVENTS}?{query}", headers={"Accept": accept})
         assert (answer.status, answer.body["code"], answer.body["field"]) == (status, code, field)
@@ -98,11 +107,17 @@ def test_a_listener_hears_what_happens_from_now_on(live_server: LiveServer) -> N
     through_weigh(live_server, "a")
     heard = listener.take(3)
     listener.close()
-    assert [(one.id, one.kind) for one in heard] == [("3", "accepted"), ("4.1", "advanced"), ("4", "offered")]
+    assert [(one.id, one.kind) for one in heard] == [
+        ("3", "accepted"),
+        ("4.1", "advanced"),
+        ("4", "offered"),
+    ]
     assert [one.data for one in heard] == everything(live_server)[3:]
 
 
-def test_a_listener_goes_on_from_any_place_without_loss_and_without_repeat(live_server: LiveServer) -> None:
+def test_a_listener_goes_on_from_any_place_without_loss_and_without_repeat(
+    live_server: LiveServer,
+) -> None:
     through_weigh(live_server, "a", "b", "c")
     whole = ids(everything(live_server))
     first = Listener(live_server, "?after=0")
@@ -120,13 +135,17 @@ def test_a_listener_goes_on_from_any_place_without_loss_and_without_repeat(live_
 def test_a_long_past_is_followed_by_what_is_new(live_server: LiveServer) -> None:
     live_server.milepost.submit("parcels", *({"id": f"old-{number}"} for number in range(1_100)))
     listener = Listener(live_server, "?after=0")
-    assert [one.data["subject"] for one in listener.take(1_100)] == [f"old-{number}" for number in range(1_100)]
+    assert [one.data["subject"] for one in listener.take(1_100)] == [
+        f"old-{number}" for number in range(1_100)
+    ]
     live_server.milepost.submit("parcels", {"id": "new"})
     assert listener.next().data["subject"] == "new"
     listener.close()
 
 
-def test_what_is_written_while_the_past_is_read_is_not_lost(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_while_the_past_is_read_is_not_lost(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feed_module, "KEPT", 2)
     live_server.milepost.submit("parcels", {"id": "k0"}, {"id": "k1"})
     ledger = Slow(live_server.ctx.ledger)
@@ -159,7 +178,9 @@ class Slow:
         return getattr(self._inner, name)
 
 
-def test_a_ledger_that_cannot_be_read_for_a_while_costs_no_event(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_be_read_for_a_while_costs_no_event(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feed_module, "TROUBLE_S", 0.01)
     listener = Listener(live_server)
     real, failed = live_server.ctx.ledger.feed, threading.Event()
@@ -177,14 +198,18 @@ def test_a_ledger_that_cannot_be_read_for_a_while_costs_no_event(live_server: Li
     listener.close()
 
 
-def test_fifty_listeners_share_one_reader(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fifty_listeners_share_one_reader(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reads = Counting(live_server.ctx.ledger)
     monkeypatch.setattr(live_server.ctx, "ledger", reads)
     listeners = [Listener(live_server) for _ in range(50)]
     for number in range(20):
         live_server.milepost.submit("parcels", {"id": f"item-{number}"})
     for listener in listeners:
-        assert [one.data["subject"] for one in listener.take(20)] == [f"item-{number}" for number in range(20)]
+        assert [one.data["subject"] for one in listener.take(20)] == [
+            f"item-{number}" for number in range(20)
+        ]
     # All that was read was read by the one reader.
     assert reads.feeds <= live_server.opened.state.feed.reads
     for listener in listeners:
@@ -207,7 +232,9 @@ class Counting:
         return getattr(self._inner, name)
 
 
-def test_a_listener_that_has_gone_is_noticed_and_nobody_reads_for_nobody(live_server: LiveServer) -> None:
+def test_a_listener_that_has_gone_is_noticed_and_nobody_reads_for_nobody(
+    live_server: LiveServer,
+) -> None:
     feed = live_server.opened.state.feed
     listener = Listener(live_server)
     assert feed.listeners == 1
@@ -219,7 +246,9 @@ def test_a_listener_that_has_gone_is_noticed_and_nobody_reads_for_nobody(live_se
     again.close()
 
 
-def test_a_listener_that_takes_nothing_holds_up_nobody_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_takes_nothing_holds_up_nobody_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feed_module, "KEPT", 20)
     route = mp.Route("crates", key="id")
     route.external("deliver")
@@ -228,7 +257,10 @@ def test_a_listener_that_takes_nothing_holds_up_nobody_and_loses_nothing(tmp_pat
         lazy, eager = Listener(live_server), Listener(live_server, "?kind=accepted")
         for start in range(0, 200, 10):
             # More than the connection's own buffers take.
-            live_server.milepost.submit("crates", *({"id": key, "ballast": "x" * 50_000} for key in keys[start : start + 10]))
+            live_server.milepost.submit(
+                "crates",
+                *({"id": key, "ballast": "x" * 50_000} for key in keys[start : start + 10]),
+            )
         assert [one.data["subject"] for one in eager.take(200)] == keys
         feed = live_server.opened.state.feed
         assert len(feed._kept) <= 20 < feed._start
@@ -239,14 +271,19 @@ def test_a_listener_that_takes_nothing_holds_up_nobody_and_loses_nothing(tmp_pat
         eager.close()
 
 
-def test_a_listener_that_takes_nothing_for_long_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_takes_nothing_for_long_is_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events_module, "STALLED_S", 0.1)
     route = mp.Route("crates", key="id")
     route.external("deliver")
     with running_server(tmp_path, route) as live_server:
         lazy = Listener(live_server)
         for start in range(0, 200, 10):
-            live_server.milepost.submit("crates", *({"id": f"crate-{start + n}", "ballast": "x" * 50_000} for n in range(10)))
+            live_server.milepost.submit(
+                "crates",
+                *({"id": f"crate-{start + n}", "ballast": "x" * 50_000} for n in range(10)),
+            )
         wait_until(lambda: live_server.opened.state.feed.listeners == 0)
         lazy.close()
 
@@ -267,17 +304,25 @@ def test_a_heartbeat_moves_the_place_on_though_nothing_was_wanted(live_server: L
     listener.close()
 
 
-def test_a_stream_ends_when_the_server_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_when_the_server_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("milepost.http.server.listener.GRACE_S", 30)
     with running_server(tmp_path) as live_server:
         listener = Listener(live_server)
     assert listener.block() == {}
     listener.close()
     # Nothing had to be cut off.
-    assert [record.message for record in caplog.records if record.name.startswith("uvicorn") and record.levelname == "ERROR"] == []
+    assert [
+        record.message
+        for record in caplog.records
+        if record.name.startswith("uvicorn") and record.levelname == "ERROR"
+    ] == []
 
 
-def test_too_many_listeners_are_refused(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_listeners_are_refused(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("milepost.http.api.events.MOST", 1)
     listener = Listener(live_server)
     answer = live_server.call("GET", EVENTS, headers={"Accept": "text/event-stream"})
@@ -301,7 +346,9 @@ def test_a_key_for_one_route_hears_of_that_route_only(tmp_path: Path) -> None:
         assert live_server.call("GET", EVENTS).status == 401
 
 
-def test_a_listener_whose_key_is_revoked_hears_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_whose_key_is_revoked_hears_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events_module, "CHECK_S", 0.0)
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as live_server:
         live_server.key("read", name="other")
@@ -324,11 +371,17 @@ def test_the_feed_of_a_ledger_on_aws(aws_server: LiveServer) -> None:
     listener.close()
 
 
-def test_readers_of_the_feed_see_no_secret_of_a_payload_and_subscribers_get_it(tmp_path: Path) -> None:
+def test_readers_of_the_feed_see_no_secret_of_a_payload_and_subscribers_get_it(
+    tmp_path: Path,
+) -> None:
     route = mp.Route("parcels", key="id")
     route.external("deliver")
     received: list[Any] = []
-    with mp.open(f"sqlite:///{tmp_path / 'm.db'}", routes=[route], subscribers=[CallSubscriber(received.append)]) as milepost:
+    with mp.open(
+        f"sqlite:///{tmp_path / 'm.db'}",
+        routes=[route],
+        subscribers=[CallSubscriber(received.append)],
+    ) as milepost:
         milepost.submit("parcels", {"id": "a", "token": "SENDERSECRET"})
         milepost.run(until_idle=0)
     assert "SENDERSECRET" in str(received)

@@ -28,13 +28,19 @@ def store(tmp_path: Path) -> Iterator[LiveServer]:
     route.external("disk")
     with running_server(tmp_path, route) as visitor:
         visitor.milepost.submit("assets", {"id": "a/b"}, {"id": "other"})
-        visitor.call("POST", "/api/v1/routes/assets/confirmations", {"key": "a/b", "stage": "disk", "value": {"volume": "disk-7"}})
+        visitor.call(
+            "POST",
+            "/api/v1/routes/assets/confirmations",
+            {"key": "a/b", "stage": "disk", "value": {"volume": "disk-7"}},
+        )
         yield visitor
 
 
 def test_what_is_downloaded_holds_without_the_ledger(store: LiveServer, tmp_path: Path) -> None:
     answer = store.call("GET", f"{EVIDENCE}/a%2Fb")
-    assert answer.headers["content-disposition"] == 'attachment; filename="assets-a_b.evidence.jsonl"'
+    assert (
+        answer.headers["content-disposition"] == 'attachment; filename="assets-a_b.evidence.jsonl"'
+    )
     file = tmp_path / "evidence.jsonl"
     file.write_bytes(answer.raw)
     verdict = verify(file, None, None)
@@ -48,10 +54,20 @@ def test_it_is_what_the_command_line_writes(store: LiveServer, tmp_path: Path) -
         "import milepost as mp\nassets = mp.Route('assets', key='id', evidence=True)\nassets.external('disk')\n"
     )
     file = tmp_path / "exported.jsonl"
-    settings = ["--ledger", f"sqlite:///{tmp_path}/ledger.db", "--routes", str(tmp_path / "assets.py")]
-    done = CliRunner().invoke(cli, [*settings, "export", "assets", "a/b", "--evidence", "--out", str(file)])
+    settings = [
+        "--ledger",
+        f"sqlite:///{tmp_path}/ledger.db",
+        "--routes",
+        str(tmp_path / "assets.py"),
+    ]
+    done = CliRunner().invoke(
+        cli, [*settings, "export", "assets", "a/b", "--evidence", "--out", str(file)]
+    )
     assert done.exit_code == 0, done.output
-    written, given = file.read_bytes().splitlines(), store.call("GET", f"{EVIDENCE}/a%2Fb").raw.splitlines()
+    written, given = (
+        file.read_bytes().splitlines(),
+        store.call("GET", f"{EVIDENCE}/a%2Fb").raw.splitlines(),
+    )
     assert given[1] == written[1], "the record"
     assert {**json.loads(given[0]), "made_at": ""} == {**json.loads(written[0]), "made_at": ""}
 
@@ -75,10 +91,18 @@ def test_who_may_not_read_gets_no_evidence(store: LiveServer) -> None:
     assert store.call("GET", f"{EVIDENCE}/nothing", key=archive).body["code"] == "unknown-item"
 
 
-@pytest.mark.parametrize("key", ['"; filename="evil.exe', "../../etc/passwd", "ä\r\nSet-Cookie: a=b", "x" * 5_000])
+@pytest.mark.parametrize(
+    "key", ['"; filename="evil.exe', "../../etc/passwd", "ä\r\nSet-Cookie: a=b", "x" * 5_000]
+)
 def test_the_name_of_the_file_is_harmless_whatever_the_key(key: str) -> None:
     name = file_name("assets", key)
-    assert name.removesuffix(".evidence.jsonl").replace("_", "").replace("-", "").replace(".", "").isalnum()
+    assert (
+        name.removesuffix(".evidence.jsonl")
+        .replace("_", "")
+        .replace("-", "")
+        .replace(".", "")
+        .isalnum()
+    )
     assert name.isascii()
     assert "/" not in name
     assert len(name) <= LONGEST_NAME + len(".evidence.jsonl")

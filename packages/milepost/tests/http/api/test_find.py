@@ -33,7 +33,9 @@ def all_pages(live_server: LiveServer, question: str, limit: int) -> list[str]:
 @pytest.fixture(scope="module")
 def filled(shared_server: LiveServer) -> LiveServer:
     """25 parcels: every fifth is rejected, the others are at `deliver`."""
-    shared_server.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(25)))
+    shared_server.milepost.submit(
+        "parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(25))
+    )
     shared_server.work()
     return shared_server
 
@@ -53,7 +55,9 @@ def filled(shared_server: LiveServer) -> LiveServer:
     ],
 )
 @pytest.mark.parametrize("limit", [3, 1000])
-def test_the_pages_of_a_question_hold_every_item_once(filled: LiveServer, question: str, wanted: set[int], limit: int) -> None:
+def test_the_pages_of_a_question_hold_every_item_once(
+    filled: LiveServer, question: str, wanted: set[int], limit: int
+) -> None:
     found = all_pages(filled, question, limit)
     assert sorted(found) == sorted(f"p{n:02}" for n in wanted)
 
@@ -81,7 +85,9 @@ def test_the_items_of_one_kind_of_error_are_found(filled: LiveServer) -> None:
     assert len(all_pages(filled, f"group={group.group}", 2)) == 5
 
 
-def test_the_items_of_several_lists_of_one_name_are_found_page_by_page(live_server: LiveServer, tmp_path: Any) -> None:
+def test_the_items_of_several_lists_of_one_name_are_found_page_by_page(
+    live_server: LiveServer, tmp_path: Any
+) -> None:
     for name, content in (("x.txt", "a\nb\nc\n"), ("y.txt", "d\ne\n"), ("x.txt", "f\ng\n")):
         (tmp_path / name).write_text(content)
         submit_list(live_server.ctx, "parcels", str(tmp_path / name))
@@ -92,7 +98,12 @@ def test_the_items_of_several_lists_of_one_name_are_found_page_by_page(live_serv
 def test_a_place_is_good_for_its_own_question_alone(filled: LiveServer) -> None:
     place = filled.call("GET", f"{ITEMS}?status=live&limit=3").body["next"]
     assert filled.call("GET", f"{ITEMS}?status=live&limit=5&after={place}").status == 200
-    for question in (f"status=failed&after={place}", f"after={place}", "status=live&after=nonsense", f"status=live&after={place[:-4]}"):
+    for question in (
+        f"status=failed&after={place}",
+        f"after={place}",
+        "status=live&after=nonsense",
+        f"status=live&after={place[:-4]}",
+    ):
         answer = filled.call("GET", f"{ITEMS}?limit=3&{question}")
         assert (answer.status, answer.body["field"]) == (400, "after"), question
     other = filled.call("GET", f"/api/v1/routes/letters/items?status=live&after={place}")
@@ -127,7 +138,9 @@ def test_pages_of_items_by_age_are_of_one_moment(live_server: LiveServer) -> Non
         ),
     ],
 )
-def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_server: LiveServer, question: str, field: str, expected: str) -> None:
+def test_a_wrong_parameter_is_named_with_what_would_be_right(
+    shared_server: LiveServer, question: str, field: str, expected: str
+) -> None:
     answer = shared_server.call("GET", f"{ITEMS}?{question}")
     assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", field)
     assert answer.body["expected"] == expected
@@ -136,7 +149,9 @@ def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_server: Live
 STATUSES = "PENDING, QUEUED, PROCESSING, WAITING, RETRY_SCHEDULED, COMPLETED, MAX_RETRIES_EXCEEDED, REJECTED, CANCELLED, failed, live"
 
 
-def test_what_nobody_knows_is_named_within_the_filter_of_an_act_too(shared_server: LiveServer) -> None:
+def test_what_nobody_knows_is_named_within_the_filter_of_an_act_too(
+    shared_server: LiveServer,
+) -> None:
     deed = {"verb": "retry", "filter": {"status": ["failed", "foo"]}, "dry_run": True}
     told = shared_server.call("POST", "/api/v1/routes/parcels/acts", deed).body
     assert (told["field"], told["expected"]) == ("filter.status", STATUSES)
@@ -203,7 +218,9 @@ def test_status_and_counts_say_how_many_are_where(filled: LiveServer) -> None:
 def test_on_aws_items_are_found_page_by_page_and_what_no_index_serves_is_said(
     aws_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aws_server.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(12)))
+    aws_server.milepost.submit(
+        "parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(12))
+    )
     aws_server.work()
     assert sorted(all_pages(aws_server, "", 5)) == [f"p{n:02}" for n in range(12)]
     assert sorted(all_pages(aws_server, "status=failed", 2)) == ["p00", "p05", "p10"]
@@ -220,6 +237,11 @@ def test_on_aws_items_are_found_page_by_page_and_what_no_index_serves_is_said(
 
 
 def test_on_aws_a_list_is_taken_in_from_a_stream(aws_server: LiveServer) -> None:
-    report = aws_server.call("POST", ITEMS, b'{"id": "a"}\n{"id": "b"}\n', headers={"Content-Type": "application/x-ndjson"}).body
+    report = aws_server.call(
+        "POST",
+        ITEMS,
+        b'{"id": "a"}\n{"id": "b"}\n',
+        headers={"Content-Type": "application/x-ndjson"},
+    ).body
     assert report["counts"]["new"] == 2
     assert sorted(all_pages(aws_server, f"list={report['id']}", 1)) == ["a", "b"]

@@ -97,7 +97,9 @@ def test_a_ledger_that_does_not_answer_makes_the_server_not_ready_and_leaves_it_
     wait_until(lambda: busy.call("GET", "/readyz").status == 200)
 
 
-def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(busy: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(
+    busy: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = busy.ctx.ledger
 
     def write(kind: str, *given: Any, **more: Any) -> Any:
@@ -107,7 +109,9 @@ def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(
 
     monkeypatch.setattr(busy.ctx, "ledger", Instead(real, write=write))
     answer = busy.call("GET", "/readyz")
-    assert answer.body["parts"] == [{"part": "ledger", "why": "it cannot be written to; see the log and 'milepost doctor'"}]
+    assert answer.body["parts"] == [
+        {"part": "ledger", "why": "it cannot be written to; see the log and 'milepost doctor'"}
+    ]
     assert b"hidden" not in answer.raw
 
 
@@ -123,7 +127,10 @@ def test_a_route_that_has_changed_elsewhere_makes_the_server_not_ready(busy: Liv
 def test_health_is_open_to_those_without_a_key_and_figures_are_not(tmp_path: Path) -> None:
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as live_server:
         live_server.key("read")
-        statuses = {path: live_server.call("GET", path).status for path in ("/healthz", "/readyz", "/metrics")}
+        statuses = {
+            path: live_server.call("GET", path).status
+            for path in ("/healthz", "/readyz", "/metrics")
+        }
         assert statuses == {"/healthz": 200, "/readyz": 503, "/metrics": 401}
 
 

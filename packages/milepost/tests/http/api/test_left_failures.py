@@ -16,7 +16,9 @@ SENTENCE = "2 failed items have left the ledger; their seals say so"
 @pytest.fixture
 def left(live_server: LiveServer) -> LiveServer:
     """`a` and `b` have failed, and their rows have left; `fine` is at `deliver`."""
-    live_server.milepost.submit("parcels", *({"id": key, "weigh": "reject"} for key in "ab"), {"id": "fine"})
+    live_server.milepost.submit(
+        "parcels", *({"id": key, "weigh": "reject"} for key in "ab"), {"id": "fine"}
+    )
     live_server.work()
     prune(live_server.ctx, "parcels", 0, by="ops", reason="a test", statuses=FAILED)
     return live_server
@@ -39,7 +41,9 @@ def test_a_list_of_failed_items_ends_with_their_seals(left: LiveServer) -> None:
         ("a", "weigh", "REJECTED"),
         ("b", "weigh", "REJECTED"),
     ]
-    assert [seal["key"] for seal in left.call("GET", f"{ITEMS}?status=failed&prefix=b").body["left"]] == ["b"]
+    assert [
+        seal["key"] for seal in left.call("GET", f"{ITEMS}?status=failed&prefix=b").body["left"]
+    ] == ["b"]
     short = left.call("GET", f"{ITEMS}?status=failed&limit=1").body
     assert (len(short["left"]), short["more_left"]) == (1, True)
     assert left.call("GET", ITEMS).body["left"] == []

@@ -25,7 +25,9 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 def lines(first: int, n: int) -> Iterator[bytes]:
     """In pieces of a thousand lines: http.client sends them as chunks."""
     for start in range(first, first + n, 1000):
-        yield b"".join(b'{"id": "k%06d"}\n' % number for number in range(start, min(start + 1000, first + n)))
+        yield b"".join(
+            b'{"id": "k%06d"}\n' % number for number in range(start, min(start + 1000, first + n))
+        )
 
 
 @pytest.mark.parametrize(
@@ -36,18 +38,36 @@ def lines(first: int, n: int) -> Iterator[bytes]:
         ("text/plain", b"a\n\xff\nb\n# nothing\na\n"),
     ],
 )
-def test_a_list_of_every_kind_is_taken_in_and_reconciled(live_server: LiveServer, kind: str, body: bytes) -> None:
-    report = live_server.call("POST", f"{ITEMS}?name=morning", body, headers={"Content-Type": kind}).body
-    assert {word: n for word, n in report["counts"].items() if n} == {"new": 2, "repeated": 1, "malformed": 1}
+def test_a_list_of_every_kind_is_taken_in_and_reconciled(
+    live_server: LiveServer, kind: str, body: bytes
+) -> None:
+    report = live_server.call(
+        "POST", f"{ITEMS}?name=morning", body, headers={"Content-Type": kind}
+    ).body
+    assert {word: n for word, n in report["counts"].items() if n} == {
+        "new": 2,
+        "repeated": 1,
+        "malformed": 1,
+    }
     assert (report["name"], report["lines"], len(report["malformed"])) == ("morning", 4, 1)
     told = live_server.call("GET", f"/api/v1/lists/{report['id']}").body
-    assert (told["name"], told["finished"], told["counts"], told["digest"]) == ("morning", True, report["counts"], report["digest"])
+    assert (told["name"], told["finished"], told["counts"], told["digest"]) == (
+        "morning",
+        True,
+        report["counts"],
+        report["digest"],
+    )
     again = live_server.call("POST", ITEMS, body, headers={"Content-Type": kind}).body
     assert again["counts"]["in_progress"] == 2
-    assert [one["id"] for one in live_server.call("GET", "/api/v1/lists").body["lists"]] == [again["id"], report["id"]]
+    assert [one["id"] for one in live_server.call("GET", "/api/v1/lists").body["lists"]] == [
+        again["id"],
+        report["id"],
+    ]
 
 
-def test_a_csv_without_the_keys_column_is_refused_unless_it_is_said_to_have_no_header(live_server: LiveServer) -> None:
+def test_a_csv_without_the_keys_column_is_refused_unless_it_is_said_to_have_no_header(
+    live_server: LiveServer,
+) -> None:
     body, csv = b"a,1\nb,2\na,3\n", {"Content-Type": "text/csv"}
     refused = live_server.call("POST", ITEMS, body, headers=csv)
     assert refused.status == 400
@@ -72,17 +92,25 @@ def test_a_dry_run_says_what_would_happen_and_writes_nothing(live_server: LiveSe
 
 
 def test_a_full_list_says_what_has_vanished(live_server: LiveServer) -> None:
-    live_server.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers={"Content-Type": "text/plain"})
-    report = live_server.call("POST", f"{ITEMS}?full=true", b"a\nc\n", headers={"Content-Type": "text/plain"}).body
+    live_server.call(
+        "POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers={"Content-Type": "text/plain"}
+    )
+    report = live_server.call(
+        "POST", f"{ITEMS}?full=true", b"a\nc\n", headers={"Content-Type": "text/plain"}
+    ).body
     assert (report["vanished"], report["counts"]["vanished"]) == (["b"], 1)
 
 
-def test_which_keys_have_vanished_is_not_told_to_one_who_may_only_submit(live_server: LiveServer) -> None:
+def test_which_keys_have_vanished_is_not_told_to_one_who_may_only_submit(
+    live_server: LiveServer,
+) -> None:
     plain, signed = {"Content-Type": "text/plain"}, {"by": "ops", "reason": "a test"}
     live_server.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers=plain)
     for scopes, told in ((["submit"], []), (["submit", "read"], ["b"])):
         _, key = make_key(live_server.ctx, "-".join(scopes), scopes, **signed)
-        report = live_server.call("POST", f"{ITEMS}?full=true&dry_run=true", b"a\nc\n", headers=plain, key=key).body
+        report = live_server.call(
+            "POST", f"{ITEMS}?full=true&dry_run=true", b"a\nc\n", headers=plain, key=key
+        ).body
         assert (report["vanished"], report["counts"]["vanished"]) == (told, 1)
 
 
@@ -129,7 +157,9 @@ def test_a_client_that_goes_away_leaves_what_was_taken_in(live_server: LiveServe
     assert record["finished"] is False
 
 
-def test_a_client_that_falls_silent_is_told_so_and_what_it_had_sent_stays(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_falls_silent_is_told_so_and_what_it_had_sent_stays(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lists, "SILENT_S", 0.05)
     with begun(live_server, b'{"id": "a"}\n') as sent:
         answer = http.client.HTTPResponse(sent)
@@ -139,7 +169,9 @@ def test_a_client_that_falls_silent_is_told_so_and_what_it_had_sent_stays(live_s
     assert live_server.milepost.show("parcels", "a") is not None
 
 
-def test_lists_beyond_those_that_can_be_taken_in_at_once_are_asked_to_come_again(live_server: LiveServer) -> None:
+def test_lists_beyond_those_that_can_be_taken_in_at_once_are_asked_to_come_again(
+    live_server: LiveServer,
+) -> None:
     with ExitStack() as open_ones:
         for _ in range(LISTS):
             open_ones.enter_context(begun(live_server, b""))
@@ -163,7 +195,10 @@ def test_slow_lists_of_one_key_leave_slots_for_those_of_another(live_server: Liv
         refused = live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON, key=slow)
         assert (refused.status, refused.body["code"]) == (503, "busy")
         assert "lists of yours" in refused.body["detail"]
-        assert live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON, key=honest).status == 200
+        assert (
+            live_server.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON, key=honest).status
+            == 200
+        )
     places_taken(live_server, 0)
 
 

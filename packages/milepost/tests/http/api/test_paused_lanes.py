@@ -25,7 +25,9 @@ def orders() -> mp.Route:
 def at(tmp_path: Path) -> Iterator[LiveServer]:
     with running_server(tmp_path, orders()) as opened:
         for lane, n in (("partner-05", 3), ("partner-50", 2), ("north", 1)):
-            opened.milepost.submit("orders", *({"id": f"{lane}-{number}", "lane": lane} for number in range(n)))
+            opened.milepost.submit(
+                "orders", *({"id": f"{lane}-{number}", "lane": lane} for number in range(n))
+            )
         yield opened
 
 
@@ -39,7 +41,9 @@ def test_the_api_counts_what_waits_and_names_near_lanes(at: LiveServer) -> None:
     assert (typo["waiting"], sorted(typo["near"])) == (0, ["partner-05", "partner-50"])
     other = at.call("PUT", f"{HOLDS}/ship/zzz", WHY).body
     assert (other["waiting"], other["near"]) == (0, [])
-    assert {hold["waiting"] for hold in at.call("GET", HOLDS).body["holds"]} == {None}, "only the call that pauses counts"
+    assert {hold["waiting"] for hold in at.call("GET", HOLDS).body["holds"]} == {None}, (
+        "only the call that pauses counts"
+    )
 
 
 def test_python_counts_too(at: LiveServer) -> None:

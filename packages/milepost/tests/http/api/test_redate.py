@@ -46,7 +46,12 @@ def last_line(at: GuardedServer, key: str) -> dict[str, Any]:
 
 def test_a_dry_run_counts_and_changes_nothing(at: GuardedServer) -> None:
     report = redate(at, dry_run=True)
-    assert (report.status, report.body["matched"], report.body["done"], report.body["dry_run"]) == (200, 3, 3, True)
+    assert (report.status, report.body["matched"], report.body["done"], report.body["dry_run"]) == (
+        200,
+        3,
+        3,
+        True,
+    )
     assert at.call("GET", "/api/v1/acts").body["acts"] == []
     assert last_line(at, "a")["reason"] == "accepted"
 
@@ -54,29 +59,62 @@ def test_a_dry_run_counts_and_changes_nothing(at: GuardedServer) -> None:
 def test_redate_is_on_record_with_who_and_why(at: GuardedServer) -> None:
     assert redate(at).status == 400, "an act needs a reason"
     report = redate(at, **WHY, **{"for": "the night shift"})
-    assert (report.status, report.body["verb"], report.body["matched"], report.body["done"]) == (200, "redate", 3, 3)
+    assert (report.status, report.body["verb"], report.body["matched"], report.body["done"]) == (
+        200,
+        "redate",
+        3,
+        3,
+    )
     line = last_line(at, "a")
     assert (line["reason"], line["why"], line["act"]) == ("noted", WHY["reason"], report.body["id"])
     assert line["by"].endswith("for the night shift")
     [act] = at.call("GET", "/api/v1/acts").body["acts"]
-    assert (act["id"], act["verb"], act["done"], act["finished"]) == (report.body["id"], "redate", 3, True)
+    assert (act["id"], act["verb"], act["done"], act["finished"]) == (
+        report.body["id"],
+        "redate",
+        3,
+        True,
+    )
     assert redate(at, **WHY).body["matched"] == 0
 
 
-def test_a_repeat_with_its_id_gets_the_first_answer_and_another_act_is_refused(at: GuardedServer) -> None:
+def test_a_repeat_with_its_id_gets_the_first_answer_and_another_act_is_refused(
+    at: GuardedServer,
+) -> None:
     first = redate(at, id="clock", **WHY)
     assert first.body["done"] == 3
     assert redate(at, id="clock", **WHY).body == first.body
     other_route = at.call("POST", "/api/v1/routes/letters/redate", {"id": "clock", **WHY})
     assert (other_route.status, other_route.body["code"]) == (409, "conflict")
-    other_verb = at.call("POST", "/api/v1/routes/parcels/acts", {"verb": "cancel", "keys": ["a"], "id": "clock", **WHY})
+    other_verb = at.call(
+        "POST",
+        "/api/v1/routes/parcels/acts",
+        {"verb": "cancel", "keys": ["a"], "id": "clock", **WHY},
+    )
     assert (other_verb.status, other_verb.body["code"]) == (409, "conflict")
-    assert at.call("POST", "/api/v1/routes/parcels/acts", {"verb": "cancel", "keys": ["a"], "id": "other", **WHY}).status == 200
-    assert (redate(at, id="other", **WHY).status, redate(at, id="other", **WHY).body["code"]) == (409, "conflict")
+    assert (
+        at.call(
+            "POST",
+            "/api/v1/routes/parcels/acts",
+            {"verb": "cancel", "keys": ["a"], "id": "other", **WHY},
+        ).status
+        == 200
+    )
+    assert (redate(at, id="other", **WHY).status, redate(at, id="other", **WHY).body["code"]) == (
+        409,
+        "conflict",
+    )
 
 
-def test_an_act_that_was_cut_off_is_continued_by_its_id(at: GuardedServer, clock: VirtualClock) -> None:
-    begin(at.ctx, Act("cut", "redate", "parcels", "ops", "why", clock.now(), {}, done=2, moved_at=clock.now()))
+def test_an_act_that_was_cut_off_is_continued_by_its_id(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
+    begin(
+        at.ctx,
+        Act(
+            "cut", "redate", "parcels", "ops", "why", clock.now(), {}, done=2, moved_at=clock.now()
+        ),
+    )
     [act] = at.call("GET", "/api/v1/acts").body["acts"]
     assert act["go_on"].startswith("milepost redate parcels --act cut ")
     report = at.call("POST", "/api/v1/routes/parcels/acts/cut/go-on", WHY).body
@@ -89,7 +127,10 @@ def test_it_needs_the_scope_operate_and_the_route(at: GuardedServer) -> None:
     for scopes, routes in ((["read"], None), (["operate"], ["letters"])):
         key = at.key(*scopes, name=f"key-{scopes[0]}", routes=routes)
         assert at.call("POST", REDATE, WHY, key=key).status in (403, 404)
-    assert at.call("POST", REDATE, {"dry_run": True}, key=at.key("operate", name="ops")).body["done"] == 3
+    assert (
+        at.call("POST", REDATE, {"dry_run": True}, key=at.key("operate", name="ops")).body["done"]
+        == 3
+    )
 
 
 def test_overview_and_system_page_name_them_until_they_are_redated(at: GuardedServer) -> None:

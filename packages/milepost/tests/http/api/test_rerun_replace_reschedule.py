@@ -11,7 +11,9 @@ ITEMS = "/api/v1/routes/parcels/items"
 
 
 def act(live_server: LiveServer, verb: str, **deed: Any) -> HttpAnswer:
-    return live_server.call("POST", "/api/v1/routes/parcels/acts", {"verb": verb, "reason": "fixed", **deed})
+    return live_server.call(
+        "POST", "/api/v1/routes/parcels/acts", {"verb": verb, "reason": "fixed", **deed}
+    )
 
 
 def row(live_server: LiveServer, key: str) -> dict[str, Any]:
@@ -25,7 +27,10 @@ def test_replace_shows_the_difference_and_keeps_the_old_content(live_server: Liv
     live_server.work()
     new = {"id": "a", "to": "Bergen"}
     preview = act(live_server, "replace", keys=["a"], content=new, dry_run=True, reason="").body
-    assert [one["text"] for one in preview["difference"]] == ['~ to: "Oslo" → "Bergen"', '- weigh: "reject"']
+    assert [one["text"] for one in preview["difference"]] == [
+        '~ to: "Oslo" → "Bergen"',
+        '- weigh: "reject"',
+    ]
     assert row(live_server, "a")["input"]["to"] == "Oslo"
     assert act(live_server, "replace", keys=["a"], content=new).body["done"] == 1
     assert (row(live_server, "a")["input"], row(live_server, "a")["status"]) == (new, "QUEUED")
@@ -58,7 +63,10 @@ def test_an_item_for_later_is_shown_moved_and_started(live_server: LiveServer) -
     page = live_server.call("GET", "/items/parcels/a").raw.decode()
     assert "It starts" in page
     assert 'data-verb="reschedule"' in page
-    assert act(live_server, "reschedule", keys=["a"], not_before="2999-01-01T00:00:00Z").body["done"] == 1
+    assert (
+        act(live_server, "reschedule", keys=["a"], not_before="2999-01-01T00:00:00Z").body["done"]
+        == 1
+    )
     assert row(live_server, "a")["not_before"] == "2999-01-01T00:00:00.000Z"
     assert act(live_server, "reschedule", keys=["a"], not_before="0s").body["done"] == 1
     assert row(live_server, "a")["status"] == "QUEUED"
@@ -71,23 +79,39 @@ def test_an_item_for_later_is_shown_moved_and_started(live_server: LiveServer) -
 def test_a_list_that_replaces_takes_an_operator_and_a_reason(live_server: LiveServer) -> None:
     live_server.milepost.submit("parcels", {"id": "a", "n": 1})
     body = b'{"id": "a", "n": 2}\n'
-    assert live_server.call("POST", f"{ITEMS}?replace_changed=true", body, headers=NDJSON).status == 400
-    preview = live_server.call("POST", f"{ITEMS}?replace_changed=true&dry_run=true", body, headers=NDJSON).body
-    assert (preview["counts"]["replaced"], preview["changed"][0]["difference"][0]["text"]) == (1, "~ n: 1 → 2")
+    assert (
+        live_server.call("POST", f"{ITEMS}?replace_changed=true", body, headers=NDJSON).status
+        == 400
+    )
+    preview = live_server.call(
+        "POST", f"{ITEMS}?replace_changed=true&dry_run=true", body, headers=NDJSON
+    ).body
+    assert (preview["counts"]["replaced"], preview["changed"][0]["difference"][0]["text"]) == (
+        1,
+        "~ n: 1 → 2",
+    )
     assert row(live_server, "a")["input"]["n"] == 1
-    report = live_server.call("POST", f"{ITEMS}?replace_changed=true&reason=fixed", body, headers=NDJSON).body
+    report = live_server.call(
+        "POST", f"{ITEMS}?replace_changed=true&reason=fixed", body, headers=NDJSON
+    ).body
     assert (report["counts"]["replaced"], row(live_server, "a")["input"]["n"]) == (1, 2)
 
 
 def test_prune_shows_first_and_takes_named_statuses_alone(live_server: LiveServer) -> None:
     def prune(**asked: Any) -> HttpAnswer:
-        return live_server.call("POST", "/api/v1/routes/parcels/prune", {"older_than": "0s", **asked})
+        return live_server.call(
+            "POST", "/api/v1/routes/parcels/prune", {"older_than": "0s", **asked}
+        )
 
     live_server.milepost.submit("parcels", {"id": "a"}, {"id": "b", "weigh": "reject"})
     live_server.work()
     live_server.milepost.confirm("parcels", "a", "deliver", by="p")
     preview = prune(dry_run=True).body
-    assert (preview["dry_run"], preview["statuses"], preview["others"]) == (True, {"COMPLETED": 1}, {"REJECTED": 1})
+    assert (preview["dry_run"], preview["statuses"], preview["others"]) == (
+        True,
+        {"COMPLETED": 1},
+        {"REJECTED": 1},
+    )
     assert live_server.milepost.show("parcels", "a")["sealed"] is False
     assert prune().status == 400
     assert prune(reason="room", older_than="soon").status == 400
@@ -104,13 +128,22 @@ def test_a_failed_key_is_submitted_again_after_its_row_was_pruned(live_server: L
     bad = {"id": "b", "weigh": "reject"}
     live_server.milepost.submit("parcels", bad)
     live_server.work()
-    assert live_server.call("POST", f"{ITEMS}?failed_again=true&reason=mended", bad).body["answer"] == "known"
-    live_server.call("POST", "/api/v1/routes/parcels/prune", {"older_than": "0s", "statuses": ["failed"], "reason": "room"})
+    assert (
+        live_server.call("POST", f"{ITEMS}?failed_again=true&reason=mended", bad).body["answer"]
+        == "known"
+    )
+    live_server.call(
+        "POST",
+        "/api/v1/routes/parcels/prune",
+        {"older_than": "0s", "statuses": ["failed"], "reason": "room"},
+    )
     assert live_server.call("POST", ITEMS, bad).body["answer"] == "known"
     assert live_server.call("POST", f"{ITEMS}?failed_again=true", bad).status == 400
     assert live_server.call("POST", f"{ITEMS}?reason=mended", bad).status == 400
     taken = live_server.call("POST", f"{ITEMS}?failed_again=true&reason=mended", {"id": "b"})
     assert (taken.status, taken.body["answer"]) == (201, "new")
     assert "mended" in str(row(live_server, "b")["history"])
-    again = live_server.call("POST", f"{ITEMS}?failed_again=true&reason=mended", [{"id": "b"}, {"id": "c"}])
+    again = live_server.call(
+        "POST", f"{ITEMS}?failed_again=true&reason=mended", [{"id": "b"}, {"id": "c"}]
+    )
     assert [one["answer"] for one in again.body["receipts"]] == ["known", "new"]

@@ -35,8 +35,17 @@ class Office:
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
         if self.away:
             return [ConnectionError(f"no {envelope['subject']}") for envelope in envelopes]
-        answers = [EventRefused(f"no {envelope['subject']}") if envelope["subject"] in self.refuses else None for envelope in envelopes]
-        self.heard += [envelope["id"] for envelope, error in zip(envelopes, answers, strict=True) if error is None]
+        answers = [
+            EventRefused(f"no {envelope['subject']}")
+            if envelope["subject"] in self.refuses
+            else None
+            for envelope in envelopes
+        ]
+        self.heard += [
+            envelope["id"]
+            for envelope, error in zip(envelopes, answers, strict=True)
+            if error is None
+        ]
         return answers
 
 
@@ -67,7 +76,13 @@ def told(tmp_path: Path) -> Iterator[Told]:
 def test_everybody_who_is_told_is_shown_with_what_they_do_not_take(told: Told) -> None:
     told.at.milepost.submit("parcels", {"id": "new"})
     found = told.subscriber()
-    assert (found["name"], found["behind"], found["failures"], found["error"], found["silent"]) == ("office", 1, 0, None, False)
+    assert (found["name"], found["behind"], found["failures"], found["error"], found["silent"]) == (
+        "office",
+        1,
+        0,
+        None,
+        False,
+    )
     assert found["retry_at"] is None
     assert [(one["route"], one["key"], one["error"]) for one in found["parked"]] == [
         ("letters", "odd", "EventRefused: no odd"),
@@ -90,13 +105,21 @@ def test_parked_items_come_page_by_page_and_the_view_of_a_subscriber_is_bounded(
         if page["next"] is None:
             break
         after = f"&after={page['next']}"
-    assert keys == ["letters/odd", *(f"parcels/k{number:03}" for number in range(150)), "parcels/odd"]
+    assert keys == [
+        "letters/odd",
+        *(f"parcels/k{number:03}" for number in range(150)),
+        "parcels/odd",
+    ]
     assert told.at.call("GET", "/api/v1/subscribers/none/parked").status == 404
 
 
 def test_what_is_parked_is_tried_again(told: Told) -> None:
     told.office.refuses = ()
-    one = told.at.call("POST", f"{OFFICE}/release", {"reason": "mended", "route": "parcels", "key": "odd", "for": "the night shift"})
+    one = told.at.call(
+        "POST",
+        f"{OFFICE}/release",
+        {"reason": "mended", "route": "parcels", "key": "odd", "for": "the night shift"},
+    )
     assert one.body == {"subscriber": "office", "released": 1}
     told.relay.run_once()
     assert [one["route"] for one in told.subscriber()["parked"]] == ["letters"]
@@ -121,7 +144,11 @@ def test_a_day_is_told_again_after_a_preview_says_how_much_that_is(told: Told) -
     told.relay.run_once()
     assert told.office.heard[-2:] == heard
     [act, _] = told.at.call("GET", "/api/v1/acts?verb=replay&by=local").body["acts"]
-    assert (act["about"]["subscriber"], act["about"]["after"], act["reason"]) == ("office", 0, "they lost a day")
+    assert (act["about"]["subscriber"], act["about"]["after"], act["reason"]) == (
+        "office",
+        0,
+        "they lost a day",
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,14 +163,23 @@ def test_a_day_is_told_again_after_a_preview_says_how_much_that_is(told: Told) -
         ({"after": -1, **WHY}, "after"),
     ],
 )
-def test_a_start_that_cannot_be_meant_changes_nothing(told: Told, body: dict[str, Any], field: str) -> None:
+def test_a_start_that_cannot_be_meant_changes_nothing(
+    told: Told, body: dict[str, Any], field: str
+) -> None:
     answered = told.at.call("POST", f"{OFFICE}/replay", body)
-    assert (answered.status, answered.body["code"], answered.body["field"]) == (400, "wrong-value", field)
+    assert (answered.status, answered.body["code"], answered.body["field"]) == (
+        400,
+        "wrong-value",
+        field,
+    )
     assert told.subscriber()["behind"] == 0
 
 
 def test_who_is_let_go_of_is_told_no_more(told: Told) -> None:
-    assert told.at.call("POST", f"{OFFICE}/forget", {"reason": "they have moved"}).body == {"subscriber": "office", "forgotten": True}
+    assert told.at.call("POST", f"{OFFICE}/forget", {"reason": "they have moved"}).body == {
+        "subscriber": "office",
+        "forgotten": True,
+    }
     assert told.at.call("GET", "/api/v1/subscribers").body == {"subscribers": []}
     assert parked_for(told.at.ctx, "office") == {}
     for act in ("release", "replay", "forget"):
@@ -154,10 +190,24 @@ def test_who_is_let_go_of_is_told_no_more(told: Told) -> None:
 def test_a_key_that_reads_changes_nothing_and_only_an_admin_lets_go(told: Told) -> None:
     reader, operator = told.at.key("read", name="reader"), told.at.key("operate", name="operator")
     for act in ("release", "replay", "forget"):
-        assert told.at.call("POST", f"{OFFICE}/{act}", {"reason": "x"}, key=reader).body["code"] == "not-allowed", act
-    assert told.at.call("POST", f"{OFFICE}/forget", {"reason": "x"}, key=operator).body["code"] == "not-allowed"
-    assert told.at.call("POST", f"{OFFICE}/release", {"reason": "x"}, key=operator).body["released"] == 2
-    assert told.at.call("POST", f"{OFFICE}/forget", {"reason": "x"}, key=told.at.key("admin", name="admin")).status == 200
+        assert (
+            told.at.call("POST", f"{OFFICE}/{act}", {"reason": "x"}, key=reader).body["code"]
+            == "not-allowed"
+        ), act
+    assert (
+        told.at.call("POST", f"{OFFICE}/forget", {"reason": "x"}, key=operator).body["code"]
+        == "not-allowed"
+    )
+    assert (
+        told.at.call("POST", f"{OFFICE}/release", {"reason": "x"}, key=operator).body["released"]
+        == 2
+    )
+    assert (
+        told.at.call(
+            "POST", f"{OFFICE}/forget", {"reason": "x"}, key=told.at.key("admin", name="admin")
+        ).status
+        == 200
+    )
 
 
 def test_a_key_for_one_route_sees_and_releases_nothing_of_another(told: Told) -> None:
@@ -169,10 +219,17 @@ def test_a_key_for_one_route_sees_and_releases_nothing_of_another(told: Told) ->
         return answered.status, answered.body.get("code", "")
 
     assert release() == (403, "not-allowed")
-    assert release(route="letters") == release(route="letters", key="odd") == release(route="nowhere") == (404, "unknown-route")
+    assert (
+        release(route="letters")
+        == release(route="letters", key="odd")
+        == release(route="nowhere")
+        == (404, "unknown-route")
+    )
     assert release(key="odd") == (400, "wrong-value")
     assert release(route="parcels") == (200, "")
-    waiting = {ref: parked.retry_at for ref, (parked, _) in parked_for(told.at.ctx, "office").items()}
+    waiting = {
+        ref: parked.retry_at for ref, (parked, _) in parked_for(told.at.ctx, "office").items()
+    }
     assert (waiting["letters", "odd"], waiting["parcels", "odd"]) == (0, told.clock.now())
     for act, body in (("replay", {"after": 0, **WHY}), ("forget", WHY)):
         answered = told.at.call("POST", f"{OFFICE}/{act}", body, key=key)
@@ -186,7 +243,10 @@ def test_what_a_subscriber_says_of_another_route_is_not_shown_to_a_key_for_one(t
     told.relay.run_once()
     key = told.at.key("read", routes=["parcels"])
     assert "secret" not in str(told.subscriber(key))
-    assert (told.subscriber(key)["failures"], told.subscriber(key)["retry_at"] is None) == (1, False)
+    assert (told.subscriber(key)["failures"], told.subscriber(key)["retry_at"] is None) == (
+        1,
+        False,
+    )
     assert "secret-0" in told.subscriber(told.at.key("read", name="reader"))["error"]
 
 
@@ -205,5 +265,8 @@ def test_on_aws_the_journal_is_told_again(aws_server: LiveServer) -> None:
     relay.run_once()
     assert office.heard == [*heard, *heard[1:]]
     ago = f"{(aws_server.ctx.clock.now() - began) // 1000 + 60}s"
-    assert aws_server.call("POST", f"{OFFICE}/replay", {"since": ago, "dry_run": True}).body["lines"] == newest
+    assert (
+        aws_server.call("POST", f"{OFFICE}/replay", {"since": ago, "dry_run": True}).body["lines"]
+        == newest
+    )
     assert aws_server.call("GET", "/api/v1/subscribers").body["subscribers"][0]["behind"] == 0

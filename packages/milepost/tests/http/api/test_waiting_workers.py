@@ -46,13 +46,19 @@ def test_a_worker_holds_no_more_than_the_stage_allows() -> None:
         assert (len(works), remote.claim(want=5), len(remote.claim("w2", want=1))) == (2, [], 1)
         remote.settle(works[0])
         assert len(remote.claim(want=5)) == 1
-        remote.call("PUT", "/api/v1/routes/images/limits/resize", {"concurrency": 3, "reason": "more memory"})
+        remote.call(
+            "PUT",
+            "/api/v1/routes/images/limits/resize",
+            {"concurrency": 3, "reason": "more memory"},
+        )
         remote.clock.advance("1s")
         assert len(remote.claim(want=5)) == 1
 
 
 def test_a_lane_has_a_limit_of_its_own() -> None:
-    with open_remote_workers("memory:", lane=lambda content: content["to"], lanes={"slow": mp.Limits(concurrency=1)}) as remote:
+    with open_remote_workers(
+        "memory:", lane=lambda content: content["to"], lanes={"slow": mp.Limits(concurrency=1)}
+    ) as remote:
         remote.submit("s1", "s2", "s3", to="slow")
         remote.submit("f1", "f2", to="fast")
         works = remote.claim(want=5)
@@ -103,7 +109,12 @@ def test_many_who_wait_are_each_given_their_own(remote: RemoteWorkers) -> None:
 def test_a_worker_that_has_gone_is_given_nothing(remote: RemoteWorkers) -> None:
     line = remote.visitor.opened.state.waiting
     connection = http.client.HTTPConnection("127.0.0.1", remote.visitor.port)
-    connection.request("POST", CLAIMS, json.dumps({"worker": "w1", "wait": 20}), {"Content-Type": "application/json"})
+    connection.request(
+        "POST",
+        CLAIMS,
+        json.dumps({"worker": "w1", "wait": 20}),
+        {"Content-Type": "application/json"},
+    )
     wait_until(lambda: line.waiting == 1)
     connection.close()
     wait_until(lambda: line.waiting == 0)
@@ -121,7 +132,13 @@ def test_a_server_that_stops_lets_go_of_those_who_wait(remote: RemoteWorkers) ->
     assert remote.claim(wait=20) == []
 
 
-def test_no_more_wait_than_there_is_room_for(remote: RemoteWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_wait_than_there_is_room_for(
+    remote: RemoteWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(waiting_workers, "MOST", 0)
     answered = remote.call("POST", CLAIMS, {"worker": "w1", "wait": 5})
-    assert (answered.status, answered.body["code"], "retry-after" in answered.headers) == (429, "too-many", True)
+    assert (answered.status, answered.body["code"], "retry-after" in answered.headers) == (
+        429,
+        "too-many",
+        True,
+    )

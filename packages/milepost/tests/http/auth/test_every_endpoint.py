@@ -69,7 +69,16 @@ MAY_READ_BILLING = {
     "reader", "operator that reads", "admin", "shop that operates", "billing that reads", "gateway that reads"
 }  # fmt: skip
 
-OPEN, SHARED, ROUTE, ALL, APP, SENDER, OF_MESSAGE, SEND = "open", "shared", "route", "all", "app", "sender", "of message", "send"
+OPEN, SHARED, ROUTE, ALL, APP, SENDER, OF_MESSAGE, SEND = (
+    "open",
+    "shared",
+    "route",
+    "all",
+    "app",
+    "sender",
+    "of message",
+    "send",
+)
 """Who is refused beside those without the scope: nobody needs a key; nobody else; keys that do not see the messages' route (404), or not all
 routes (403); those that do not see all routes of the application (403); also those that speak for no sender (403); also those that speak for another
 sender than the message's (404); those that may not send as its sender (403)."""
@@ -117,7 +126,9 @@ TABLE: dict[str, Entry] = {
     "GET /api/v1/alerts": Entry("read", SHARED),
     "GET /api/v1/lists": Entry("read", SHARED),
     "GET /api/v1/lists/{id}": Entry("read", SHARED, also=(404,)),
-    f"POST {ROUTES}/confirmations": Entry("work", ROUTE, {"key": "none", "stage": "deliver", "value": True}, also=(404,)),
+    f"POST {ROUTES}/confirmations": Entry(
+        "work", ROUTE, {"key": "none", "stage": "deliver", "value": True}, also=(404,)
+    ),
     f"POST {ROUTES}/acts": Entry("operate", ROUTE, REPLACE),
     f"POST {ROUTES}/acts/{{id}}/go-on": Entry("operate", ROUTE, WHY, also=(404,)),
     "GET /api/v1/acts": Entry("read", SHARED),
@@ -139,14 +150,24 @@ TABLE: dict[str, Entry] = {
     f"GET {ROUTES}/breakers": Entry("read", ROUTE),
     f"DELETE {ROUTES}/breakers/{{stage}}": Entry("operate", ROUTE, query="reason=x"),
     f"DELETE {ROUTES}/breakers/{{stage}}/{{lane:path}}": Entry("operate", ROUTE, query="reason=x"),
-    f"POST {ROUTES}/stages/{{stage}}/claims": Entry("work", ROUTE, {"worker": "w"}, also=(400, 409)),
-    f"POST {ROUTES}/stages/{{stage}}/claims/extend": Entry("work", ROUTE, {"leases": [LEASE]}, also=(400, 409)),
-    f"POST {ROUTES}/stages/{{stage}}/claims/settle": Entry("work", ROUTE, {"outcomes": [{**LEASE, "outcome": OUTCOME}]}, also=(400, 409)),
-    f"POST {ROUTES}/stages/{{stage}}/claims/give-back": Entry("work", ROUTE, {"leases": [LEASE]}, also=(400, 409)),
+    f"POST {ROUTES}/stages/{{stage}}/claims": Entry(
+        "work", ROUTE, {"worker": "w"}, also=(400, 409)
+    ),
+    f"POST {ROUTES}/stages/{{stage}}/claims/extend": Entry(
+        "work", ROUTE, {"leases": [LEASE]}, also=(400, 409)
+    ),
+    f"POST {ROUTES}/stages/{{stage}}/claims/settle": Entry(
+        "work", ROUTE, {"outcomes": [{**LEASE, "outcome": OUTCOME}]}, also=(400, 409)
+    ),
+    f"POST {ROUTES}/stages/{{stage}}/claims/give-back": Entry(
+        "work", ROUTE, {"leases": [LEASE]}, also=(400, 409)
+    ),
     "GET /api/v1/events": Entry("read", SHARED),
     "GET /api/v1/subscribers": Entry("read", SHARED),
     "POST /api/v1/subscribers/{name}/release": Entry("operate", SHARED, WHY, also=(404,)),
-    "POST /api/v1/subscribers/{name}/replay": Entry("operate", ALL, {"since": "1d", "dry_run": True}, also=(404,)),
+    "POST /api/v1/subscribers/{name}/replay": Entry(
+        "operate", ALL, {"since": "1d", "dry_run": True}, also=(404,)
+    ),
     "POST /api/v1/subscribers/{name}/forget": Entry("admin", SHARED, WHY, also=(404,)),
     "GET /api/v1/quarantine": Entry("read", ALL),
     "POST /api/v1/quarantine/replay": Entry("operate", ALL, {"all": True, **WHY}),
@@ -186,7 +207,9 @@ TABLE: dict[str, Entry] = {
     "GET /deposits/dois/{doi:path}": Entry("read", APP, also=(404,)),
     "POST /deposits/claim": Entry("operate", APP, {"doi": "10.1/x"}, also=(400, 404, 409)),
     "POST /deposits/release": Entry("operate", APP, {"doi": "10.1/x"}, also=(400, 404, 409)),
-    "POST /deposits/deposited": Entry("operate", APP, {"doi": "10.1/x", "handle": "1/2", **WHY}, also=(400, 404, 409)),
+    "POST /deposits/deposited": Entry(
+        "operate", APP, {"doi": "10.1/x", "handle": "1/2", **WHY}, also=(400, 404, 409)
+    ),
     "POST /deposits/requeue": Entry("operate", APP, {"doi": "10.1/x", **WHY}, also=(400, 404, 409)),
     "POST /deposits/abandon": Entry("operate", APP, {"doi": "10.1/x", **WHY}, also=(400, 404, 409)),
     "GET /api/v1/deposits/worklist": Entry("read", APP),
@@ -206,13 +229,17 @@ TABLE: dict[str, Entry] = {
     f"DELETE {NOTES}/destinations/{{name}}": Entry("admin", SENDER),
     f"POST {NOTES}/destinations/{{name}}/pause": Entry("operate", SENDER, WHY),
     f"POST {NOTES}/destinations/{{name}}/resume": Entry("operate", SENDER, WHY),
-    f"POST {NOTES}/destinations/{{name}}/outage": Entry("operate", SENDER, {"until": "2h", **WHY}, also=(409,)),
+    f"POST {NOTES}/destinations/{{name}}/outage": Entry(
+        "operate", SENDER, {"until": "2h", **WHY}, also=(409,)
+    ),
     f"GET {NOTES}/senders": Entry("read", SENDER),
     "GET /health": Entry(None, OPEN, also=(503,)),
     f"GET {PAGES}": Entry("read", SENDER),
     f"GET {PAGES}/destinations/{{name}}": Entry("read", SENDER),
     f"POST {PAGES}/destinations/{{name}}/pause": Entry("operate", SENDER, WHY),
-    f"POST {PAGES}/destinations/{{name}}/outage": Entry("operate", SENDER, {"until": "2h", **WHY}, also=(400,)),
+    f"POST {PAGES}/destinations/{{name}}/outage": Entry(
+        "operate", SENDER, {"until": "2h", **WHY}, also=(400,)
+    ),
     f"POST {PAGES}/destinations/{{name}}/resume": Entry("operate", SENDER, WHY),
     f"GET {PAGES}/messages": Entry("read", SENDER, query="sender=billing"),
     f"GET {PAGES}/messages/{{key:path}}": Entry("read", OF_MESSAGE),
@@ -237,25 +264,47 @@ def name_of(endpoint: Endpoint) -> str:
 class Office(LiveServer):
     """A server with all applications, a message of the sender billing that is due in many years, and a key of each kind."""
 
-    def __init__(self, milepost: mp.Milepost, opened: HttpServer, endpoints: list[Endpoint]) -> None:
+    def __init__(
+        self, milepost: mp.Milepost, opened: HttpServer, endpoints: list[Endpoint]
+    ) -> None:
         super().__init__(milepost, opened)
         self.endpoints = {name_of(endpoint): endpoint for endpoint in endpoints}
-        self.keys = {name: None if kind is None else self._key(name, kind) for name, kind in KINDS.items()}
+        self.keys = {
+            name: None if kind is None else self._key(name, kind) for name, kind in KINDS.items()
+        }
 
     def _key(self, name: str, kind: KeyKind) -> str:
         attributes = {} if kind.sender is None else {"sender": kind.sender}
-        return make_key(self.ctx, name, kind.scopes, routes=kind.routes, attributes=attributes, rate=1e5, **SIGNED)[1]
+        return make_key(
+            self.ctx,
+            name,
+            kind.scopes,
+            routes=kind.routes,
+            attributes=attributes,
+            rate=1e5,
+            **SIGNED,
+        )[1]
 
     def send(self) -> None:
         assert self.call("POST", "/message", MESSAGE, key=self.keys["admin"]).status == 200
 
     def try_as(self, who: str, name: str) -> HttpAnswer:
         endpoint, entry = self.endpoints[name], TABLE[name]
-        path = re.sub(r"\{(\w+)(:path)?\}", lambda part: PARTS.get(part[1] + (part[2] or ""), "none"), endpoint.path)
+        path = re.sub(
+            r"\{(\w+)(:path)?\}",
+            lambda part: PARTS.get(part[1] + (part[2] or ""), "none"),
+            endpoint.path,
+        )
         key, query = self.keys[who], f"?{entry.query}" if entry.query else ""
         if entry.body is None or not (endpoint.page or FORM in endpoint.types):
             return self.call(endpoint.method, path + query, entry.body, key=key)
-        return self.call(endpoint.method, path + query, urlencode(entry.body).encode(), key=key, headers={"Content-Type": FORM})
+        return self.call(
+            endpoint.method,
+            path + query,
+            urlencode(entry.body).encode(),
+            key=key,
+            headers={"Content-Type": FORM},
+        )
 
     def recorded(self) -> tuple[int, Any]:
         """The last line of history, and the message."""
@@ -266,7 +315,9 @@ class Office(LiveServer):
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     folder: Path = tmp_path_factory.mktemp("office")
     configured = [
-        notifications.configured({"destinations": {"crm": {"url": "https://crm.example"}}}, environment={}),
+        notifications.configured(
+            {"destinations": {"crm": {"url": "https://crm.example"}}}, environment={}
+        ),
         deposits.configured({"inbox": str(folder), "files": str(folder)}, environment={}),
         postingest.configured({}, environment={}),
     ]
@@ -294,7 +345,8 @@ def refusal(who: str, entry: Entry, *, page: bool) -> int | None:
         hidden = who not in MAY_SUBMIT_GENERALLY
     of_application = entry.rule in (APP, SENDER, OF_MESSAGE, SEND)
     refused = {
-        404: (entry.rule == ROUTE and hidden) or (entry.rule == OF_MESSAGE and who in SPEAK_FOR_SHOP),
+        404: (entry.rule == ROUTE and hidden)
+        or (entry.rule == OF_MESSAGE and who in SPEAK_FOR_SHOP),
         403: (entry.rule == ALL and hidden)
         or (of_application and kind.routes is not None)
         or (entry.rule in (SENDER, OF_MESSAGE) and who in SPEAK_FOR_NONE)
@@ -304,7 +356,9 @@ def refusal(who: str, entry: Entry, *, page: bool) -> int | None:
 
 
 def test_every_endpoint_is_in_the_table_with_its_scope(office: Office) -> None:
-    assert {name: endpoint.scope for name, endpoint in office.endpoints.items()} == {name: entry.scope for name, entry in TABLE.items()}
+    assert {name: endpoint.scope for name, endpoint in office.endpoints.items()} == {
+        name: entry.scope for name, entry in TABLE.items()
+    }
 
 
 def test_a_refused_call_changes_and_shows_nothing(office: Office) -> None:
@@ -324,7 +378,9 @@ def test_a_refused_call_changes_and_shows_nothing(office: Office) -> None:
     assert tried > 900
 
 
-def test_a_permitted_call_succeeds_and_shows_content_to_readers_of_that_sender_alone(office: Office) -> None:
+def test_a_permitted_call_succeeds_and_shows_content_to_readers_of_that_sender_alone(
+    office: Office,
+) -> None:
     office.send()
     tried, wrong, shown = 0, [], set()
     for name, entry in TABLE.items():
@@ -336,16 +392,26 @@ def test_a_permitted_call_succeeds_and_shows_content_to_readers_of_that_sender_a
                 tried += 1
                 content = BODY.encode() in answer.raw
                 shown |= {name} if content else set()
-                if (answer.status >= 400 and answer.status not in entry.also) or (content and who not in MAY_READ_BILLING):
+                if (answer.status >= 400 and answer.status not in entry.also) or (
+                    content and who not in MAY_READ_BILLING
+                ):
                     wrong.append(f"{name} with {who}: {answer}")
     assert not wrong, "\n".join(wrong)
     assert tried > 300
     # Else the test would show nothing: the content can be seen in many places.
-    assert {f"GET {NOTES}/messages/{{key:path}}", f"GET {ROUTES}/items/{{key:path}}", f"GET {PAGES}/messages/{{key:path}}"} <= shown
+    assert {
+        f"GET {NOTES}/messages/{{key:path}}",
+        f"GET {ROUTES}/items/{{key:path}}",
+        f"GET {PAGES}/messages/{{key:path}}",
+    } <= shown
 
 
-@pytest.mark.parametrize("who", ["billing", "billing that reads", "operator that reads", "admin", "gateway"])
-def test_a_cancelled_message_is_shown_with_its_content_to_readers_alone(office: Office, who: str) -> None:
+@pytest.mark.parametrize(
+    "who", ["billing", "billing that reads", "operator that reads", "admin", "gateway"]
+)
+def test_a_cancelled_message_is_shown_with_its_content_to_readers_alone(
+    office: Office, who: str
+) -> None:
     kind = KINDS[who]
     assert kind is not None
     own = {**MESSAGE, "messageId": f"to cancel as {who}"}
@@ -355,6 +421,10 @@ def test_a_cancelled_message_is_shown_with_its_content_to_readers_alone(office: 
     if "submit" not in kind.scopes and "admin" not in kind.scopes:
         assert answer.status == 403
         return
-    assert (answer.status, answer.body["status"], answer.body["senderId"]) == (200, "CANCELLED", "billing")
+    assert (answer.status, answer.body["status"], answer.body["senderId"]) == (
+        200,
+        "CANCELLED",
+        "billing",
+    )
     assert (BODY.encode() in answer.raw) == ("read" in kind.scopes or "admin" in kind.scopes)
     assert ("body" in answer.body) == ("read" in kind.scopes or "admin" in kind.scopes)

@@ -14,7 +14,16 @@ import milepost as mp
 from milepost.core.admission.rates import CallRate
 from milepost.core.errors import UsageError
 from milepost.engine.act_log import all_acts
-from milepost.engine.auth import all_keys, any_keys, key_view, last_uses, make_key, match, note_use, revoke_key
+from milepost.engine.auth import (
+    all_keys,
+    any_keys,
+    key_view,
+    last_uses,
+    make_key,
+    match,
+    note_use,
+    revoke_key,
+)
 from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller
 from milepost.ports.documents import KEY_USE
@@ -22,12 +31,28 @@ from milepost_testing.clock import VirtualClock
 
 
 def test_a_key_opens_what_its_scopes_say_and_nothing_else(at: GuardedServer) -> None:
-    reader, loader, admin = at.key("read", name="reader"), at.key("submit"), at.key("admin", name="admin")
-    assert (at.call("GET", READ, key=reader).status, at.call("POST", ITEMS, {"id": "b"}, key=reader).status) == (200, 403)
-    assert (at.call("GET", READ, key=loader).status, at.call("POST", ITEMS, {"id": "b"}, key=loader).status) == (403, 201)
-    assert (at.call("GET", READ, key=admin).status, at.call("POST", ITEMS, {"id": "c"}, key=admin).status) == (200, 201)
+    reader, loader, admin = (
+        at.key("read", name="reader"),
+        at.key("submit"),
+        at.key("admin", name="admin"),
+    )
+    assert (
+        at.call("GET", READ, key=reader).status,
+        at.call("POST", ITEMS, {"id": "b"}, key=reader).status,
+    ) == (200, 403)
+    assert (
+        at.call("GET", READ, key=loader).status,
+        at.call("POST", ITEMS, {"id": "b"}, key=loader).status,
+    ) == (403, 201)
+    assert (
+        at.call("GET", READ, key=admin).status,
+        at.call("POST", ITEMS, {"id": "c"}, key=admin).status,
+    ) == (200, 201)
     refused = at.call("POST", ITEMS, {"id": "d"}, key=reader)
-    assert (refused.body["code"], refused.body["expected"]) == ("not-allowed", "a key with the scope 'submit'")
+    assert (refused.body["code"], refused.body["expected"]) == (
+        "not-allowed",
+        "a key with the scope 'submit'",
+    )
 
 
 def test_once_there_is_a_key_nobody_is_let_in_without_one(at: GuardedServer) -> None:
@@ -35,7 +60,11 @@ def test_once_there_is_a_key_nobody_is_let_in_without_one(at: GuardedServer) -> 
     at.key("read")
     # At once: not even the time has moved for which keys are remembered.
     answer = at.call("GET", READ)
-    assert (answer.status, answer.body["code"], answer.headers["www-authenticate"]) == (401, "no-key", "Bearer")
+    assert (answer.status, answer.body["code"], answer.headers["www-authenticate"]) == (
+        401,
+        "no-key",
+        "Bearer",
+    )
     # Nor is anybody let in again when the last key is gone.
     at.revoke()
     at.ticks.now += 5
@@ -89,14 +118,22 @@ def test_a_key_made_by_another_process_opens_at_once(at: GuardedServer, url: str
     assert at.call("GET", READ, key=text).status == 200
 
 
-def test_a_revoked_key_opens_nothing_within_five_seconds_in_every_process(at: GuardedServer, url: str, clock: VirtualClock) -> None:
+def test_a_revoked_key_opens_nothing_within_five_seconds_in_every_process(
+    at: GuardedServer, url: str, clock: VirtualClock
+) -> None:
     key = at.key("read")
     with guarded_server(url, clock=clock) as other:
-        assert (at.call("GET", READ, key=key).status, other.call("GET", READ, key=key).status) == (200, 200)
+        assert (at.call("GET", READ, key=key).status, other.call("GET", READ, key=key).status) == (
+            200,
+            200,
+        )
         at.revoke()
         at.ticks.now += 5
         other.ticks.now += 5
-        assert (at.call("GET", READ, key=key).status, other.call("GET", READ, key=key).status) == (401, 401)
+        assert (at.call("GET", READ, key=key).status, other.call("GET", READ, key=key).status) == (
+            401,
+            401,
+        )
 
 
 def test_a_key_holds_until_it_expires(at: GuardedServer, clock: VirtualClock) -> None:
@@ -116,7 +153,9 @@ def test_last_use_is_written_at_most_every_ten_minutes(url: str) -> None:
             for _ in range(3):
                 at.call("GET", READ, key=key)
         with mp.open(url) as milepost:
-            return milepost.context.ledger.read(KEY_USE)["loader"].version, last_uses(milepost.context)[all_keys(milepost.context)[0].id]
+            return milepost.context.ledger.read(KEY_USE)["loader"].version, last_uses(
+                milepost.context
+            )[all_keys(milepost.context)[0].id]
 
     with mp.open(url, clock=clock) as milepost:
         key = make_key(milepost.context, "loader", ["read"], **SIGNED)[1]
@@ -150,11 +189,20 @@ def test_a_new_key_of_the_same_name_was_not_used_by_the_old_one() -> None:
 def test_a_key_of_one_route_sees_nothing_of_another(at: GuardedServer) -> None:
     key = at.key("read", "submit", routes=["letters"])
     hidden = at.call("GET", READ, key=key)
-    assert (hidden.status, hidden.body["code"], hidden.body["expected"]) == (404, "unknown-route", "letters")
+    assert (hidden.status, hidden.body["code"], hidden.body["expected"]) == (
+        404,
+        "unknown-route",
+        "letters",
+    )
     assert at.call("POST", ITEMS, {"id": "x"}, key=key).status == 404
     assert at.call("POST", "/api/v1/routes/letters/items", {"id": "x"}, key=key).status == 201
-    assert list(filter(Caller("x", frozenset(), frozenset({"letters"})).sees, ["parcels", "letters"])) == ["letters"]
-    assert list(filter(Caller("x", frozenset()).sees, ["parcels", "letters"])) == ["parcels", "letters"]
+    assert list(
+        filter(Caller("x", frozenset(), frozenset({"letters"})).sees, ["parcels", "letters"])
+    ) == ["letters"]
+    assert list(filter(Caller("x", frozenset()).sees, ["parcels", "letters"])) == [
+        "parcels",
+        "letters",
+    ]
 
 
 def test_a_key_that_calls_too_often_is_told_when_to_come_again(at: GuardedServer) -> None:
@@ -190,7 +238,11 @@ def test_of_too_many_names_the_one_unused_for_longest_is_forgotten() -> None:
     rates, rate = Rates(most=2), CallRate(1, 1)
     for name in ("a", "b", "a", "c"):
         rates.take(name, rate, 0.0)
-    assert (rates.wait("a", rate, 0.0), rates.wait("b", rate, 0.0), rates.wait("c", rate, 0.0)) == (1, 0, 1)
+    assert (rates.wait("a", rate, 0.0), rates.wait("b", rate, 0.0), rates.wait("c", rate, 0.0)) == (
+        1,
+        0,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +256,9 @@ def test_of_too_many_names_the_one_unused_for_longest_is_forgotten() -> None:
         ("x", ["read"], ["nope"], "there is no route 'nope'"),
     ],
 )
-def test_a_key_that_cannot_be_is_not_made(name: str, scopes: list[str], routes: list[str] | None, message: str) -> None:
+def test_a_key_that_cannot_be_is_not_made(
+    name: str, scopes: list[str], routes: list[str] | None, message: str
+) -> None:
     with mp.open("memory:") as milepost:
         make_key(milepost.context, "loader", ["read"], **SIGNED)
         with pytest.raises(UsageError, match=re.escape(message)):

@@ -36,7 +36,10 @@ class Office:
     name, batch = "office", 10
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        return [EventRefused(f"no {envelope['subject']}") if SECRET in envelope["subject"] else None for envelope in envelopes]
+        return [
+            EventRefused(f"no {envelope['subject']}") if SECRET in envelope["subject"] else None
+            for envelope in envelopes
+        ]
 
 
 def failing(name: str) -> mp.Route:
@@ -53,7 +56,9 @@ def failing(name: str) -> mp.Route:
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
     """Two routes. Of the other one there is everything: failures, a list, pauses, limits, acts, what is parked, slow handlers."""
     folder: Path = tmp_path_factory.mktemp("two-routes")
-    with guarded_server(f"sqlite:///{folder}/ledger.db", [sample_route(), failing(OTHER)]) as opened:
+    with guarded_server(
+        f"sqlite:///{folder}/ledger.db", [sample_route(), failing(OTHER)]
+    ) as opened:
         ctx = opened.ctx
         opened.milepost.submit("parcels", {"id": "a"})
         (folder / "list.txt").write_text(f"{KEY}\n{SECRET}-two\n")
@@ -87,7 +92,9 @@ def paths_of(endpoint: Endpoint, ids: dict[str, str]) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda part: ids.get(part[1], "a"), endpoint.path)
 
 
-def test_no_page_tells_a_key_for_one_route_of_another(at: GuardedServer, limited: str, everything: str) -> None:
+def test_no_page_tells_a_key_for_one_route_of_another(
+    at: GuardedServer, limited: str, everything: str
+) -> None:
     telling = set()
     for endpoint in all_pages():
         if endpoint.path in ("/live", "/static/{version}/{name}"):
@@ -131,41 +138,72 @@ def told_of(at: GuardedServer, path: str, key: str, name: str) -> tuple[int, str
         ("/api/v1/routes/parcels/items?list={}", LIST),
     ],
 )
-def test_what_is_of_another_route_is_as_what_is_not_there(at: GuardedServer, limited: str, path: str, there: str) -> None:
+def test_what_is_of_another_route_is_as_what_is_not_there(
+    at: GuardedServer, limited: str, path: str, there: str
+) -> None:
     nothing = "x" * len(there)
-    assert told_of(at, path.format(there), limited, there) == told_of(at, path.format(nothing), limited, nothing)
+    assert told_of(at, path.format(there), limited, there) == told_of(
+        at, path.format(nothing), limited, nothing
+    )
 
 
-def test_lists_and_error_groups_of_another_route_are_not_there(at: GuardedServer, limited: str, everything: str) -> None:
+def test_lists_and_error_groups_of_another_route_are_not_there(
+    at: GuardedServer, limited: str, everything: str
+) -> None:
     [known] = at.call("GET", "/api/v1/lists", key=everything).body["lists"]
     [group, *_] = at.call("GET", f"/api/v1/routes/{OTHER}/groups", key=everything).body["groups"]
-    for path in ("/lists/{}", "/api/v1/lists/{}", "/items/parcels?list={}", "/export/parcels.csv?list={}"):
+    for path in (
+        "/lists/{}",
+        "/api/v1/lists/{}",
+        "/items/parcels?list={}",
+        "/export/parcels.csv?list={}",
+    ):
         nothing = "x" * len(known["id"])
-        assert told_of(at, path.format(known["id"]), limited, known["id"]) == told_of(at, path.format(nothing), limited, nothing)
+        assert told_of(at, path.format(known["id"]), limited, known["id"]) == told_of(
+            at, path.format(nothing), limited, nothing
+        )
     nothing = "x" * len(group["group"])
     path = "/items/parcels?group={}"
-    assert told_of(at, path.format(group["group"]), limited, group["group"]) == told_of(at, path.format(nothing), limited, nothing)
+    assert told_of(at, path.format(group["group"]), limited, group["group"]) == told_of(
+        at, path.format(nothing), limited, nothing
+    )
 
 
-def test_a_place_among_the_items_of_another_route_is_no_place_here(at: GuardedServer, limited: str, everything: str) -> None:
+def test_a_place_among_the_items_of_another_route_is_no_place_here(
+    at: GuardedServer, limited: str, everything: str
+) -> None:
     page = at.call("GET", f"/api/v1/routes/{OTHER}/items?limit=1", key=everything).body
-    answer = at.call("GET", f"/api/v1/routes/parcels/items?limit=1&after={page['next']}", key=limited)
+    answer = at.call(
+        "GET", f"/api/v1/routes/parcels/items?limit=1&after={page['next']}", key=limited
+    )
     assert (answer.status, "belongs to another search" in answer.body["detail"]) == (400, True)
 
 
 @pytest.mark.parametrize("verb", ["retry", "cancel"])
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_the_id_of_an_act_on_another_route_tells_nothing_of_that_act(at: GuardedServer, limited: str, verb: str, dry_run: bool) -> None:
-    body: dict[str, Any] = {"verb": verb, "keys": ["a"], "reason": "a test", "id": ACT, "dry_run": dry_run}
+def test_the_id_of_an_act_on_another_route_tells_nothing_of_that_act(
+    at: GuardedServer, limited: str, verb: str, dry_run: bool
+) -> None:
+    body: dict[str, Any] = {
+        "verb": verb,
+        "keys": ["a"],
+        "reason": "a test",
+        "id": ACT,
+        "dry_run": dry_run,
+    }
     answer = at.call("POST", "/api/v1/routes/parcels/acts", body, key=limited)
     assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", "id")
     assert json.dumps(answer.body).replace(ACT, "").count(SECRET) == 0
     assert "retry" not in answer.raw.decode()
-    answer = at.call("POST", f"/api/v1/routes/parcels/acts/{ACT}/go-on", {"reason": "a test"}, key=limited)
+    answer = at.call(
+        "POST", f"/api/v1/routes/parcels/acts/{ACT}/go-on", {"reason": "a test"}, key=limited
+    )
     assert (answer.status, answer.body["code"]) == (404, "unknown-act")
 
 
-def changes(at: GuardedServer, method: str, key: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+def changes(
+    at: GuardedServer, method: str, key: str
+) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
     connection.request(method, "/live", headers={"Authorization": f"Bearer {key}"})
     return connection, connection.getresponse()
@@ -189,7 +227,10 @@ def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_ke
     key = at.key("read", name="page", routes=["parcels"])
     connection, answer = changes(at, "GET", key)
     told = blocks(answer)
-    assert [next(told).strip(), next(told).strip()] == ["retry: 2000", f"event: changed\ndata: {at.ctx.ledger.last_seq()}"]
+    assert [next(told).strip(), next(told).strip()] == [
+        "retry: 2000",
+        f"event: changed\ndata: {at.ctx.ledger.last_seq()}",
+    ]
     at.milepost.submit(OTHER, {"id": f"{SECRET}-three"})
     at.milepost.submit("parcels", {"id": "b"})
     heard = next(block for block in told if "data" in block)
@@ -201,7 +242,9 @@ def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_ke
     connection.close()
 
 
-def test_who_asks_only_for_the_head_of_changes_is_no_listener(at: GuardedServer, everything: str) -> None:
+def test_who_asks_only_for_the_head_of_changes_is_no_listener(
+    at: GuardedServer, everything: str
+) -> None:
     connection, answer = changes(at, "HEAD", everything)
     assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, stream.STREAM)
     assert answer.read() == b""
@@ -220,7 +263,9 @@ def test_where_the_ledger_is_is_not_told_when_it_fails(
 
     monkeypatch.setattr(at.ctx.ledger, "counts", fails)
     told = [at.call("GET", "/api/v1/status", key=key) for key in (limited, everything)]
-    assert [(answer.status, answer.body["code"], SECRET in answer.body["detail"]) for answer in told] == [
+    assert [
+        (answer.status, answer.body["code"], SECRET in answer.body["detail"]) for answer in told
+    ] == [
         (503, "busy", False),
         (503, "busy", True),
     ]
@@ -229,4 +274,8 @@ def test_where_the_ledger_is_is_not_told_when_it_fails(
     at.ticks.now += 4
     for key in (None, everything):
         answer = at.call("GET", "/api/v1/status", key=key)
-        assert (answer.status, answer.body["code"], SECRET in answer.raw.decode()) == (503, "busy", False)
+        assert (answer.status, answer.body["code"], SECRET in answer.raw.decode()) == (
+            503,
+            "busy",
+            False,
+        )

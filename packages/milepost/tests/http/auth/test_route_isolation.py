@@ -41,7 +41,10 @@ class Office:
     name, batch = "office", 10
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        return [EventRefused("not that") if envelope["subject"].startswith("letters") else None for envelope in envelopes]
+        return [
+            EventRefused("not that") if envelope["subject"].startswith("letters") else None
+            for envelope in envelopes
+        ]
 
 
 @pytest.fixture
@@ -61,12 +64,18 @@ def work(at: GuardedServer) -> None:
 
 def heard_of(at: GuardedServer, in_hand: int) -> None:
     now = at.ctx.clock.now()
-    at.ctx.ledger.write(PROCESS, "host:1", msgspec.to_builtins(Process("host:1", "host", 1, now, now, {"worker": now}, in_hand)))
+    at.ctx.ledger.write(
+        PROCESS,
+        "host:1",
+        msgspec.to_builtins(Process("host:1", "host", 1, now, now, {"worker": now}, in_hand)),
+    )
 
 
 def everything_happens_to_the_letters(at: GuardedServer, folder: Path) -> None:
     (folder / "list.txt").write_text("one\ntwo\none\n")
-    at.milepost.submit("letters", {"id": "a"}, {"id": "f", "weigh": "reject"}, {"id": "r", "weigh": "retry"})
+    at.milepost.submit(
+        "letters", {"id": "a"}, {"id": "f", "weigh": "reject"}, {"id": "r", "weigh": "retry"}
+    )
     at.milepost.submit_list("letters", str(folder / "list.txt"), name="march")
     work(at)
     EventRelay(at.ctx, Office(), "p1").run_once()
@@ -86,14 +95,25 @@ def answers(at: GuardedServer, key: str) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-def test_no_answer_is_another_one_when_everything_happens_elsewhere(at: GuardedServer, tmp_path: Path) -> None:
-    limited, whole = (at.key("admin", name=name, routes=routes, rate=100_000) for name, routes in (("some", ["parcels"]), ("all", None)))
+def test_no_answer_is_another_one_when_everything_happens_elsewhere(
+    at: GuardedServer, tmp_path: Path
+) -> None:
+    limited, whole = (
+        at.key("admin", name=name, routes=routes, rate=100_000)
+        for name, routes in (("some", ["parcels"]), ("all", None))
+    )
     answers(at, limited)  # the first look is what the pace of the last minute begins with
     before, all_before = answers(at, limited), answers(at, whole)
     everything_happens_to_the_letters(at, tmp_path)
     after, all_after = answers(at, limited), answers(at, whole)
     assert [path for path in before if before[path] != after[path]] == []
     # Else the test would show nothing.
-    assert {"/", "/events", "/acts", "/system", "/api/v1/status", "/api/v1/subscribers", "/api/v1/processes"} <= {
-        path for path in all_before if all_before[path] != all_after[path]
-    }
+    assert {
+        "/",
+        "/events",
+        "/acts",
+        "/system",
+        "/api/v1/status",
+        "/api/v1/subscribers",
+        "/api/v1/processes",
+    } <= {path for path in all_before if all_before[path] != all_after[path]}

@@ -17,7 +17,9 @@ from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.assembly import all_endpoints, all_pages
 from milepost.ports import documents
 
-KINDS = {value for name, value in vars(documents).items() if name.isupper() and isinstance(value, str)} - {documents.PROBE}
+KINDS = {
+    value for name, value in vars(documents).items() if name.isupper() and isinstance(value, str)
+} - {documents.PROBE}
 """Of all documents that a ledger keeps beside its items. The probe is written by whoever asks whether all is ready."""
 ENDLESS = ("/live",)
 
@@ -35,12 +37,20 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
 
 
 def gets() -> list[Endpoint]:
-    return [one for one in (*all_endpoints(), *all_pages()) if one.method == "GET" and one.path not in ENDLESS]
+    return [
+        one
+        for one in (*all_endpoints(), *all_pages())
+        if one.method == "GET" and one.path not in ENDLESS
+    ]
 
 
 def address(endpoint: Endpoint, at: GuardedServer) -> str:
     of_list = "lists" in endpoint.path
-    known = {"route": "parcels", "form": "csv", "id": next(iter(at.ctx.ledger.read(documents.LIST))) if of_list else "night"}
+    known = {
+        "route": "parcels",
+        "form": "csv",
+        "id": next(iter(at.ctx.ledger.read(documents.LIST))) if of_list else "night",
+    }
     return re.sub(r"\{(\w+)(:path)?\}", lambda part: known.get(part[1], "a"), endpoint.path)
 
 
@@ -52,17 +62,30 @@ def state(at: GuardedServer) -> object:
     """All that a ledger holds: the last line, every item, and every document."""
     ledger = at.ctx.ledger
     rows = [row for row in ledger.get([("parcels", key) for key in "abcd"]) if row is not None]
-    return ledger.last_seq(), [row.row for row in rows], {kind: dict(ledger.read(kind)) for kind in KINDS}
+    return (
+        ledger.last_seq(),
+        [row.row for row in rows],
+        {kind: dict(ledger.read(kind)) for kind in KINDS},
+    )
 
 
 def test_looking_changes_nothing(at: GuardedServer) -> None:
     key = at.key("read", name="reader", rate=100_000)
     look(at, "/", key)
     # That a key was used is written once, and behind the call.
-    wait_until(lambda: any(known.name == "reader" and known.id in last_uses(at.ctx) for known in all_keys(at.ctx)))
+    wait_until(
+        lambda: any(
+            known.name == "reader" and known.id in last_uses(at.ctx) for known in all_keys(at.ctx)
+        )
+    )
     before, seen = state(at), set()
     paths = [address(endpoint, at) for endpoint in gets()]
-    asking = ["/system?doctor=true", "/lists/x?vanished=true", "/items/parcels?overdue=true", "/export/parcels.json?nearest=true&scan=true"]
+    asking = [
+        "/system?doctor=true",
+        "/lists/x?vanished=true",
+        "/items/parcels?overdue=true",
+        "/export/parcels.json?nearest=true&scan=true",
+    ]
     for path in (*paths, *asking):
         for method in ("GET", "HEAD"):
             seen.add(look(at, path, key, method).status)

@@ -48,7 +48,9 @@ def unlocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer
 
 def address(endpoint: Endpoint, route: str = "parcels") -> str:
     """A path of the endpoint, its parts filled in."""
-    return re.sub(r"\{(\w+)(:path)?\}", lambda part: route if part[1] == "route" else "a", endpoint.path)
+    return re.sub(
+        r"\{(\w+)(:path)?\}", lambda part: route if part[1] == "route" else "a", endpoint.path
+    )
 
 
 # Every endpoint ---------------------------------------------------------------------------------------------------------------
@@ -56,10 +58,16 @@ def address(endpoint: Endpoint, route: str = "parcels") -> str:
 
 def test_a_key_that_reads_can_write_nowhere(at: GuardedServer) -> None:
     key = at.key("read", rate=100_000)
-    writes = [endpoint for endpoint in all_endpoints() if endpoint.writes and endpoint.path not in OPEN_WRITES]
+    writes = [
+        endpoint
+        for endpoint in all_endpoints()
+        if endpoint.writes and endpoint.path not in OPEN_WRITES
+    ]
     assert len(writes) > 0
     answers = {(one.method, one.path): at.call(one.method, address(one), key=key) for one in writes}
-    assert {called: answer.status for called, answer in answers.items() if answer.status != 403} == {}
+    assert {
+        called: answer.status for called, answer in answers.items() if answer.status != 403
+    } == {}
     assert all(answer.body["code"] == "not-allowed" for answer in answers.values())
 
 
@@ -73,15 +81,26 @@ def test_no_endpoint_but_those_that_are_open_is_called_without_a_key(at: Guarded
 
 def test_what_is_open_to_all_changes_nothing() -> None:
     assert {endpoint.scope for endpoint in all_endpoints()} <= {*SCOPES, None}
-    assert {endpoint.path for endpoint in all_endpoints() if endpoint.scope is None and endpoint.writes} == OPEN_WRITES
-    assert [endpoint.path for endpoint in all_endpoints() if endpoint.method == "GET" and endpoint.writes] == []
+    assert {
+        endpoint.path for endpoint in all_endpoints() if endpoint.scope is None and endpoint.writes
+    } == OPEN_WRITES
+    assert [
+        endpoint.path
+        for endpoint in all_endpoints()
+        if endpoint.method == "GET" and endpoint.writes
+    ] == []
 
 
-def test_a_key_of_one_route_hears_nothing_of_another_anywhere(at: GuardedServer, tmp_path: Path) -> None:
+def test_a_key_of_one_route_hears_nothing_of_another_anywhere(
+    at: GuardedServer, tmp_path: Path
+) -> None:
     pause(at.ctx, HIDDEN, "weigh", None, by="ops", reason="a test")
     (tmp_path / "list.txt").write_text("hidden-item\nother-item\n")
     at.milepost.submit_list(HIDDEN, str(tmp_path / "list.txt"), name=f"{HIDDEN}.txt")
-    everything, limited = at.key("admin", rate=100_000), at.key("admin", name="limited", routes=["parcels"], rate=100_000)
+    everything, limited = (
+        at.key("admin", rate=100_000),
+        at.key("admin", name="limited", routes=["parcels"], rate=100_000),
+    )
     tell = set()
     for endpoint in all_endpoints():
         if endpoint.method != "GET":
@@ -92,7 +111,9 @@ def test_a_key_of_one_route_hears_nothing_of_another_anywhere(at: GuardedServer,
         else:
             if HIDDEN.encode() in at.call("GET", address(endpoint), key=everything).raw:
                 tell.add(endpoint.path)
-            assert HIDDEN.encode() not in at.call("GET", address(endpoint), key=limited).raw, endpoint.path
+            assert HIDDEN.encode() not in at.call("GET", address(endpoint), key=limited).raw, (
+                endpoint.path
+            )
     # Else the test would show nothing.
     assert tell >= {"/api/v1/status", "/api/v1/lists", "/api/v1/acts", "/api/v1/events", "/metrics"}
 
@@ -103,8 +124,18 @@ def test_every_write_to_another_route_is_to_one_that_is_not_there(at: GuardedSer
     for endpoint in all_endpoints():
         if endpoint.writes and "{route}" in endpoint.path:
             kind = {"Content-Type": endpoint.types[0]} if endpoint.body is not None else {}
-            answer = at.call(endpoint.method, address(endpoint, HIDDEN), b"{}" if kind else None, key=limited, headers=kind)
-            assert (answer.status, answer.body["code"], answer.body["expected"]) == (404, "unknown-route", "parcels"), endpoint.path
+            answer = at.call(
+                endpoint.method,
+                address(endpoint, HIDDEN),
+                b"{}" if kind else None,
+                key=limited,
+                headers=kind,
+            )
+            assert (answer.status, answer.body["code"], answer.body["expected"]) == (
+                404,
+                "unknown-route",
+                "parcels",
+            ), endpoint.path
     assert at.milepost.show(HIDDEN, "hidden-item") == before
 
 
@@ -121,20 +152,39 @@ def test_without_keys_this_machine_may_do_everything(at: GuardedServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["elsewhere.example", "elsewhere.example:8321", "127.0.0.1.elsewhere.example", "localhost@elsewhere", "[", ""]
+    "host",
+    [
+        "elsewhere.example",
+        "elsewhere.example:8321",
+        "127.0.0.1.elsewhere.example",
+        "localhost@elsewhere",
+        "[",
+        "",
+    ],
 )
-def test_a_name_that_somebody_has_pointed_at_this_machine_opens_nothing(unlocked: GuardedServer, host: str) -> None:
+def test_a_name_that_somebody_has_pointed_at_this_machine_opens_nothing(
+    unlocked: GuardedServer, host: str
+) -> None:
     answer = unlocked.call("GET", READ, headers={"Host": host})
     assert (answer.status, answer.body["code"]) == (403, "not-local")
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host"])
-def test_what_a_proxy_has_passed_on_is_not_from_this_machine(unlocked: GuardedServer, header: str) -> None:
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host"]
+)
+def test_what_a_proxy_has_passed_on_is_not_from_this_machine(
+    unlocked: GuardedServer, header: str
+) -> None:
     assert unlocked.call("GET", READ, headers={header: "127.0.0.1"}).status == 403
 
 
-@pytest.mark.parametrize("said", [{"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}])
-def test_another_sites_page_in_a_browser_here_can_write_nothing(unlocked: GuardedServer, said: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [{"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+def test_another_sites_page_in_a_browser_here_can_write_nothing(
+    unlocked: GuardedServer, said: dict[str, str]
+) -> None:
     answer = unlocked.call("POST", ITEMS, {"id": "b"}, headers=said)
     assert (answer.status, answer.body["code"]) == (403, "bad-origin")
     assert unlocked.milepost.show("parcels", "b") is None
@@ -165,7 +215,9 @@ def test_a_key_where_there_are_none_is_not_taken_for_a_good_one(unlocked: Guarde
         (HERE, HERE, {"host": "localhost", "x-forwarded-for": "10.0.0.9"}, False),
     ],
 )
-def test_a_call_is_local_only_if_all_of_it_is(server, client, headers: dict[str, str], local: bool) -> None:
+def test_a_call_is_local_only_if_all_of_it_is(
+    server, client, headers: dict[str, str], local: bool
+) -> None:
     assert (not_local(server, client, headers) is None) is local
 
 
@@ -190,7 +242,11 @@ def test_addresses_of_one_ipv6_network_are_counted_as_one() -> None:
     assert address_of(("2001:db8:1:2:aaaa::1", 1)) == address_of(("2001:db8:1:2::9", 2))
     assert address_of(("2001:db8:1:3::1", 1)) != address_of(("2001:db8:1:2::1", 1))
     assert address_of(("::ffff:10.0.0.5", 1)) == "10.0.0.5"
-    assert (address_of(("10.0.0.5", 1)), address_of(("somewhere", 1)), address_of(None)) == ("10.0.0.5", "somewhere", "")
+    assert (address_of(("10.0.0.5", 1)), address_of(("somewhere", 1)), address_of(None)) == (
+        "10.0.0.5",
+        "somewhere",
+        "",
+    )
 
 
 # Every answer -------------------------------------------------------------------------------------------------------------------
@@ -198,9 +254,17 @@ def test_addresses_of_one_ipv6_network_are_counted_as_one() -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", READ, 200), ("GET", "/nowhere", 404), ("PATCH", ITEMS, 405), ("POST", ITEMS, 415), ("GET", "/login", 200)],
+    [
+        ("GET", READ, 200),
+        ("GET", "/nowhere", 404),
+        ("PATCH", ITEMS, 405),
+        ("POST", ITEMS, 415),
+        ("GET", "/login", 200),
+    ],
 )
-def test_every_answer_has_the_headers(unlocked: GuardedServer, method: str, path: str, status: int) -> None:
+def test_every_answer_has_the_headers(
+    unlocked: GuardedServer, method: str, path: str, status: int
+) -> None:
     answer = unlocked.call(method, path)
     assert answer.status == status
     check_headers(answer.headers)
@@ -219,10 +283,17 @@ def check_headers(headers: dict[str, str]) -> None:
     assert "access-control-allow-origin" not in headers
 
 
-def test_what_pages_are_made_of_is_kept_by_a_browser_for_as_long_as_it_is_the_same(unlocked: GuardedServer) -> None:
-    [sheet] = re.findall(r'href="(/static/\w{12}/look.css)"', unlocked.call("GET", "/login").raw.decode())
+def test_what_pages_are_made_of_is_kept_by_a_browser_for_as_long_as_it_is_the_same(
+    unlocked: GuardedServer,
+) -> None:
+    [sheet] = re.findall(
+        r'href="(/static/\w{12}/look.css)"', unlocked.call("GET", "/login").raw.decode()
+    )
     answer, older = unlocked.call("GET", sheet), unlocked.call("GET", "/static/older/look.css")
-    assert (answer.headers["cache-control"], older.headers["cache-control"]) == ("public, max-age=31536000, immutable", "no-cache")
+    assert (answer.headers["cache-control"], older.headers["cache-control"]) == (
+        "public, max-age=31536000, immutable",
+        "no-cache",
+    )
     assert answer.raw == older.raw
     check_headers(answer.headers)
 
@@ -247,7 +318,11 @@ def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: GuardedServer
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
             connection.request("GET", path)
             answer = connection.getresponse()
-            found[path] = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+            found[path] = (
+                answer.status,
+                {name.lower(): value for name, value in answer.getheaders()},
+                answer.read(),
+            )
             connection.close()
     finally:
         server.stop()

@@ -21,7 +21,10 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 def send(at: GuardedServer, path: str, form: dict[str, str], **headers: str) -> HttpAnswer:
     return at.call(
-        "POST", path, urlencode(form).encode(), headers=FORM | {name.replace("_", "-"): value for name, value in headers.items()}
+        "POST",
+        path,
+        urlencode(form).encode(),
+        headers=FORM | {name.replace("_", "-"): value for name, value in headers.items()},
     )
 
 
@@ -46,14 +49,21 @@ def token_in(page: HttpAnswer) -> str:
 def test_a_cookie_opens_what_its_key_opens(at: GuardedServer) -> None:
     cookie, token = log_in(at, at.key("read"))
     assert at.call("GET", READ, headers=cookie).status == 200
-    assert at.call("POST", ITEMS, {"id": "b"}, headers=cookie | {"X-CSRF-Token": token}).status == 403
+    assert (
+        at.call("POST", ITEMS, {"id": "b"}, headers=cookie | {"X-CSRF-Token": token}).status == 403
+    )
     assert at.call("GET", READ).status == 401
 
 
 def test_the_cookie_is_for_pages_of_this_server_alone(at: GuardedServer) -> None:
     key = at.key("read")
     cookie = cookie_in(send(at, "/login", {"key": key}))
-    assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["secure"]) == (True, "strict", "/", "")
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["secure"]) == (
+        True,
+        "strict",
+        "/",
+        "",
+    )
     assert int(cookie["max-age"]) == 12 * 3600
     assert cookie_in(send(at, "/login", {"key": key}, X_Forwarded_Proto="https"))["secure"] is True
 
@@ -63,15 +73,27 @@ def test_a_write_with_a_cookie_needs_the_token_of_the_page(at: GuardedServer) ->
     other, _ = log_in(at, at.key("submit", name="other"))
 
     def write(**more: str) -> int:
-        return at.call("POST", ITEMS, {"id": "b"}, headers=cookie | {name.replace("_", "-"): value for name, value in more.items()}).status
+        return at.call(
+            "POST",
+            ITEMS,
+            {"id": "b"},
+            headers=cookie | {name.replace("_", "-"): value for name, value in more.items()},
+        ).status
 
     assert write() == 403
     assert write(X_CSRF_Token="0" * 64) == 403
     assert write(X_CSRF_Token=token, Origin="https://elsewhere.example") == 403
     assert write(X_CSRF_Token=token, Sec_Fetch_Site="same-site") == 403
-    assert at.call("POST", ITEMS, {"id": "b"}, headers=other | {"X-CSRF-Token": token}).status == 403
+    assert (
+        at.call("POST", ITEMS, {"id": "b"}, headers=other | {"X-CSRF-Token": token}).status == 403
+    )
     assert at.milepost.show("parcels", "b") is None
-    assert write(X_CSRF_Token=token, Origin=f"http://127.0.0.1:{at.port}", Sec_Fetch_Site="same-origin") == 201
+    assert (
+        write(
+            X_CSRF_Token=token, Origin=f"http://127.0.0.1:{at.port}", Sec_Fetch_Site="same-origin"
+        )
+        == 201
+    )
 
 
 def test_what_is_done_by_cookie_is_done_in_the_keys_name(at: GuardedServer) -> None:
@@ -82,10 +104,14 @@ def test_what_is_done_by_cookie_is_done_in_the_keys_name(at: GuardedServer) -> N
     assert shown["history"][0]["by"] == "archive state"
 
 
-def test_a_session_is_known_to_every_process_and_after_a_restart(at: GuardedServer, url: str, clock: VirtualClock) -> None:
+def test_a_session_is_known_to_every_process_and_after_a_restart(
+    at: GuardedServer, url: str, clock: VirtualClock
+) -> None:
     key = at.key("read")
     with guarded_server(url, clock=clock) as other:
-        assert other.call("GET", READ, key=key).status == 200  # it has read the sessions that there were
+        assert (
+            other.call("GET", READ, key=key).status == 200
+        )  # it has read the sessions that there were
         cookie, _ = log_in(at, key)
         assert other.call("GET", READ, headers=cookie).status == 200
     with guarded_server(url, clock=clock) as later:
@@ -100,17 +126,26 @@ def test_the_token_of_a_session_is_not_in_the_ledger(at: GuardedServer) -> None:
     assert token not in kept
 
 
-def test_logging_out_ends_the_session_everywhere(at: GuardedServer, url: str, clock: VirtualClock) -> None:
+def test_logging_out_ends_the_session_everywhere(
+    at: GuardedServer, url: str, clock: VirtualClock
+) -> None:
     cookie, token = log_in(at, at.key("read"))
     with guarded_server(url, clock=clock) as other:
         assert other.call("GET", READ, headers=cookie).status == 200
         assert send(at, "/logout", {}, **cookie).status == 403
         assert at.call("GET", READ, headers=cookie).status == 200
         answer = send(at, "/logout", {"csrf_token": token}, **cookie)
-        assert (answer.status, answer.headers["location"], cookie_in(answer).value) == (303, "/login", "")
+        assert (answer.status, answer.headers["location"], cookie_in(answer).value) == (
+            303,
+            "/login",
+            "",
+        )
         at.ticks.now += 5
         other.ticks.now += 5
-        assert (at.call("GET", READ, headers=cookie).status, other.call("GET", READ, headers=cookie).status) == (401, 401)
+        assert (
+            at.call("GET", READ, headers=cookie).status,
+            other.call("GET", READ, headers=cookie).status,
+        ) == (401, 401)
     assert send(at, "/logout", {}).status == 303
 
 
@@ -172,7 +207,9 @@ def test_the_page_has_nothing_inline(at: GuardedServer) -> None:
     at.ticks.now += 5
     page = at.call("GET", "/login")
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|javascript:", page.raw.decode())
+    assert not re.search(
+        r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|javascript:", page.raw.decode()
+    )
     assert 'name="key"' in page.raw.decode()
 
 
@@ -220,7 +257,9 @@ def test_every_page_says_who_has_logged_in_and_lets_them_out(at: GuardedServer) 
     at.milepost.submit("parcels", {"id": "b"})
     cookie = {"Cookie": "mp_session=made-up"}
     assert "Log out" not in at.call("GET", "/lists").raw.decode()
-    assert "Log out" not in at.call("GET", "/lists", headers=cookie).raw.decode()  # without keys there is nothing to log out of
+    assert (
+        "Log out" not in at.call("GET", "/lists", headers=cookie).raw.decode()
+    )  # without keys there is nothing to log out of
     cookie, token = log_in(at, at.key("read", name="archive state"))
     page = at.call("GET", "/lists", headers=cookie)
     assert "archive state" in page.raw.decode()
@@ -228,12 +267,17 @@ def test_every_page_says_who_has_logged_in_and_lets_them_out(at: GuardedServer) 
     assert lost.status == 404
     assert "archive state" in lost.raw.decode()
     assert token_in(page) == token
-    assert send(at, "/logout", {"csrf_token": token_in(page)}, **cookie).headers["location"] == "/login"
+    assert (
+        send(at, "/logout", {"csrf_token": token_in(page)}, **cookie).headers["location"]
+        == "/login"
+    )
     at.ticks.now += 5
     assert at.call("GET", "/lists", headers=cookie).status == 303
 
 
-def test_where_the_ledger_is_is_told_only_to_those_who_see_all_of_it(at: GuardedServer, tmp_path: Path) -> None:
+def test_where_the_ledger_is_is_told_only_to_those_who_see_all_of_it(
+    at: GuardedServer, tmp_path: Path
+) -> None:
     all_of_it, part = at.key("read"), at.key("read", name="part", routes=["parcels"])
     assert str(tmp_path) in at.call("GET", "/lists", key=all_of_it).raw.decode()
     assert str(tmp_path) not in at.call("GET", "/lists", key=part).raw.decode()

@@ -28,7 +28,11 @@ MARKUP = "<img src=x>"
 def parcels() -> mp.Route:
     route = mp.Route("parcels", key="id")
 
-    @route.stage("weigh", lane=lambda content: content.get("depot", ""), lanes={"north": mp.Limits(concurrency=2)})
+    @route.stage(
+        "weigh",
+        lane=lambda content: content.get("depot", ""),
+        lanes={"north": mp.Limits(concurrency=2)},
+    )
     def weigh(item: mp.Item) -> mp.Outcome:
         return mp.Reject(f"too heavy {MARKUP}") if item.input.get("heavy") else mp.Done()
 
@@ -42,7 +46,10 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
     clock, folder = VirtualClock(), tmp_path_factory.mktemp("items")
     with guarded_server(f"sqlite:///{folder}/ledger.db", [parcels()], clock) as opened:
         opened.milepost.submit(
-            "parcels", *({"id": f"F-{n}", "heavy": True} for n in (1, 2)), {"id": "P-1"}, {"id": "P-2", "depot": "north"}
+            "parcels",
+            *({"id": f"F-{n}", "heavy": True} for n in (1, 2)),
+            {"id": "P-1"},
+            {"id": "P-2", "depot": "north"},
         )
         opened.work()
         clock.advance("5h")
@@ -62,7 +69,10 @@ def keys(live_server: LiveServer, question: str) -> list[str]:
     ("question", "wanted"),
     [
         ("", ["F-1", "F-2", "P-1", "P-2", "P-3"]),
-        ("status=&stage=&prefix=&older_than=&list=&group=&lane=", ["F-1", "F-2", "P-1", "P-2", "P-3"]),
+        (
+            "status=&stage=&prefix=&older_than=&list=&group=&lane=",
+            ["F-1", "F-2", "P-1", "P-2", "P-3"],
+        ),
         ("status=PENDING,QUEUED", ["P-1", "P-2", "P-3"]),
         ("stage=weigh,deliver&status=failed", ["F-1", "F-2"]),
         ("older_than=1h&status=live", ["P-1", "P-2"]),
@@ -108,7 +118,9 @@ def test_a_wrong_age_is_told_beside_the_field(at: GuardedServer, age: str) -> No
         (f"list={quote(MARKUP)}", f"has no list '{MARKUP}'"),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_told_on_the_page_itself(at: GuardedServer, question: str, told: str) -> None:
+def test_a_filter_that_makes_no_sense_is_told_on_the_page_itself(
+    at: GuardedServer, question: str, told: str
+) -> None:
     answered = at.call("GET", f"/items/parcels?{question}")
     assert answered.status == 400
     assert told in text_of(answered)
@@ -138,15 +150,23 @@ def test_ages_and_next_looks_are_spans(at: GuardedServer) -> None:
         ("nearest=true", "2 shown, more follow"),
     ],
 )
-def test_how_many_match_is_said_where_it_is_known(at: GuardedServer, monkeypatch: pytest.MonkeyPatch, question: str, told: str) -> None:
+def test_how_many_match_is_said_where_it_is_known(
+    at: GuardedServer, monkeypatch: pytest.MonkeyPatch, question: str, told: str
+) -> None:
     monkeypatch.setattr(items, "SHOWN", 2)
     assert f"{told} Export" in text_of(at.call("GET", f"/items/parcels?{question}"))
 
 
-def test_the_last_page_of_what_was_not_counted_says_so(at: GuardedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_page_of_what_was_not_counted_says_so(
+    at: GuardedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(items, "SHOWN", 2)
-    [further] = re.findall(r'rel="next" href="([^"]*)"', at.call("GET", "/items/parcels?prefix=P-").raw.decode())
-    assert "1 shown, the last of them" in text_of(at.call("GET", f"/items/parcels{html.unescape(further)}"))
+    [further] = re.findall(
+        r'rel="next" href="([^"]*)"', at.call("GET", "/items/parcels?prefix=P-").raw.decode()
+    )
+    assert "1 shown, the last of them" in text_of(
+        at.call("GET", f"/items/parcels{html.unescape(further)}")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -162,20 +182,28 @@ def test_items_lead_to_the_first_route_and_from_there_to_any_other(two: GuardedS
     assert two.call("GET", "/items", key=reader).headers["location"] == "/items/parcels"
     page = two.call("GET", "/items/parcels?status=live&stage=weigh", key=reader).raw.decode()
     assert '<a href="/items" aria-current="page">Items</a>' in page
-    assert '<a href="/items/letters?status=live">letters</a>' in page, "with what means the same there"
+    assert '<a href="/items/letters?status=live">letters</a>' in page, (
+        "with what means the same there"
+    )
     part = two.key("read", name="part", routes=["letters"])
     assert two.call("GET", "/items", key=part).headers["location"] == "/items/letters"
     assert "parcels" not in two.call("GET", "/items/letters", key=part).raw.decode()
 
 
 def test_a_key_is_looked_for_on_every_route_that_one_sees(two: GuardedServer) -> None:
-    reader, part = two.key("read", name="seeker"), two.key("read", name="one of them", routes=["parcels"])
+    reader, part = (
+        two.key("read", name="seeker"),
+        two.key("read", name="one of them", routes=["parcels"]),
+    )
     assert two.call("GET", "/find?q=L/1", key=reader).headers["location"] == "/items/letters/L%2F1"
     assert two.call("GET", "/find?q=L", key=reader).headers["location"] == "/items/letters?prefix=L"
     assert two.call("GET", "/find?q=+", key=reader).headers["location"] == "/items"
     nowhere = two.call("GET", f"/find?q={quote(MARKUP)}", key=reader)
     assert (nowhere.status, MARKUP in nowhere.raw.decode()) == (404, False)
-    assert f"{MARKUP} No route that you see has an item with this key, or with one that begins with it" in text_of(nowhere)
+    assert (
+        f"{MARKUP} No route that you see has an item with this key, or with one that begins with it"
+        in text_of(nowhere)
+    )
     assert "All items of parcels , letters" in text_of(nowhere)
     unseen = two.call("GET", "/find?q=L/1", key=part)
     assert "No route that you see" in text_of(unseen)
@@ -198,17 +226,23 @@ def test_who_may_only_look_is_offered_no_verbs(tmp_path: Path) -> None:
         ("nearest=true&older_than=1h", ["P-1", "P-2"]),
     ],
 )
-def test_what_is_shown_is_what_is_exported(at: GuardedServer, question: str, wanted: list[str]) -> None:
+def test_what_is_shown_is_what_is_exported(
+    at: GuardedServer, question: str, wanted: list[str]
+) -> None:
     page = at.call("GET", f"/items/parcels?{question}").raw.decode()
     [sheet, text] = [html.unescape(path) for path in re.findall(r'href="(/export/[^"]*)"', page)]
     rows = json.loads(at.call("GET", text).raw)
     assert sorted(row["key"] for row in rows) == wanted
     lines = list(csv.DictReader(io.StringIO(at.call("GET", sheet).raw.decode())))
     assert [line["key"] for line in lines] == [row["key"] for row in rows]
-    assert {line["why"] for line in lines} == ({"offered; not confirmed yet"} if "status" not in question else {""})
+    assert {line["why"] for line in lines} == (
+        {"offered; not confirmed yet"} if "status" not in question else {""}
+    )
 
 
-def test_on_aws_what_costs_much_is_asked_about_first(aws_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_aws_what_costs_much_is_asked_about_first(
+    aws_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aws_server.milepost.submit("parcels", *({"id": f"p{n}"} for n in range(4)))
     aws_server.work()
     monkeypatch.setattr(find, "WARN_ROWS", 2)
@@ -223,5 +257,8 @@ def test_on_aws_what_costs_much_is_asked_about_first(aws_server: LiveServer, mon
     [again] = re.findall(r'href="([^"]*scan=true)"', refused.raw.decode())
     shown = aws_server.call("GET", f"/items/parcels{html.unescape(again)}")
     assert "p3 deliver" in text_of(shown)
-    [text] = [html.unescape(path) for path in re.findall(r'href="(/export/[^"]*json[^"]*)"', shown.raw.decode())]
+    [text] = [
+        html.unescape(path)
+        for path in re.findall(r'href="(/export/[^"]*json[^"]*)"', shown.raw.decode())
+    ]
     assert len(json.loads(aws_server.call("GET", text).raw)) == 4

@@ -45,7 +45,11 @@ def stones() -> mp.Route:
     """What is tried twice, a day apart, lane by lane."""
     route = mp.Route("stones", key="id")
 
-    @route.stage("weigh", retry=mp.Backoff(attempts=2, base="1d"), lane=lambda content: content.get("lane", ""))
+    @route.stage(
+        "weigh",
+        retry=mp.Backoff(attempts=2, base="1d"),
+        lane=lambda content: content.get("lane", ""),
+    )
     def weigh(item: mp.Item) -> mp.Outcome:
         return mp.Reject("too heavy") if item.input.get("reject") else mp.Retry("the scale is away")
 
@@ -69,13 +73,21 @@ def notices(live_server: LiveServer, key: str | None = None) -> dict[str, str]:
     """What is not well, each with the page that it leads to."""
     page = live_server.call("GET", "/", key=key).raw.decode()
     strip = page[page.index('class="strip"') : page.index("</section>")]
-    return {html.unescape(told): html.unescape(where) for where, told in re.findall(r'<a href="([^"]*)">([^<]*)</a>', strip)}
+    return {
+        html.unescape(told): html.unescape(where)
+        for where, told in re.findall(r'<a href="([^"]*)">([^<]*)</a>', strip)
+    }
 
 
 def test_while_all_is_well_there_is_one_calm_line(at: GuardedServer) -> None:
-    assert "All is well: no item waits for a worker, nothing is paused, the quarantine is empty." in home(at)
+    assert (
+        "All is well: no item waits for a worker, nothing is paused, the quarantine is empty."
+        in home(at)
+    )
     at.milepost.submit("parcels", {"id": "a"})
-    Station(at.ctx, subscribers=[CallSubscriber(lambda event: None, name="catalogue")]).run(until_idle_s=0)
+    Station(at.ctx, subscribers=[CallSubscriber(lambda event: None, name="catalogue")]).run(
+        until_idle_s=0
+    )
     assert (
         "All is well: no item waits for a worker, the resender last ran 0 ms ago, nothing is paused, the quarantine is empty, all subscribers are up to date."
         in home(at)
@@ -99,7 +111,9 @@ def test_work_that_is_paused_waits_for_nobody(at: GuardedServer) -> None:
     assert not [told for told in notices(at) if told.startswith("Nobody")]
 
 
-def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: GuardedServer, clock: VirtualClock) -> None:
+def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
     """Workers of our own are there, and yet nobody comes for what is remote."""
     at.milepost.submit("images", {"id": "a"}, {"id": "b"})
     assert "remote" in home(at)
@@ -110,7 +124,9 @@ def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: GuardedSer
     told = "Work at images/resize has been due for 6 min and no worker has claimed it; it waits for a worker (remote)."
     where = "/items/images?stage=resize&nearest=true"
     assert notices(at) == {told: where}
-    assert [one.what for one in doctor(at.ctx).findings if one.about == "late"] == [f"{told[0].lower()}{told[1:-1]}"]
+    assert [one.what for one in doctor(at.ctx).findings if one.about == "late"] == [
+        f"{told[0].lower()}{told[1:-1]}"
+    ]
     assert " a resize " in text_of(at.call("GET", where))
     pause(at.ctx, "images", "resize", **SIGNED)
     assert told not in notices(at)
@@ -119,7 +135,9 @@ def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: GuardedSer
     assert notices(at, at.key("read", routes=["parcels"])) == {}
 
 
-def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(at: GuardedServer, clock: VirtualClock) -> None:
+def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
     at.milepost.submit("stones", {"id": "n", "lane": "north"}, {"id": "s", "lane": "south"})
     pause(at.ctx, "stones", "weigh", "south", **SIGNED)
     clock.advance("9m")
@@ -130,14 +148,20 @@ def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(at: Gu
     assert told not in notices(at)
 
 
-def test_a_resender_that_went_silent_is_missed_while_something_is_on_the_way(at: GuardedServer, clock: VirtualClock) -> None:
+def test_a_resender_that_went_silent_is_missed_while_something_is_on_the_way(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
     at.milepost.submit("parcels", {"id": "a"})
     at.work()
     clock.advance("3h")
-    assert notices(at) == {"The resender last ran 3 h ago: items whose due time has passed are not sent again.": "/system"}
+    assert notices(at) == {
+        "The resender last ran 3 h ago: items whose due time has passed are not sent again.": "/system"
+    }
 
 
-def test_what_failed_and_what_is_late_is_one_click_away(at: GuardedServer, clock: VirtualClock) -> None:
+def test_what_failed_and_what_is_late_is_one_click_away(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
     at.milepost.submit("parcels", {"id": "a", "weigh": "reject"}, {"id": "b", "weigh": "reject"})
     at.milepost.submit("tapes", {"id": "t"})
     clock.advance("5h")
@@ -151,7 +175,9 @@ def test_what_failed_and_what_is_late_is_one_click_away(at: GuardedServer, clock
         assert at.call("GET", where).status == 200
 
 
-def test_overdue_items_are_counted_exactly_however_many_there_are(at: GuardedServer, clock: VirtualClock) -> None:
+def test_overdue_items_are_counted_exactly_however_many_there_are(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
     at.milepost.submit("tapes", *({"id": f"t{n}"} for n in range(250)))
     clock.advance("1h")
     assert "0 overdue" in home(at)
@@ -218,10 +244,14 @@ def test_a_key_for_one_route_sees_nothing_of_another(at: GuardedServer) -> None:
     pause(at.ctx, "letters", "deliver", **SIGNED)
     key = at.key("read", routes=["parcels"])
     assert notices(at, key) == {}
-    assert not [word for word in ("letters", "too heavy", "mended", "tapes") if word in home(at, key)]
+    assert not [
+        word for word in ("letters", "too heavy", "mended", "tapes") if word in home(at, key)
+    ]
 
 
-def test_how_fast_it_goes_is_watched_by_whoever_looks(at: GuardedServer, clock: VirtualClock) -> None:
+def test_how_fast_it_goes_is_watched_by_whoever_looks(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
     at.milepost.submit("parcels", *({"id": f"p{n}"} for n in range(30)))
     at.work()
     assert "30 wait for a partner at deliver. Nothing else is in progress." in home(at)
@@ -232,7 +262,9 @@ def test_how_fast_it_goes_is_watched_by_whoever_looks(at: GuardedServer, clock: 
         text = home(at)
     assert "10 wait for a partner at deliver. Nothing else is in progress." in text
     assert "by minute since 2033-11-14T22:13:20.000Z" in text
-    assert "Ended in the last hour, by minute: 20 completed in all" in at.call("GET", "/").raw.decode()
+    assert (
+        "Ended in the last hour, by minute: 20 completed in all" in at.call("GET", "/").raw.decode()
+    )
 
 
 def test_charts_are_drawn_in_the_zone_that_the_browser_names(at: GuardedServer) -> None:
@@ -247,7 +279,9 @@ def test_charts_are_drawn_in_the_zone_that_the_browser_names(at: GuardedServer) 
     assert "22:00 to 23:00 UTC: 0 completed, 1 failed" in chart("..%2Fetc%2Fpasswd")
 
 
-def causes_of(live_server: LiveServer, route: str) -> dict[str, tuple[list[str], dict[str, Any] | None]]:
+def causes_of(
+    live_server: LiveServer, route: str
+) -> dict[str, tuple[list[str], dict[str, Any] | None]]:
     """By cause: how many have failed, have it now and ever had it; and what Retry all is for, where it is offered."""
     page = live_server.call("GET", "/").raw.decode()
     part = page[page.index(f'data-live="route-{route}"') :]
@@ -256,7 +290,10 @@ def causes_of(live_server: LiveServer, route: str) -> dict[str, tuple[list[str],
     for row in rows:
         cells = [text_of_markup(cell) for cell in re.findall(r"<td.*?</td>", row, re.S)]
         offered = re.search(r'data-retry="([^"]*)"', row)
-        found[cells[5]] = (cells[2:5], None if offered is None else json.loads(html.unescape(offered[1])))
+        found[cells[5]] = (
+            cells[2:5],
+            None if offered is None else json.loads(html.unescape(offered[1])),
+        )
     return found
 
 
@@ -270,7 +307,9 @@ def act(live_server: LiveServer, verb: str, **which: Any) -> None:
     assert live_server.call("POST", "/api/v1/routes/stones/acts", said).body["done"] == 1
 
 
-def test_a_cause_counts_what_has_failed_and_only_that_is_retried(at: GuardedServer, clock: VirtualClock) -> None:
+def test_a_cause_counts_what_has_failed_and_only_that_is_retried(
+    at: GuardedServer, clock: VirtualClock
+) -> None:
     at.milepost.submit("stones", {"id": "failed"}, {"id": "gone"})
     at.work()
     assert causes_of(at, "stones") == {"the scale is away": (["0", "2", "2"], None)}
@@ -279,15 +318,23 @@ def test_a_cause_counts_what_has_failed_and_only_that_is_retried(at: GuardedServ
     at.milepost.submit("stones", {"id": "again"}, {"id": "heavy", "reject": True})
     at.work()
     found = causes_of(at, "stones")
-    assert {cause: told for cause, (told, _) in found.items()} == {"the scale is away": ["1", "3", "4"], "too heavy": ["1", "1", "1"]}
+    assert {cause: told for cause, (told, _) in found.items()} == {
+        "the scale is away": ["1", "3", "4"],
+        "too heavy": ["1", "1", "1"],
+    }
     for cause, key in (("the scale is away", "failed"), ("too heavy", "heavy")):
         act(at, "retry", filter=found[cause][1])
         assert at.milepost.show("stones", key)["status"] in ("PENDING", "QUEUED")  # type: ignore[index]
-    assert [at.milepost.show("stones", key)["status"] for key in ("again", "gone")] == ["RETRY_SCHEDULED", "CANCELLED"]  # type: ignore[index]
+    assert [at.milepost.show("stones", key)["status"] for key in ("again", "gone")] == [
+        "RETRY_SCHEDULED",
+        "CANCELLED",
+    ]  # type: ignore[index]
     assert causes_of(at, "stones")["the scale is away"] == (["0", "2", "4"], None)
 
 
-def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: GuardedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(
+    at: GuardedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def group(name: str, now: int, stage: str = "weigh") -> Group:
         return Group("stones", stage, name, "ERROR", name, now, now, 0, 0)
 
@@ -299,7 +346,9 @@ def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: Gua
         ("clear", "d"): (0, 0),
     }
     assert set(failed_by_group({"weigh": 8}, groups[:2]).values()) == {(5, 5), (3, 3)}
-    at.milepost.submit("stones", {"id": "a", "reject": True}, {"id": "b", "reject": True}, {"id": "c"})
+    at.milepost.submit(
+        "stones", {"id": "a", "reject": True}, {"id": "b", "reject": True}, {"id": "c"}
+    )
     at.work()
     act(at, "cancel", keys=["c"])
     assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"2", "0"}
@@ -307,7 +356,9 @@ def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: Gua
     assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"up to 2", "up to 1"}
 
 
-def test_the_page_says_how_many_causes_it_leaves_out(at: GuardedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_says_how_many_causes_it_leaves_out(
+    at: GuardedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at.milepost.submit("stones", {"id": "a", "reject": True}, {"id": "b"})
     at.work()
     assert "with fewer failures" not in home(at)
@@ -320,7 +371,8 @@ def test_a_stage_keeps_its_slots_whatever_moves(at: GuardedServer) -> None:
     def slots() -> list[str]:
         page = at.call("GET", "/").raw.decode()
         return re.findall(
-            r'<(?:li|section|dl|dd|p|table)\b(?: class="[^"]*")?(?: data-name="[^"]*")?', page[page.index('data-live="route-parcels') :]
+            r'<(?:li|section|dl|dd|p|table)\b(?: class="[^"]*")?(?: data-name="[^"]*")?',
+            page[page.index('data-live="route-parcels') :],
         )
 
     at.milepost.submit("parcels", {"id": "a", "weigh": "reject"})
@@ -334,7 +386,9 @@ def test_a_stage_keeps_its_slots_whatever_moves(at: GuardedServer) -> None:
 
 def test_the_number_of_items_leads_to_them(at: GuardedServer) -> None:
     at.milepost.submit("parcels", {"id": "a"})
-    assert re.search(r'<a class="" href="/items/parcels"><b>1</b> item</a>', at.call("GET", "/").raw.decode())
+    assert re.search(
+        r'<a class="" href="/items/parcels"><b>1</b> item</a>', at.call("GET", "/").raw.decode()
+    )
 
 
 def test_the_route_of_the_heads_is_silent_while_it_is_well(tmp_path: Path) -> None:
@@ -345,10 +399,14 @@ def test_the_route_of_the_heads_is_silent_while_it_is_well(tmp_path: Path) -> No
         assert "heads" not in home(opened)
 
 
-def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(aws_server: LiveServer) -> None:
+def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(
+    aws_server: LiveServer,
+) -> None:
     assert "the quarantine is empty" in home(aws_server)
     place = urlsplit(aws_server.ctx.ledger.url)
-    sqs = boto3.client("sqs", region_name=standins.REGION, endpoint_url=parse_qs(place.query)["endpoint"][0])
+    sqs = boto3.client(
+        "sqs", region_name=standins.REGION, endpoint_url=parse_qs(place.query)["endpoint"][0]
+    )
     url = sqs.get_queue_url(QueueName=ResourceNames(place.path.strip("/")).quarantine)["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="something")
     assert "the quarantine is empty" in home(aws_server)  # asked a moment ago

@@ -17,16 +17,29 @@ MINUTE = 60_000
 def lines(*told: tuple[int, Reason, str, Status, dict[str, Any]]) -> list[Line]:
     """Each with the minute when it was written."""
     return [
-        Line(number, minute * MINUTE, reason, stage, status, **more) for number, (minute, reason, stage, status, more) in enumerate(told, 1)
+        Line(number, minute * MINUTE, reason, stage, status, **more)
+        for number, (minute, reason, stage, status, more) in enumerate(told, 1)
     ]
 
 
 FAILED = lines(
     (0, Reason.ACCEPTED, "fetch", Status.QUEUED, {}),
-    (3, Reason.RETRY, "fetch", Status.RETRY_SCHEDULED, {"since": 2 * MINUTE, "attempt": Attempt(1, "HTTP_5XX", "<b>down</b>")}),
+    (
+        3,
+        Reason.RETRY,
+        "fetch",
+        Status.RETRY_SCHEDULED,
+        {"since": 2 * MINUTE, "attempt": Attempt(1, "HTTP_5XX", "<b>down</b>")},
+    ),
     (10, Reason.ADVANCED, "fetch", Status.QUEUED, {"since": 9 * MINUTE, "to": "disk"}),
     (12, Reason.OVERDUE, "disk", Status.QUEUED, {}),
-    (20, Reason.REJECTED, "disk", Status.REJECTED, {"attempt": Attempt(1, "REJECTED", "no such disk")}),
+    (
+        20,
+        Reason.REJECTED,
+        "disk",
+        Status.REJECTED,
+        {"attempt": Attempt(1, "REJECTED", "no such disk")},
+    ),
 )
 
 
@@ -53,25 +66,42 @@ def test_a_failed_item_waited_for_somebody_if_it_was_started_again_and_else_for_
     noted = FAILED + lines((25, Reason.NOTED, "disk", Status.REJECTED, {}))
     assert spans(noted, now=99 * MINUTE) == spans(FAILED, now=99 * MINUTE)
     again = FAILED + lines((30, Reason.OPERATOR_RETRY, "disk", Status.QUEUED, {"to": "fetch"}))
-    assert minutes(spans(again, now=31 * MINUTE))[-2:] == [("disk", "fail", 20, 30), ("fetch", "todo", 30, 31)]
+    assert minutes(spans(again, now=31 * MINUTE))[-2:] == [
+        ("disk", "fail", 20, 30),
+        ("fetch", "todo", 30, 31),
+    ]
 
 
-@pytest.mark.parametrize("off", [(Reason.CANCELLED, Status.CANCELLED), (Reason.COMPLETED, Status.COMPLETED)])
+@pytest.mark.parametrize(
+    "off", [(Reason.CANCELLED, Status.CANCELLED), (Reason.COMPLETED, Status.COMPLETED)]
+)
 def test_nothing_is_drawn_while_it_was_off_the_route(off: tuple[Reason, Status]) -> None:
     told = lines(
         (0, Reason.ACCEPTED, "fetch", Status.QUEUED, {}),
         (1, off[0], "fetch", off[1], {}),
         (5, Reason.BACK_FILL, "fetch", Status.QUEUED, {}),
     )
-    assert minutes(spans(told, now=6 * MINUTE)) == [("fetch", "todo", 0, 1), ("fetch", "todo", 5, 6)]
+    assert minutes(spans(told, now=6 * MINUTE)) == [
+        ("fetch", "todo", 0, 1),
+        ("fetch", "todo", 5, 6),
+    ]
 
 
 def test_the_picture_has_a_track_for_each_stage_in_the_routes_order_and_says_how_long() -> None:
     drawn = way(FAILED, ["fetch", "check", "disk"], now=99 * MINUTE)
     assert drawn is not None
-    assert [(track.stage, track.took) for track in drawn.tracks] == [("fetch", "10 min"), ("disk", "10 min")]
+    assert [(track.stage, track.took) for track in drawn.tracks] == [
+        ("fetch", "10 min"),
+        ("disk", "10 min"),
+    ]
     assert (drawn.start, drawn.end) == (0, 20 * MINUTE)
-    assert re.findall(r">([^<]+)</text>", drawn.axis) == ["0", "5 min", "10 min", "15 min", "20 min"]
+    assert re.findall(r">([^<]+)</text>", drawn.axis) == [
+        "0",
+        "5 min",
+        "10 min",
+        "15 min",
+        "20 min",
+    ]
     assert "waiting for the next attempt: 6 min, from 3 min on" in drawn.tracks[0].bar
     under_way = way(FAILED[:3], ["fetch", "disk"], now=11 * MINUTE)
     assert under_way is not None
@@ -97,13 +127,19 @@ def test_every_length_of_time_has_an_axis_and_every_part_lies_within_it(length: 
         return
     assert drawn is not None
     assert 2 <= drawn.axis.count("<text") <= 5
-    parts = re.findall(r'<rect class="\w+" x="([\d.]+)%" y="3" width="([\d.]+)%"', drawn.tracks[0].bar)
+    parts = re.findall(
+        r'<rect class="\w+" x="([\d.]+)%" y="3" width="([\d.]+)%"', drawn.tracks[0].bar
+    )
     assert len(parts) == 1
     assert all(float(left) + float(wide) <= 100 for left, wide in parts)
 
 
 def test_a_line_that_cannot_be_read_spoils_no_picture() -> None:
-    spoilt = [FAILED[0], Line(0, 0, Reason.NOTED, "", Status.PENDING, note={"unreadable": "x"}), *FAILED[1:]]
+    spoilt = [
+        FAILED[0],
+        Line(0, 0, Reason.NOTED, "", Status.PENDING, note={"unreadable": "x"}),
+        *FAILED[1:],
+    ]
     assert way(spoilt, ["fetch", "disk"], now=0) == way(FAILED, ["fetch", "disk"], now=0)
 
 

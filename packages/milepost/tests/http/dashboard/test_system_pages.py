@@ -47,9 +47,16 @@ def at(tmp_path: Path) -> Iterator[GuardedServer]:
 
 def text_of(live_server: LiveServer, path: str, key: str | None = None, **headers: str) -> str:
     """A page as it reads: without its tags, and with one space between words."""
-    answer = live_server.call("GET", path, key=key, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = live_server.call(
+        "GET",
+        path,
+        key=key,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
     assert answer.status == 200, answer
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.raw.decode().partition("<main")[2])).split())
+    return " ".join(
+        html.unescape(re.sub(r"<[^>]+>", " ", answer.raw.decode().partition("<main")[2])).split()
+    )
 
 
 def events_on(page: str) -> list[str]:
@@ -93,7 +100,9 @@ def test_all_that_happened_is_found_by_going_back_page_by_page(at: GuardedServer
     assert [len(page) for page in pages] == [60, 60, 30]
 
 
-def test_what_is_rare_is_found_at_once_however_far_back_it_is(at: GuardedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_rare_is_found_at_once_however_far_back_it_is(
+    at: GuardedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events, "STEP", 50)
     at.milepost.submit("parcels", {"id": "P-1"}, {"id": "P-2"})
     at.milepost.submit("letters", *({"id": f"L-{n}"} for n in range(200)))
@@ -101,7 +110,9 @@ def test_what_is_rare_is_found_at_once_however_far_back_it_is(at: GuardedServer,
     assert "since" not in text_of(at, "/events?route=parcels")
 
 
-def test_how_far_back_was_looked_is_said_with_the_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_far_back_was_looked_is_said_with_the_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events, "STEP", 50)
     monkeypatch.setattr(events, "FAR", 100)
     clock, times = VirtualClock(), []
@@ -114,12 +125,18 @@ def test_how_far_back_was_looked_is_said_with_the_way_on(tmp_path: Path, monkeyp
         first = at.call("GET", "/events?route=parcels").raw.decode()
         assert f'These are all since <time datetime="{times[1]}">' in first
         second = text_of(at, urljoin("/events", link(first, "Earlier") or ""))
-        assert f"No events of this kind since {times[1]} ; earlier events were not searched. Search earlier events" in second
-        assert "No events of this kind before that, back to the oldest line that is kept." in text_of(at, "/events?kind=overdue&before=2")
-        part = at.key("read", name="part", routes=["parcels"])
-        assert "No events recently; there may be earlier ones." in text_of(at, "/events?before=223", part), (
-            "no time of another route's line"
+        assert (
+            f"No events of this kind since {times[1]} ; earlier events were not searched. Search earlier events"
+            in second
         )
+        assert (
+            "No events of this kind before that, back to the oldest line that is kept."
+            in text_of(at, "/events?kind=overdue&before=2")
+        )
+        part = at.key("read", name="part", routes=["parcels"])
+        assert "No events recently; there may be earlier ones." in text_of(
+            at, "/events?before=223", part
+        ), "no time of another route's line"
 
 
 def test_going_back_ends_where_older_lines_have_been_pruned(tmp_path: Path) -> None:
@@ -149,7 +166,9 @@ def test_the_raw_feed_is_linked_from_the_same_place_with_the_same_filter(at: Gua
     assert [str(event["seq"]) for event in raw] == events_on(page)[::-1]
 
 
-@pytest.mark.parametrize(("query", "status"), [("kind=nonsense", 400), ("route=nowhere", 404), ("before=last", 400)])
+@pytest.mark.parametrize(
+    ("query", "status"), [("kind=nonsense", 400), ("route=nowhere", 404), ("before=last", 400)]
+)
 def test_what_cannot_be_asked_for_is_said(at: GuardedServer, query: str, status: int) -> None:
     assert at.call("GET", f"/events?{query}").status == status
 
@@ -167,10 +186,20 @@ def test_who_is_told_and_what_they_do_not_take_stays_text(at: GuardedServer) -> 
 
 
 def some_acts(at: GuardedServer) -> None:
-    at.milepost.submit("parcels", *({"id": f"F-{n}", "weigh": "reject"} for n in range(3)), {"id": "P-1"})
+    at.milepost.submit(
+        "parcels", *({"id": f"F-{n}", "weigh": "reject"} for n in range(3)), {"id": "P-1"}
+    )
     at.work()
     query = Query(route="parcels", statuses=FAILED, stages=frozenset({"weigh"}), prefix="F-")
-    act(at.ctx, "cancel", "parcels", query=query, by="night shift", reason="nobody wants them", act_id="first")
+    act(
+        at.ctx,
+        "cancel",
+        "parcels",
+        query=query,
+        by="night shift",
+        reason="nobody wants them",
+        act_id="first",
+    )
     pause(at.ctx, "letters", None, None, by="ops", reason="no post on Sundays")
 
 
@@ -179,7 +208,10 @@ def test_the_log_says_who_did_what_to_which_items_why_and_how_it_went(at: Guarde
     at.milepost.submit("letters", {"id": "one"})
     act(at.ctx, "cancel", "letters", keys=["one"], by="ops", reason="a single one")
     told = text_of(at, "/acts")
-    assert "night shift cancel parcels items that failed, at weigh, with keys that begin with F- nobody wants them" in told
+    assert (
+        "night shift cancel parcels items that failed, at weigh, with keys that begin with F- nobody wants them"
+        in told
+    )
     assert "ops pause letters no post on Sundays done" in told
     assert "ops cancel letters one a single one 1 cancelled" in told
     [single] = [one.id for one in all_acts(at.ctx) if one.filter.get("key") == "one"]
@@ -188,9 +220,16 @@ def test_the_log_says_who_did_what_to_which_items_why_and_how_it_went(at: Guarde
 
 @pytest.mark.parametrize(
     ("query", "shown"),
-    [("verb=pause", ["pause"]), ("by=night+shift", ["cancel"]), ("route=letters", ["pause"]), ("verb=pause&route=parcels", [])],
+    [
+        ("verb=pause", ["pause"]),
+        ("by=night+shift", ["cancel"]),
+        ("route=letters", ["pause"]),
+        ("verb=pause&route=parcels", []),
+    ],
 )
-def test_acts_are_chosen_by_verb_person_and_route(at: GuardedServer, query: str, shown: list[str]) -> None:
+def test_acts_are_chosen_by_verb_person_and_route(
+    at: GuardedServer, query: str, shown: list[str]
+) -> None:
     some_acts(at)
     page = at.call("GET", f"/acts?{query}").raw.decode()
     assert re.findall(r'href="/acts/[^"]+">([^<]+)</a>', page) == shown
@@ -201,14 +240,29 @@ def test_one_act_leads_to_the_items_that_match_it_now(at: GuardedServer) -> None
     page = at.call("GET", "/acts/first").raw.decode()
     assert "Every item that it changed has a line in its history" in text_of(at, "/acts/first")
     items = link(page, "Those that match now")
-    assert items == "/items/parcels?status=MAX_RETRIES_EXCEEDED&status=REJECTED&stage=weigh&prefix=F-"
+    assert (
+        items == "/items/parcels?status=MAX_RETRIES_EXCEEDED&status=REJECTED&stage=weigh&prefix=F-"
+    )
     at.milepost.submit("parcels", {"id": "F-later", "weigh": "reject"})
     at.work()
     assert "F-later" in text_of(at, items)
 
 
-def test_an_act_that_was_cut_off_says_how_far_it_came_and_is_gone_on_with(at: GuardedServer) -> None:
-    begun = Act("cut", "retry", "parcels", "ops", "the scale is back", 1, {"query": {"route": "parcels"}}, done=2, refused=1, expected=10)
+def test_an_act_that_was_cut_off_says_how_far_it_came_and_is_gone_on_with(
+    at: GuardedServer,
+) -> None:
+    begun = Act(
+        "cut",
+        "retry",
+        "parcels",
+        "ops",
+        "the scale is back",
+        1,
+        {"query": {"route": "parcels"}},
+        done=2,
+        refused=1,
+        expected=10,
+    )
     at.ctx.ledger.write(ACT, begun.id, begun)
     for path in ("/acts", "/acts/cut"):
         page = at.call("GET", path).raw.decode()
@@ -243,10 +297,19 @@ def test_acts_go_back_page_by_page(at: GuardedServer) -> None:
         ({"keys": "all"}, "all rows"),
         ({"ids": ["a", "b"]}, "2 entries of the quarantine"),
         ({"query": {}}, "all items"),
-        ({"query": {"statuses": ["QUEUED", "WAITING"], "lane": "north"}}, "items queued or waiting, in the lane north"),
-        ({"query": {"lists": ["L1"], "group": "g"}}, "items with the cause HTTP (no answer), from the list march.txt"),
+        (
+            {"query": {"statuses": ["QUEUED", "WAITING"], "lane": "north"}},
+            "items queued or waiting, in the lane north",
+        ),
+        (
+            {"query": {"lists": ["L1"], "group": "g"}},
+            "items with the cause HTTP (no answer), from the list march.txt",
+        ),
         ({"query": {"group": "long ago"}}, "items with the cause long ago"),
-        ({"query": {"entered_before": "2026-03-01T12:00:00.000Z"}}, "items at their stage since before 2026-03-01 12:00 UTC"),
+        (
+            {"query": {"entered_before": "2026-03-01T12:00:00.000Z"}},
+            "items at their stage since before 2026-03-01 12:00 UTC",
+        ),
         ({"query": {"lists": ["gone"]}}, "items from the list gone"),
         ({"version": 2}, ""),
     ],
@@ -260,7 +323,9 @@ def test_what_an_act_was_for_is_said_in_words(about: dict[str, object], words: s
 
 def a_process(at: GuardedServer, name: str, **facts: object) -> None:
     now = at.ctx.clock.now()
-    process = Process(name, "archive-1", 42, now - 60_000, **{"seen_at": now, "roles": {"worker": now}, **facts})  # type: ignore[arg-type]
+    process = Process(
+        name, "archive-1", 42, now - 60_000, **{"seen_at": now, "roles": {"worker": now}, **facts}
+    )  # type: ignore[arg-type]
     at.ctx.ledger.write(PROCESS, name, msgspec.to_builtins(process))
 
 
@@ -279,7 +344,9 @@ def test_who_is_at_work_who_is_silent_and_who_has_stopped(at: GuardedServer) -> 
     assert "10 min ago; start milepost up" in told  # the resender
 
 
-def test_what_is_paused_and_limited_is_there_beside_what_the_route_file_says(at: GuardedServer) -> None:
+def test_what_is_paused_and_limited_is_there_beside_what_the_route_file_says(
+    at: GuardedServer,
+) -> None:
     pause(at.ctx, "parcels", "weigh", "north/1", **SIGNED)
     limit(at.ctx, "parcels", "weigh", rate="10/m", **SIGNED)
     limit(at.ctx, "parcels", "weigh", "north/1", concurrency=2, **SIGNED)
@@ -308,7 +375,9 @@ def test_the_doctor_is_asked_only_when_somebody_asks_for_it(at: GuardedServer) -
     # A page that is fetched again for its live parts must stay cheap.
     again = text_of(at, "/system?doctor=true", X_Live="1")
     assert "milepost resume parcels" not in again
-    assert not any(still in again for still in ("Quarantine", "the same", "lines written", "milepost keys"))
+    assert not any(
+        still in again for still in ("Quarantine", "the same", "lines written", "milepost keys")
+    )
     assert "Paused parcels by ops" in again
 
 
@@ -346,7 +415,12 @@ def test_a_key_for_one_route_sees_nothing_of_another(at: GuardedServer, tmp_path
     parked(at, "parcels", "letters")
     some_acts(at)
     limit(at.ctx, "letters", "weigh", rate="10/m", **SIGNED)
-    a_process(at, "alive", overrunning=[{"route": "letters", "stage": "weigh", "key": "L-9"}], outdated=["letters"])
+    a_process(
+        at,
+        "alive",
+        overrunning=[{"route": "letters", "stage": "weigh", "key": "L-9"}],
+        outdated=["letters"],
+    )
     part = at.key("read", "operate", "admin", name="part", routes=["parcels"])
     assert at.call("GET", f"/acts/{all_acts(at.ctx, 'letters')[0].id}", key=part).status == 404
     assert at.call("GET", "/events?route=letters", key=part).status == 404
@@ -369,7 +443,16 @@ def test_who_may_only_look_is_offered_nothing_to_do(at: GuardedServer) -> None:
     some_acts(at)
     limit(at.ctx, "parcels", "weigh", rate="10/m", **SIGNED)
     reader = at.key("read")
-    offered = ("data-release", "data-replay", "data-forget", "data-limit", "data-clear", "data-hold=", "data-aside=", "data-go-on")
+    offered = (
+        "data-release",
+        "data-replay",
+        "data-forget",
+        "data-limit",
+        "data-clear",
+        "data-hold=",
+        "data-aside=",
+        "data-go-on",
+    )
     for path in ("/events", "/acts", "/acts/first", "/system"):
         page = at.call("GET", path, key=reader).raw.decode()
         assert not [word for word in offered if word in page], path
@@ -397,12 +480,17 @@ def test_how_long_handlers_took_is_shown_for_the_routes_that_one_sees(at: Guarde
 
 def test_spans_are_told_by_the_bounds_that_they_did_not_pass() -> None:
     figures = MetricFigures()
-    found = figures.histograms.setdefault("attempt_duration", {}).setdefault(("parcels", "weigh"), Histogram.empty((0.1, 1.0, 60.0)))
+    found = figures.histograms.setdefault("attempt_duration", {}).setdefault(
+        ("parcels", "weigh"), Histogram.empty((0.1, 1.0, 60.0))
+    )
     for value, n in ((0.05, 10), (0.5, 9), (600.0, 1)):
         found.add(value, n)
     assert durations(figures, ["parcels"]) == [("parcels/weigh", found, None)]
     assert (within(found, 0.5), within(found, 0.95)) == ("100 ms", "1 s")
-    assert "10 took up to 100 ms; 9 took up to 1 s; 0 took up to 1 min; 1 took more than 1 min" in spread(found)
+    assert (
+        "10 took up to 100 ms; 9 took up to 1 s; 0 took up to 1 min; 1 took more than 1 min"
+        in spread(found)
+    )
     found.add(600.0, 10)
     assert within(found, 0.95) == "over 1 min"
     assert durations(figures, ["letters"]) == []

@@ -24,7 +24,10 @@ SHOP = "https://shop.example"
 
 @contextmanager
 def served(*others: mp.Application[Any], base: str = "", **settings: Any) -> Iterator[LiveServer]:
-    applications = [application.with_settings(Settings(**settings)), *(one.configured() for one in others)]
+    applications = [
+        application.with_settings(Settings(**settings)),
+        *(one.configured() for one in others),
+    ]
     with mp.open("memory:", routes=[sample_route()], applications=applications) as desk:
         server = HttpServer(desk.context, "127.0.0.1", 0, base=base, applications=applications)
         server.open()
@@ -41,7 +44,9 @@ def at() -> Iterator[LiveServer]:
 
 
 def key(at: LiveServer, *scopes: str, routes: list[str] | None = None) -> str:
-    return make_key(at.ctx, "-".join([*scopes, *(routes or [])]), scopes, routes=routes, **SIGNED)[1]
+    return make_key(at.ctx, "-".join([*scopes, *(routes or [])]), scopes, routes=routes, **SIGNED)[
+        1
+    ]
 
 
 def test_an_endpoint_reads_its_body_and_answers(at: LiveServer) -> None:
@@ -49,15 +54,28 @@ def test_an_endpoint_reads_its_body_and_answers(at: LiveServer) -> None:
     assert (answer.status, answer.body) == (201, {"id": "a", "answer": "new"})
     assert at.milepost.show("weighed", "a")["input"] == {"id": "a", "grams": 3}  # type: ignore[index]
     wrong = at.call("POST", "/parcel", {"id": "a", "grams": "3"})
-    assert (wrong.status, wrong.body["field"], wrong.body["expected"]) == (400, "grams", "a whole number")
+    assert (wrong.status, wrong.body["field"], wrong.body["expected"]) == (
+        400,
+        "grams",
+        "a whole number",
+    )
     assert at.call("GET", "/parcel").status == 405
 
 
 def test_it_asks_for_the_scope_and_for_all_routes_of_the_application(at: LiveServer) -> None:
-    allowed, reader, other = key(at, "submit"), key(at, "read"), key(at, "submit", routes=["parcels"])
+    allowed, reader, other = (
+        key(at, "submit"),
+        key(at, "read"),
+        key(at, "submit", routes=["parcels"]),
+    )
     assert at.call("POST", "/parcel", {"id": "a"}).status == 401
-    assert [at.call("POST", "/parcel", {"id": "a"}, key=one).status for one in (allowed, reader, other)] == [201, 403, 403]
-    assert at.call("POST", "/parcel", {"id": "a"}, key=key(at, "submit", routes=["weighed"])).status == 201
+    assert [
+        at.call("POST", "/parcel", {"id": "a"}, key=one).status for one in (allowed, reader, other)
+    ] == [201, 403, 403]
+    assert (
+        at.call("POST", "/parcel", {"id": "a"}, key=key(at, "submit", routes=["weighed"])).status
+        == 201
+    )
     assert at.call("GET", "/parcels-desk", key=key(at, "read", routes=["parcels"])).status == 403
 
 
@@ -71,10 +89,15 @@ def test_it_sees_the_attributes_of_the_callers_key() -> None:
     with served(desk) as at:
         assert at.call("GET", "/who").body == {"name": "local", "attributes": {}}
         shop = make_key(at.ctx, "shop", ["read"], attributes={"sender": "shop"}, **SIGNED)[1]
-        assert at.call("GET", "/who", key=shop).body == {"name": "shop", "attributes": {"sender": "shop"}}
+        assert at.call("GET", "/who", key=shop).body == {
+            "name": "shop",
+            "attributes": {"sender": "shop"},
+        }
 
 
-def test_a_key_that_is_bound_to_some_of_its_items_still_receives_the_stream_of_the_other_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_bound_to_some_of_its_items_still_receives_the_stream_of_the_other_routes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("milepost.http.api.events.CHECK_S", 0.0)
     desk = mp.Application("desk", Settings, bound_by="sender")
 
@@ -97,28 +120,52 @@ def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: LiveServer
     large = at.call("POST", "/parcel/raw", b"x" * 21)
     assert (large.status, large.body) == (
         413,
-        {"success": False, "message": "the body of the request has more than 20 bytes", "code": "too-large"},
+        {
+            "success": False,
+            "message": "the body of the request has more than 20 bytes",
+            "code": "too-large",
+        },
     )
-    assert at.call("POST", "/parcel/raw", b"fails").body == {"success": False, "message": "there is no id", "code": "malformed-item"}
+    assert at.call("POST", "/parcel/raw", b"fails").body == {
+        "success": False,
+        "message": "there is no id",
+        "code": "malformed-item",
+    }
     wrong = at.call("GET", "/parcel/raw")
     assert (wrong.status, wrong.headers["allow"]) == (405, "OPTIONS, POST")
-    assert wrong.body == {"success": False, "message": "GET is not possible at /parcel/raw", "code": "wrong-method"}
+    assert wrong.body == {
+        "success": False,
+        "message": "GET is not possible at /parcel/raw",
+        "code": "wrong-method",
+    }
     key(at, "submit")
     refused = at.call("POST", "/parcel/raw", b"x")
-    assert (refused.status, refused.body["code"], refused.headers["www-authenticate"]) == (401, "no-key", "Bearer")
+    assert (refused.status, refused.body["code"], refused.headers["www-authenticate"]) == (
+        401,
+        "no-key",
+        "Bearer",
+    )
 
 
 def test_pages_of_origins_in_the_settings_may_call_it_and_others_may_not(at: LiveServer) -> None:
     asked = {"Origin": SHOP, "Access-Control-Request-Method": "POST"}
     allowed = at.call("OPTIONS", "/parcel/raw", headers=asked)
-    assert (allowed.status, allowed.headers["access-control-allow-origin"], allowed.headers["access-control-allow-methods"]) == (
+    assert (
+        allowed.status,
+        allowed.headers["access-control-allow-origin"],
+        allowed.headers["access-control-allow-methods"],
+    ) == (
         204,
         SHOP,
         "POST",
     )
     assert "authorization" in allowed.headers["access-control-allow-headers"].lower()
     other = at.call("OPTIONS", "/parcel/raw", headers={**asked, "Origin": "https://other.example"})
-    assert (other.status, "access-control-allow-origin" in other.headers, other.headers["vary"]) == (204, False, "Origin")
+    assert (
+        other.status,
+        "access-control-allow-origin" in other.headers,
+        other.headers["vary"],
+    ) == (204, False, "Origin")
     assert at.call("OPTIONS", "/parcel", headers=asked).status == 405
     called = at.call("POST", "/parcel/raw", b"x", headers={"Origin": SHOP})
     assert (called.status, called.headers["access-control-allow-origin"]) == (200, SHOP)
@@ -144,7 +191,9 @@ def test_a_histogram_of_an_application_is_in_the_metrics() -> None:
         found = mp.Histogram.empty((0.5, 1.0))
         for seconds in (0.25, 0.75, 3.0):
             found.add(seconds)
-        yield mp.Metric("latency_seconds", "How long it takes.", {("shop",): found}, ("sender",), "histogram")
+        yield mp.Metric(
+            "latency_seconds", "How long it takes.", {("shop",): found}, ("sender",), "histogram"
+        )
 
     with served(desk) as at:
         shown = at.call("GET", "/metrics").raw.decode()
@@ -153,7 +202,9 @@ def test_a_histogram_of_an_application_is_in_the_metrics() -> None:
     assert 'milepost_desk_latency_seconds_sum{sender="shop"} 4.0' in shown
 
 
-def test_a_metric_that_comes_twice_is_left_out_because_prometheus_would_refuse_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_metric_that_comes_twice_is_left_out_because_prometheus_would_refuse_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     desk = mp.Application("desk", Settings)
 
     @desk.metrics
@@ -180,7 +231,9 @@ def test_a_metric_that_comes_twice_is_left_out_because_prometheus_would_refuse_a
         ("wrong", "Its label has none.", {("shop",): 1.0}, ("the sender",)),
     ],
 )
-def test_a_metric_that_cannot_be_written_is_left_out_and_hides_no_other(metric: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_metric_that_cannot_be_written_is_left_out_and_hides_no_other(
+    metric: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     desk = mp.Application("desk", Settings)
 
     @desk.metrics
@@ -199,18 +252,30 @@ def test_a_metric_that_cannot_be_written_is_left_out_and_hides_no_other(metric: 
 
 
 def test_a_form_is_read_and_leads_back_to_a_page(at: LiveServer) -> None:
-    sent = at.call("POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "7"}).encode(), headers=FORM)
+    sent = at.call(
+        "POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "7"}).encode(), headers=FORM
+    )
     assert (sent.status, sent.headers["location"]) == (303, "/parcels-desk")
     assert at.milepost.show("weighed", "a")["input"]["grams"] == 7  # type: ignore[index]
-    wrong = at.call("POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "x"}).encode(), headers=FORM)
+    wrong = at.call(
+        "POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "x"}).encode(), headers=FORM
+    )
     assert (wrong.status, "the form is wrong" in text_of(wrong)) == (400, True)
-    elsewhere = at.call("POST", "/parcels-desk/new", b"key=b&grams=1", headers={**FORM, "Origin": "https://other.example"})
+    elsewhere = at.call(
+        "POST",
+        "/parcels-desk/new",
+        b"key=b&grams=1",
+        headers={**FORM, "Origin": "https://other.example"},
+    )
     assert elsewhere.status == 403
 
 
 def test_behind_a_proxy_all_of_it_has_the_base_path() -> None:
     with served(base="/milepost") as at:
-        assert b'<a href="/milepost/parcels-desk" aria-current="page">' in at.call("GET", "/milepost/parcels-desk").raw
+        assert (
+            b'<a href="/milepost/parcels-desk" aria-current="page">'
+            in at.call("GET", "/milepost/parcels-desk").raw
+        )
         sent = at.call("POST", "/milepost/parcels-desk/new", b"key=a&grams=7", headers=FORM)
         assert sent.headers["location"] == "/milepost/parcels-desk"
 
@@ -218,7 +283,10 @@ def test_behind_a_proxy_all_of_it_has_the_base_path() -> None:
 def test_its_endpoints_are_described_with_the_others(at: LiveServer) -> None:
     told = at.call("GET", "/api/openapi.json").body
     operation = told["paths"]["/parcel"]["post"]
-    assert (operation["operationId"], operation["tags"]) == ("parcels-desk_hand_in_over_http", ["parcels-desk"])
+    assert (operation["operationId"], operation["tags"]) == (
+        "parcels-desk_hand_in_over_http",
+        ["parcels-desk"],
+    )
     assert operation["description"].startswith("The parcel is on disk when this is answered.")
     assert operation["responses"]["201"]["content"]["application/json"]["schema"] == {
         "$ref": "#/components/schemas/parcels-desk.SubmitAnswer"
@@ -229,7 +297,9 @@ def test_its_endpoints_are_described_with_the_others(at: LiveServer) -> None:
     assert "Hand in a parcel" in text_of(at.call("GET", "/api/docs"))
 
 
-def test_its_metrics_stand_beside_the_others_and_its_faults_hide_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_its_metrics_stand_beside_the_others_and_its_faults_hide_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with served() as at:
         text = at.call("GET", "/metrics").raw.decode()
         assert 'milepost_parcels_desk_heaviest_grams{scale="scale-1"} 1000' in text
@@ -240,7 +310,9 @@ def test_its_metrics_stand_beside_the_others_and_its_faults_hide_none(caplog: py
     assert "the metrics of application 'parcels-desk' could not be read" in caplog.text
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/items/{name}"), ("POST", "/parcel"), ("GET", "/healthz")])
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/items/{name}"), ("POST", "/parcel"), ("GET", "/healthz")]
+)
 def test_a_path_that_is_taken_is_a_mistake(method: str, path: str) -> None:
     other = mp.Application("other", mp.AppSettings)
 
@@ -248,11 +320,18 @@ def test_a_path_that_is_taken_is_a_mistake(method: str, path: str) -> None:
     def taken(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Answer:
         return mp.Answer()
 
-    with pytest.raises(mp.ConfigMistake, match=f"the application 'other' has {method} .* is taken by"), served(other):
+    with (
+        pytest.raises(
+            mp.ConfigMistake, match=f"the application 'other' has {method} .* is taken by"
+        ),
+        served(other),
+    ):
         pass
 
 
-def test_a_function_that_returns_something_else_is_a_failure_of_this_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_that_returns_something_else_is_a_failure_of_this_call_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     other = mp.Application("other", mp.AppSettings)
 
     @other.endpoint("GET", "/other", scope=None, summary="Wrong")
@@ -262,7 +341,10 @@ def test_a_function_that_returns_something_else_is_a_failure_of_this_call_alone(
     with served(other) as at:
         assert at.call("GET", "/other").status == 500
         assert at.call("GET", "/healthz").status == 200
-    assert "GET /other of 'other' returned dict; return an Answer, a Page, a Redirect or a Download" in caplog.text
+    assert (
+        "GET /other of 'other' returned dict; return an Answer, a Page, a Redirect or a Download"
+        in caplog.text
+    )
 
 
 def test_a_page_may_be_a_file_and_a_form_reads_what_it_has_written() -> None:
@@ -282,6 +364,9 @@ def test_a_page_may_be_a_file_and_a_form_reads_what_it_has_written() -> None:
 
     with served(other) as at:
         file = at.call("GET", "/other/table.csv")
-        assert file.headers["content-disposition"] == "attachment; filename*=UTF-8''gr%C3%B6%C3%9Fe.csv"
+        assert (
+            file.headers["content-disposition"]
+            == "attachment; filename*=UTF-8''gr%C3%B6%C3%9Fe.csv"
+        )
         assert file.headers["content-type"] == "text/csv; charset=utf-8"
         assert at.call("POST", "/other/count", b"", headers=FORM).status == 303

@@ -32,7 +32,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def told(answered: HttpAnswer) -> tuple[int, str]:
-    return answered.status, answered.body["answer"] if answered.status < 300 else answered.body["code"]
+    return answered.status, answered.body["answer"] if answered.status < 300 else answered.body[
+        "code"
+    ]
 
 
 # Looking ------------------------------------------------------------------------------------------------------------------
@@ -47,22 +49,39 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/items": {"/items": ["/items/parcels"]},
     "/items/{route}": {
         "/items/parcels": [*STATES, "retry scheduled", "REJECTED: too heavy"],
-        "/items/parcels?nearest=true": ["offered; not confirmed yet", "held by w1 (local)", "no paper is left"],
+        "/items/parcels?nearest=true": [
+            "offered; not confirmed yet",
+            "held by w1 (local)",
+            "no paper is left",
+        ],
         "/items/parcels?overdue=true": ["No items match."],
         "/items/parcels?list=monday": ["listed wrap queued"],
     },
     "/items/{route}/{key:path}": {
-        "/items/parcels/through": ["COMPLETED", "'deliver' confirmed", "Each of its 4 lines holds the digest of the one before"],
+        "/items/parcels/through": [
+            "COMPLETED",
+            "'deliver' confirmed",
+            "Each of its 4 lines holds the digest of the one before",
+        ],
         "/items/parcels/retrying": ["attempt 1 at 'wrap' failed", "no paper is left"],
     },
-    "/find": {"/find?q=through": ["/items/parcels/through"], "/find?q=wai": ["/items/parcels?prefix=wai"]},
+    "/find": {
+        "/find?q=through": ["/items/parcels/through"],
+        "/find?q=wai": ["/items/parcels?prefix=wai"],
+    },
     "/export/{route}.{form}": {
         "/export/parcels.csv": ["through,deliver,COMPLETED", "heavy,weigh,REJECTED"],
         "/export/parcels.json?status=failed": ['"key":"away"', '"key":"heavy"'],
     },
     "/lists": {"/lists": ["monday full parcels", "1 new 1 in progress 1 malformed"]},
     "/lists/{id}": {"/lists/LIST": ["the whole master list", "malformed 1 refused"]},
-    "/events": {"/events": ["office", "confirmed parcels / through at deliver", "cancelled parcels / gone at weigh"]},
+    "/events": {
+        "/events": [
+            "office",
+            "confirmed parcels / through at deliver",
+            "cancelled parcels / gone at weigh",
+        ]
+    },
     "/acts": {"/acts": ["cancel", "1 item by key", "a test"]},
     "/acts/{id}": {"/acts/cancel-one": ["1 cancelled"]},
     "/system": {
@@ -73,22 +92,43 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/login": {"/login": ["Log in"]},
     "/healthz": {"/healthz": ["alive"]},
     "/readyz": {"/readyz": ["ready"]},
-    "/metrics": {"/metrics": ['milepost_items{route="parcels",stage="deliver",status="COMPLETED"} 1']},
+    "/metrics": {
+        "/metrics": ['milepost_items{route="parcels",stage="deliver",status="COMPLETED"} 1']
+    },
     "/api/openapi.json": {"/api/openapi.json": ["/api/v1/quarantine"]},
     "/api/docs": {"/api/docs": ["Submit an item"]},
-    "/api/v1/status": {"/api/v1/status": ['"total":9', '"wrap":{"QUEUED":1,"PROCESSING":1,"WAITING":1,"RETRY_SCHEDULED":1}']},
-    "/api/v1/routes/{route}/forecast": {f"{ROUTE}/forecast": ['"moving":2', '"waiting":3', "There is no forecast"]},
-    "/api/v1/routes/{route}/counts": {f"{ROUTE}/counts": ['"total":9,"done":1,"failed":2,"cancelled":1']},
-    "/api/v1/routes/{route}/groups": {f"{ROUTE}/groups": ["the scale is away", "too heavy", "no paper is left"]},
+    "/api/v1/status": {
+        "/api/v1/status": [
+            '"total":9',
+            '"wrap":{"QUEUED":1,"PROCESSING":1,"WAITING":1,"RETRY_SCHEDULED":1}',
+        ]
+    },
+    "/api/v1/routes/{route}/forecast": {
+        f"{ROUTE}/forecast": ['"moving":2', '"waiting":3', "There is no forecast"]
+    },
+    "/api/v1/routes/{route}/counts": {
+        f"{ROUTE}/counts": ['"total":9,"done":1,"failed":2,"cancelled":1']
+    },
+    "/api/v1/routes/{route}/groups": {
+        f"{ROUTE}/groups": ["the scale is away", "too heavy", "no paper is left"]
+    },
     "/api/v1/routes/{route}/items": {
         f"{ITEMS}?status=failed": ['"key":"away"', '"key":"heavy"'],
         f"{ITEMS}?status=live&limit=1000": ['"key":"held"', '"key":"offered"'],
     },
-    "/api/v1/routes/{route}/items/{key:path}": {f"{ITEMS}/through": ['"results":{"deliver":"on the step"', '"verified":true']},
-    "/api/v1/routes/{route}/history/{key:path}": {f"{ROUTE}/history/away": ['"reason":"exhausted"', '"verified":true']},
+    "/api/v1/routes/{route}/items/{key:path}": {
+        f"{ITEMS}/through": ['"results":{"deliver":"on the step"', '"verified":true']
+    },
+    "/api/v1/routes/{route}/history/{key:path}": {
+        f"{ROUTE}/history/away": ['"reason":"exhausted"', '"verified":true']
+    },
     "/api/v1/routes/{route}/story/{key:path}": {f"{ROUTE}/story/waiting": ["'wrap'"]},
-    "/api/v1/routes/{route}/evidence/{key:path}": {f"{ROUTE}/evidence/through": ['"status":"COMPLETED"', "milepost.evidence-end/1"]},
-    "/api/v1/routes/{route}/volumes/{volume:path}": {f"{ROUTE}/volumes/V1?scan=true": ['"items":[]']},
+    "/api/v1/routes/{route}/evidence/{key:path}": {
+        f"{ROUTE}/evidence/through": ['"status":"COMPLETED"', "milepost.evidence-end/1"]
+    },
+    "/api/v1/routes/{route}/volumes/{volume:path}": {
+        f"{ROUTE}/volumes/V1?scan=true": ['"items":[]']
+    },
     "/api/v1/routes/{route}/holds": {f"{ROUTE}/holds": ['"holds":[]']},
     "/api/v1/routes/{route}/breakers": {f"{ROUTE}/breakers": ['"breakers":[]']},
     "/api/v1/routes/{route}/limits": {f"{ROUTE}/limits": ['"limits":[]']},
@@ -119,7 +159,9 @@ def test_every_page_and_every_endpoint_that_reads_answers_from_aws(scene: Scene)
         for address, words in addresses.items():
             answered = scene.call("GET", address.replace("LIST", scene.listed.body["id"]))
             html = "html" in answered.headers.get("content-type", "")
-            text = answered.headers.get("location") or (text_of(answered) if html else answered.raw.decode())
+            text = answered.headers.get("location") or (
+                text_of(answered) if html else answered.raw.decode()
+            )
             assert answered.status in (200, 303), (address, text)
             assert [word for word in words if word not in text] == [], (address, text)
 
@@ -138,9 +180,22 @@ class Counted:
         self._scene, self._made = scene, list[str]()
         attempt = Requests.attempt
 
-        def counted(requests: Requests, patience: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        def counted(
+            requests: Requests,
+            patience: RetryBudget,
+            service: str,
+            operation: str,
+            params: dict[str, Any],
+        ) -> dict[str, Any]:
             values = params.get("ExpressionAttributeValues", {})
-            self._made.append(" ".join([operation, *(values[name]["S"] for name in (":kind", ":shard") if name in values)]))
+            self._made.append(
+                " ".join(
+                    [
+                        operation,
+                        *(values[name]["S"] for name in (":kind", ":shard") if name in values),
+                    ]
+                )
+            )
             return attempt(requests, patience, service, operation, params)
 
         patch.setattr(Requests, "attempt", counted)
@@ -152,7 +207,9 @@ class Counted:
         return Counter(asked for asked in self._made if asked != "query key")
 
 
-def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """docs/aws.md has the numbers."""
     counted = Counted(scene, monkeypatch)
     # Which keys there are, and what was set aside, is asked for once in a while: not meanwhile.
@@ -176,16 +233,24 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene:
     }
     for address in ("/events", "/acts", "/lists", "/system"):
         assert {
-            asked: n for asked, n in counted.of(address).items() if n > 1 and asked.startswith("query") and "journal" not in asked
+            asked: n
+            for asked, n in counted.of(address).items()
+            if n > 1 and asked.startswith("query") and "journal" not in asked
         } == {}, address
 
 
 # Acting -------------------------------------------------------------------------------------------------------------------
 def test_how_the_items_came_to_where_they_are(scene: Scene) -> None:
     assert [receipt["answer"] for receipt in scene.taken.body["receipts"]] == ["new"] * 8
-    assert {kind: n for kind, n in scene.listed.body["counts"].items() if n} == {"new": 1, "in_progress": 1, "malformed": 1}
+    assert {kind: n for kind, n in scene.listed.body["counts"].items() if n} == {
+        "new": 1,
+        "in_progress": 1,
+        "malformed": 1,
+    }
     assert [bad["line"] for bad in scene.listed.body["malformed"]] == [3]
-    assert {key: (work["attempt"], work["payload"]) for key, work in scene.works.items()}["held"] == (1, {"grams": 340})
+    assert {key: (work["attempt"], work["payload"]) for key, work in scene.works.items()}[
+        "held"
+    ] == (1, {"grams": 340})
     assert [one["answer"] for one in scene.settled.body["outcomes"]] == ["written"] * 4
     assert scene.extended.body["leases"][0]["lease_until"] > scene.works["held"]["lease_until"]
     assert scene.given_back.body == {"given_back": 1}
@@ -202,7 +267,11 @@ def test_what_is_handed_over_is_new_known_or_a_conflict(scene: Scene) -> None:
 def test_what_is_confirmed_is_known_a_conflict_ended_or_unknown(scene: Scene) -> None:
     assert told(scene.confirm("through")) == (200, "known")
     assert told(scene.confirm("through", "elsewhere")) == (409, "conflict")
-    late = {"key": "heavy", "stage": "weigh", "outcome": {"type": "retry", "error": "weigh it again"}}
+    late = {
+        "key": "heavy",
+        "stage": "weigh",
+        "outcome": {"type": "retry", "error": "weigh it again"},
+    }
     assert told(scene.call("POST", f"{ROUTE}/confirmations", late)) == (409, "ended")
     assert told(scene.confirm("nobody")) == (404, "unknown-item")
     assert scene.row("through")["results"]["deliver"] == "on the step"
@@ -210,7 +279,10 @@ def test_what_is_confirmed_is_known_a_conflict_ended_or_unknown(scene: Scene) ->
 
 def test_an_outcome_under_an_old_lease_is_refused(scene: Scene) -> None:
     late = {**lease_of(scene.works["listed"]), "outcome": {"type": "done"}}
-    assert scene.call("POST", f"{CLAIMS}/settle", {"outcomes": [late]}).body["outcomes"][0]["answer"] == "refused"
+    assert (
+        scene.call("POST", f"{CLAIMS}/settle", {"outcomes": [late]}).body["outcomes"][0]["answer"]
+        == "refused"
+    )
     assert scene.row("listed")["stage"] == "wrap"
 
 
@@ -222,7 +294,11 @@ def test_acts_by_key_and_by_filter_say_first_what_they_would_do(scene: Scene) ->
     done = scene.call("POST", ACTS, {**chosen, **WHY}).body
     assert (done["done"], done["refused"]) == (3, [])
     assert scene.call("POST", ACTS, {"verb": "retry", "keys": ["act0"], **WHY}).body["done"] == 1
-    assert [scene.row(f"act{n}")["status"] for n in range(3)] == [Status.PENDING, Status.CANCELLED, Status.CANCELLED]
+    assert [scene.row(f"act{n}")["status"] for n in range(3)] == [
+        Status.PENDING,
+        Status.CANCELLED,
+        Status.CANCELLED,
+    ]
     again = {"verb": "retry", "filter": {"prefix": "act", "status": ["CANCELLED"]}}
     assert scene.call("POST", ACTS, {**again, "dry_run": True}).body["matched"] == 2
     assert scene.row("act1")["status"] == Status.CANCELLED
@@ -232,23 +308,37 @@ def test_acts_by_key_and_by_filter_say_first_what_they_would_do(scene: Scene) ->
     assert (refused["done"], refused["refused"][0][0]) == (0, "through")
 
 
-def test_what_no_index_serves_is_said_before_it_is_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_index_serves_is_said_before_it_is_read(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(find, "WARN_ROWS", 1)
     monkeypatch.setattr(find, "CONFIRM_ROWS", 5)
     asked = scene.call("GET", f"{ITEMS}?stage=wrap")
     assert (told(asked), asked.body["rows"] >= 9) == ((400, "costly"), True)
     assert "no index serves this: all" in asked.body["detail"]
-    assert told(scene.call("POST", ACTS, {"verb": "retry", "filter": {"stage": ["wrap"]}, "dry_run": True})) == (400, "costly")
+    assert told(
+        scene.call("POST", ACTS, {"verb": "retry", "filter": {"stage": ["wrap"]}, "dry_run": True})
+    ) == (400, "costly")
     page = scene.call("GET", "/items/parcels?stage=wrap")
-    assert (page.status, "No index serves this: all" in text_of(page), "scan=true" in page.raw.decode()) == (400, True, True)
-    assert scene.call("GET", f"{ITEMS}?status=failed").status == scene.call("GET", f"{ITEMS}?stage=wrap&scan=true").status == 200
+    assert (
+        page.status,
+        "No index serves this: all" in text_of(page),
+        "scan=true" in page.raw.decode(),
+    ) == (400, True, True)
+    assert (
+        scene.call("GET", f"{ITEMS}?status=failed").status
+        == scene.call("GET", f"{ITEMS}?stage=wrap&scan=true").status
+        == 200
+    )
     # Nor are they read again whenever something happens; the first of all items are no more than a page.
     moves = {
         address: 'data-live="items"' in scene.call("GET", f"/items/parcels{address}").raw.decode()
         for address in ("", "?stage=wrap&scan=true")
     }
     assert moves == {"": True, "?stage=wrap&scan=true": False}
-    assert "So this page is not updated automatically" in text_of(scene.call("GET", "/items/parcels?stage=wrap&scan=true"))
+    assert "So this page is not updated automatically" in text_of(
+        scene.call("GET", "/items/parcels?stage=wrap&scan=true")
+    )
 
 
 def test_the_feed_is_the_same_in_pages_and_as_a_stream(scene: Scene) -> None:
@@ -256,7 +346,9 @@ def test_the_feed_is_the_same_in_pages_and_as_a_stream(scene: Scene) -> None:
     rest = scene.call("GET", f"/api/v1/events?limit=1000&after={first['next']}").body
     assert (len(first["events"]), first["more"], rest["more"]) == (5, True, False)
     listener = Listener(scene.live_server, "?after=0")
-    assert [one.data["id"] for one in listener.take(7)] == [one["id"] for one in (*first["events"], *rest["events"][:2])]
+    assert [one.data["id"] for one in listener.take(7)] == [
+        one["id"] for one in (*first["events"], *rest["events"][:2])
+    ]
     listener.close()
 
 
@@ -284,16 +376,27 @@ def test_a_subscriber_can_be_told_again(scene: Scene) -> None:
     again = {"after": 0, "dry_run": True}
     lines = scene.call("POST", "/api/v1/subscribers/office/replay", again).body["lines"]
     assert lines == scene.live_server.ctx.ledger.last_seq()
-    assert scene.call("POST", "/api/v1/subscribers/office/release", WHY).body == {"subscriber": "office", "released": 0}
+    assert scene.call("POST", "/api/v1/subscribers/office/release", WHY).body == {
+        "subscriber": "office",
+        "released": 0,
+    }
 
 
 def test_what_was_set_aside_goes_back_or_is_thrown_away(scene: Scene) -> None:
     queues = scene.live_server.ctx.ledger.store.queues  # type: ignore[attr-defined]
     queues.set_aside("row", {"route": "parcels", "row": {"id": "ghost"}}, "it has no input")
-    [ghost] = [one for one in scene.call("GET", "/api/v1/quarantine").body["set_aside"] if one["kind"] == "row"]
-    [answer] = scene.call("POST", "/api/v1/quarantine/replay", {"ids": [ghost["id"]], **WHY}).body["replayed"]
+    [ghost] = [
+        one
+        for one in scene.call("GET", "/api/v1/quarantine").body["set_aside"]
+        if one["kind"] == "row"
+    ]
+    [answer] = scene.call("POST", "/api/v1/quarantine/replay", {"ids": [ghost["id"]], **WHY}).body[
+        "replayed"
+    ]
     assert (answer["done"], "the row of ghost no longer exists" in answer["why"]) == (False, True)
-    assert scene.call("POST", "/api/v1/quarantine/drop", {"ids": [ghost["id"]], **WHY}).body == {"dropped": [ghost["id"]]}
+    assert scene.call("POST", "/api/v1/quarantine/drop", {"ids": [ghost["id"]], **WHY}).body == {
+        "dropped": [ghost["id"]]
+    }
 
 
 def test_pauses_and_limits_stand_until_they_are_lifted(scene: Scene) -> None:
@@ -304,7 +407,8 @@ def test_pauses_and_limits_stand_until_they_are_lifted(scene: Scene) -> None:
     assert all(word in shown for word in ("parcels/wrap", "parcels/deliver/north", "5/s"))
     assert "3 pauses are in force." in text_of(scene.call("GET", "/"))
     left = [
-        scene.call("DELETE", f"{ROUTE}/{place}?reason=x").body["still_paused"] for place in ("holds/deliver/north", "holds/wrap", "holds")
+        scene.call("DELETE", f"{ROUTE}/{place}?reason=x").body["still_paused"]
+        for place in ("holds/deliver/north", "holds/wrap", "holds")
     ]
     assert left == [["parcels", "parcels/wrap"], ["parcels"], []]
     assert scene.call("DELETE", f"{ROUTE}/limits/weigh?reason=x").body["rate"] is None

@@ -40,7 +40,12 @@ def statuses(live_server: LiveServer, *parts: bytes) -> list[int]:
 
 
 def post(*headers: bytes, host: bytes = b"localhost") -> bytes:
-    head = (b"POST /api/v1/routes/parcels/items HTTP/1.1", b"Host: " + host, b"Content-Type: application/json", *headers)
+    head = (
+        b"POST /api/v1/routes/parcels/items HTTP/1.1",
+        b"Host: " + host,
+        b"Content-Type: application/json",
+        *headers,
+    )
     return b"\r\n".join(head) + b"\r\n\r\n"
 
 
@@ -59,18 +64,30 @@ def post(*headers: bytes, host: bytes = b"localhost") -> bytes:
         post(b"Content-Length: 11", b"X: a\x00b"),
     ],
 )
-def test_a_body_whose_end_is_not_plain_is_refused_with_all_that_follows(at: GuardedServer, head: bytes) -> None:
+def test_a_body_whose_end_is_not_plain_is_refused_with_all_that_follows(
+    at: GuardedServer, head: bytes
+) -> None:
     assert statuses(at, head + CHUNKS + b"\r\n" + LAST) == [400]
 
 
-def test_a_body_that_was_packed_on_the_way_is_not_taken_for_what_is_in_it(at: GuardedServer) -> None:
-    assert statuses(at, post(b"Transfer-Encoding: gzip, chunked") + CHUNKS + b"\r\n" + LAST) == [415, 200]
+def test_a_body_that_was_packed_on_the_way_is_not_taken_for_what_is_in_it(
+    at: GuardedServer,
+) -> None:
+    assert statuses(at, post(b"Transfer-Encoding: gzip, chunked") + CHUNKS + b"\r\n" + LAST) == [
+        415,
+        200,
+    ]
 
 
 def test_nothing_behind_a_body_counts_as_part_of_its_head(at: GuardedServer) -> None:
     call = post(b"Transfer-Encoding: chunked") + CHUNKS
     assert statuses(at, call + b"\r\n" + LAST)[0] in (200, 201)
-    for behind in (b"Authorization: Bearer mp_wrong", b"Host: elsewhere", b"X-Forwarded-For: 10.0.0.1", b"Origin: http://elsewhere"):
+    for behind in (
+        b"Authorization: Bearer mp_wrong",
+        b"Host: elsewhere",
+        b"X-Forwarded-For: 10.0.0.1",
+        b"Origin: http://elsewhere",
+    ):
         assert statuses(at, call + behind + b"\r\n\r\n" + LAST) == [200, 200], behind
 
 
@@ -78,27 +95,40 @@ def test_a_key_behind_a_body_opens_nothing(tmp_path: Path) -> None:
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db") as at:
         key = at.key("submit").encode()
         call = post(b"Transfer-Encoding: chunked") + CHUNKS
-        assert statuses(at, call + b"Authorization: Bearer " + key + b"\r\n\r\n" + LAST) == [401, 200]
+        assert statuses(at, call + b"Authorization: Bearer " + key + b"\r\n\r\n" + LAST) == [
+            401,
+            200,
+        ]
 
 
 def head_of(size: int, *, in_the_address: bool = False) -> bytes:
     """A whole head of exactly so many bytes."""
     start, rest = b"GET /healthz?", b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: "
     blank = size - len(start) - len(rest) - 4
-    return start + b"a" * blank + rest + b"\r\n\r\n" if in_the_address else start + rest + b"a" * blank + b"\r\n\r\n"
+    return (
+        start + b"a" * blank + rest + b"\r\n\r\n"
+        if in_the_address
+        else start + rest + b"a" * blank + b"\r\n\r\n"
+    )
 
 
 @pytest.mark.parametrize("in_the_address", [False, True])
 @pytest.mark.parametrize("over", [1, 4_000])
-def test_a_head_is_measured_to_the_byte_though_it_comes_at_once(at: GuardedServer, over: int, in_the_address: bool) -> None:
+def test_a_head_is_measured_to_the_byte_though_it_comes_at_once(
+    at: GuardedServer, over: int, in_the_address: bool
+) -> None:
     refused = statuses(at, head_of(LARGEST_HEAD + over, in_the_address=in_the_address))
     assert refused == [431]
-    assert statuses(at, head_of(LARGEST_HEAD, in_the_address=in_the_address)) == [400 if in_the_address else 200]
+    assert statuses(at, head_of(LARGEST_HEAD, in_the_address=in_the_address)) == [
+        400 if in_the_address else 200
+    ]
 
 
 def test_what_comes_behind_a_head_that_is_too_large_is_not_read(at: GuardedServer) -> None:
     large = post(b"Content-Length: %d" % len(BODY), b"X: " + b"a" * LARGEST_HEAD)
-    assert statuses(at, large + BODY + LAST) in ([431], []), "the answer may be lost on the way, for more was sent than was read"
+    assert statuses(at, large + BODY + LAST) in ([431], []), (
+        "the answer may be lost on the way, for more was sent than was read"
+    )
 
 
 def test_the_next_head_is_measured_anew(at: GuardedServer) -> None:
@@ -106,7 +136,18 @@ def test_the_next_head_is_measured_anew(at: GuardedServer) -> None:
     assert statuses(at, half + half + LAST) == [200, 200, 200]
 
 
-@pytest.mark.parametrize("hosts", [(b"elsewhere", b"localhost"), (b"localhost", b"elsewhere"), (b"localhost", b"localhost")])
-def test_a_call_for_two_hosts_is_not_from_this_machine(at: GuardedServer, hosts: tuple[bytes, bytes]) -> None:
-    call = b"GET /api/v1/status HTTP/1.1\r\nHost: " + hosts[0] + b"\r\nHost: " + hosts[1] + b"\r\nConnection: close\r\n\r\n"
+@pytest.mark.parametrize(
+    "hosts",
+    [(b"elsewhere", b"localhost"), (b"localhost", b"elsewhere"), (b"localhost", b"localhost")],
+)
+def test_a_call_for_two_hosts_is_not_from_this_machine(
+    at: GuardedServer, hosts: tuple[bytes, bytes]
+) -> None:
+    call = (
+        b"GET /api/v1/status HTTP/1.1\r\nHost: "
+        + hosts[0]
+        + b"\r\nHost: "
+        + hosts[1]
+        + b"\r\nConnection: close\r\n\r\n"
+    )
     assert statuses(at, call) == [403]

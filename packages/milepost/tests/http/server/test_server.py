@@ -100,7 +100,9 @@ def test_the_time_for_a_head_runs_from_its_first_byte(hasty: int) -> None:
                     return connection.recv(65536)
 
     answer = b""
-    while not answer:  # a server that has closed without a word had not heard the first byte in its time
+    while (
+        not answer
+    ):  # a server that has closed without a word had not heard the first byte in its time
         with suppress(ConnectionError):
             answer = dripped()
     assert answer.startswith(b"HTTP/1.1 408 ")
@@ -125,7 +127,13 @@ def test_a_head_without_end_is_too_large(shared_server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "nonsense", [b"\x16\x03\x01\x02\x00", b"HELLO\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", POST + b"Content-Length: x\r\n\r\n"]
+    "nonsense",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"HELLO\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        POST + b"Content-Length: x\r\n\r\n",
+    ],
 )
 def test_what_is_not_http_is_refused(shared_server: LiveServer, nonsense: bytes) -> None:
     answer = said(shared_server.port, nonsense)
@@ -133,7 +141,9 @@ def test_what_is_not_http_is_refused(shared_server: LiveServer, nonsense: bytes)
     assert code_of(answer) == "malformed"
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(shared_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(
+    shared_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(application, "SLOWEST_S", 0.05)
     with socket.create_connection(("127.0.0.1", shared_server.port), timeout=30) as connection:
         connection.sendall(POST + b'Content-Length: 100\r\n\r\n{"id"')
@@ -154,7 +164,9 @@ def test_the_rest_of_a_request_that_was_answered_is_not_waited_for(brief: int) -
                     connection.recv(65536)
 
 
-def test_a_connection_serves_several_calls_and_line_ends_between_them(shared_server: LiveServer) -> None:
+def test_a_connection_serves_several_calls_and_line_ends_between_them(
+    shared_server: LiveServer,
+) -> None:
     get = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     last = get.replace(b"Host", b"Connection: close\r\nHost")
     answer = said(shared_server.port, get, b"\r\n", get + last)
@@ -172,7 +184,17 @@ def test_a_client_that_does_not_read_is_let_go(hasty: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/api", "/api/v1", "/api/v2/status", "/api/v1/routes/parcels", "/api/v1/status/", "//", "/%00"]
+    "path",
+    [
+        "/nothing",
+        "/api",
+        "/api/v1",
+        "/api/v2/status",
+        "/api/v1/routes/parcels",
+        "/api/v1/status/",
+        "//",
+        "/%00",
+    ],
 )
 def test_a_path_that_is_not_there_is_not_found(shared_server: LiveServer, path: str) -> None:
     answer = shared_server.call("GET", path)
@@ -180,9 +202,15 @@ def test_a_path_that_is_not_there_is_not_found(shared_server: LiveServer, path: 
 
 
 @pytest.mark.parametrize("method", ["DELETE", "PUT", "PATCH", "OPTIONS", "TRACE"])
-def test_a_method_that_is_not_possible_says_which_are(shared_server: LiveServer, method: str) -> None:
+def test_a_method_that_is_not_possible_says_which_are(
+    shared_server: LiveServer, method: str
+) -> None:
     answer = shared_server.call(method, ITEMS)
-    assert (answer.status, answer.body["code"], answer.headers["allow"]) == (405, "wrong-method", "GET, HEAD, POST")
+    assert (answer.status, answer.body["code"], answer.headers["allow"]) == (
+        405,
+        "wrong-method",
+        "GET, HEAD, POST",
+    )
 
 
 def test_head_answers_as_get_does_without_a_body(shared_server: LiveServer) -> None:

@@ -27,7 +27,9 @@ def correlation(live_server: LiveServer, key: str) -> str:
 def test_an_id_that_is_given_comes_back_and_goes_with_the_item(live_server: LiveServer) -> None:
     answer = live_server.call("POST", ITEMS, {"id": "a"}, headers={NAME: "order-17"})
     assert (answer.headers[NAME], correlation(live_server, "a")) == ("order-17", "order-17")
-    answer = live_server.call("POST", ITEMS, [{"id": "b"}, {"none": 1}, {"id": "c"}], headers={NAME: "order-18"})
+    answer = live_server.call(
+        "POST", ITEMS, [{"id": "b"}, {"none": 1}, {"id": "c"}], headers={NAME: "order-18"}
+    )
     assert [correlation(live_server, key) for key in "bc"] == ["order-18", "order-18"]
 
 
@@ -47,14 +49,21 @@ def test_an_id_that_cannot_be_carried_on_is_replaced(live_server: LiveServer, gi
 
 def test_submits_at_the_same_time_each_keep_their_own_id(live_server: LiveServer) -> None:
     def hand_over(key: str) -> None:
-        live_server.call("POST", ITEMS, {"id": key} if key != "k7" else {"none": 1}, headers={NAME: f"id-of-{key}"})
+        live_server.call(
+            "POST",
+            ITEMS,
+            {"id": key} if key != "k7" else {"none": 1},
+            headers={NAME: f"id-of-{key}"},
+        )
 
     threads = [threading.Thread(target=hand_over, args=(f"k{number}",)) for number in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {correlation(live_server, f"k{number}") for number in range(20) if number != 7} == {f"id-of-k{n}" for n in range(20) if n != 7}
+    assert {correlation(live_server, f"k{number}") for number in range(20) if number != 7} == {
+        f"id-of-k{n}" for n in range(20) if n != 7
+    }
 
 
 def test_the_log_names_the_call_in_every_line_that_it_caused(
@@ -76,10 +85,16 @@ def test_the_log_names_the_call_in_every_line_that_it_caused(
         ("deep.inside", "asked-1"),
         ("milepost.http.server.tracing", "asked-1"),
     ]
-    assert {name: lines[1][name] for name in ("method", "path", "status")} == {"method": "GET", "path": f"{ITEMS}/a", "status": 200}
+    assert {name: lines[1][name] for name in ("method", "path", "status")} == {
+        "method": "GET",
+        "path": f"{ITEMS}/a",
+        "status": 200,
+    }
 
 
-def test_an_act_runs_in_a_thread_of_its_own_under_the_id_of_its_call(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_act_runs_in_a_thread_of_its_own_under_the_id_of_its_call(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, seen = acts.act, []
 
     def noted(*args: Any, **how: Any) -> Any:
@@ -89,5 +104,7 @@ def test_an_act_runs_in_a_thread_of_its_own_under_the_id_of_its_call(live_server
     monkeypatch.setattr(acts, "act", noted)
     live_server.call("POST", ITEMS, {"id": "a"})
     wanted = {"keys": ["a"], "reason": "a test"}
-    answer = live_server.call("POST", "/api/v1/routes/parcels/acts", {"verb": "cancel", **wanted}, headers={NAME: "act-1"})
+    answer = live_server.call(
+        "POST", "/api/v1/routes/parcels/acts", {"verb": "cancel", **wanted}, headers={NAME: "act-1"}
+    )
     assert (answer.status, seen) == (200, [(True, "act-1")])

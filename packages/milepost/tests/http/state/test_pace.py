@@ -57,19 +57,38 @@ def test_what_ended_counts_for_the_minute_in_which_that_was_seen() -> None:
 
 
 def test_what_ended_while_nobody_watched_is_one_number_for_that_while() -> None:
-    seen = [Sample(NOW - 40 * MINUTE, 0, 0), Sample(NOW - 39 * MINUTE, 4, 0), Sample(NOW - 9 * MINUTE, 7, 1), Sample(NOW, 7, 1)]
+    seen = [
+        Sample(NOW - 40 * MINUTE, 0, 0),
+        Sample(NOW - 39 * MINUTE, 4, 0),
+        Sample(NOW - 9 * MINUTE, 7, 1),
+        Sample(NOW, 7, 1),
+    ]
     found, gaps = by_minute(seen, NOW)
     assert gaps == [UnwatchedGap(NOW - 39 * MINUTE, NOW - 9 * MINUTE, 3, 1)]
     assert [place for place, ended in enumerate(found) if ended is not None] == [19, 20, 50, 59]
     assert found[20] == (4, 0)
     chart = minutes_chart(found, gaps, seen[0].at, NOW)
-    assert chart.rows == [(NOW - 39 * MINUTE, 3, 1, NOW - 9 * MINUTE), (NOW - 39 * MINUTE, 4, 0, None)]
+    assert chart.rows == [
+        (NOW - 39 * MINUTE, 3, 1, NOW - 9 * MINUTE),
+        (NOW - 39 * MINUTE, 4, 0, None),
+    ]
     assert chart.unknown
-    shaded = [place for place, column in enumerate(chart.picture.split('class="hit')[1:]) if column.startswith(" unknown")]
-    assert shaded == list(range(21, 50)), "those of the gap, but for its first minute, which has a bar"
-    assert "07:50 UTC: no data by minute; 3 completed, 1 failed from 07:41 to 08:11" in chart.picture
+    shaded = [
+        place
+        for place, column in enumerate(chart.picture.split('class="hit')[1:])
+        if column.startswith(" unknown")
+    ]
+    assert shaded == list(range(21, 50)), (
+        "those of the gap, but for its first minute, which has a bar"
+    )
+    assert (
+        "07:50 UTC: no data by minute; 3 completed, 1 failed from 07:41 to 08:11" in chart.picture
+    )
     assert "08:15 UTC: no data by minute<" in chart.picture
-    assert "by minute: 4 completed in all; and 3 completed, 1 failed without data by minute" in chart.picture
+    assert (
+        "by minute: 4 completed in all; and 3 completed, 1 failed without data by minute"
+        in chart.picture
+    )
 
 
 def test_a_while_in_which_nothing_ended_is_not_shaded() -> None:
@@ -85,7 +104,15 @@ def test_what_was_retried_or_pruned_is_no_step_back() -> None:
 
 
 def test_an_axis_ends_with_a_round_number() -> None:
-    assert [nice_top(n) for n in (0, 0.2, 1, 3, 12, 51, 1_234_567)] == [1, 1, 1, 5, 20, 100, 2_000_000]
+    assert [nice_top(n) for n in (0, 0.2, 1, 3, 12, 51, 1_234_567)] == [
+        1,
+        1,
+        1,
+        5,
+        20,
+        100,
+        2_000_000,
+    ]
     assert [brief(n) for n in (0, 950, 12_000, 3_400_000)] == ["0", "950", "12k", "3.4M"]
 
 

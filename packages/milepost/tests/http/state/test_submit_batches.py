@@ -74,9 +74,16 @@ def written_to(store: SqliteFile) -> Iterator[None]:
 
 
 def test_items_that_come_while_another_write_is_under_way_share_one_commit(tmp_path: Path) -> None:
-    with running_server(tmp_path) as visitor, ThreadPoolExecutor(20) as clients, item_commits(store_of(visitor)) as commits:
+    with (
+        running_server(tmp_path) as visitor,
+        ThreadPoolExecutor(20) as clients,
+        item_commits(store_of(visitor)) as commits,
+    ):
         with written_to(store_of(visitor)):
-            calls = [clients.submit(visitor.call, "POST", ITEMS, {"id": f"p{number}"}) for number in range(20)]
+            calls = [
+                clients.submit(visitor.call, "POST", ITEMS, {"id": f"p{number}"})
+                for number in range(20)
+            ]
             wait_until(lambda: visitor.ctx.accepts.waiting == 20)
             assert not any(call.done() for call in calls), "what is answered is on disk"
         assert {call.result().status for call in calls} == {201}
@@ -85,15 +92,24 @@ def test_items_that_come_while_another_write_is_under_way_share_one_commit(tmp_p
     assert visitor.ctx.accepts.waiting == 0
 
 
-def test_batches_that_come_together_share_one_commit_and_a_batch_alone_needs_one(tmp_path: Path) -> None:
+def test_batches_that_come_together_share_one_commit_and_a_batch_alone_needs_one(
+    tmp_path: Path,
+) -> None:
     def batch(name: str) -> list[dict[str, str]]:
         return [{"id": f"{name}-{number}"} for number in range(500)]
 
-    with running_server(tmp_path) as visitor, ThreadPoolExecutor(5) as clients, item_commits(store_of(visitor)) as commits:
+    with (
+        running_server(tmp_path) as visitor,
+        ThreadPoolExecutor(5) as clients,
+        item_commits(store_of(visitor)) as commits,
+    ):
         assert visitor.call("POST", ITEMS, batch("alone")).status == 200
         assert len(commits) == 1
         with written_to(store_of(visitor)):
-            calls = [clients.submit(visitor.call, "POST", ITEMS, batch(f"b{number}")) for number in range(5)]
+            calls = [
+                clients.submit(visitor.call, "POST", ITEMS, batch(f"b{number}"))
+                for number in range(5)
+            ]
             wait_until(lambda: len(store_of(visitor)._queue) == 6)  # the other write is in it, too
             assert visitor.ctx.accepts.waiting == 5
         for call in calls:
@@ -103,7 +119,9 @@ def test_batches_that_come_together_share_one_commit_and_a_batch_alone_needs_one
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "batch"])
-def test_a_call_that_fails_or_whose_client_goes_away_is_not_counted_as_waiting(many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_fails_or_whose_client_goes_away_is_not_counted_as_waiting(
+    many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accepts, gate = Accepts(), threading.Event()
 
     def take(*_: object, **__: object) -> list[Receipt]:
@@ -119,7 +137,11 @@ def test_a_call_that_fails_or_whose_client_goes_away_is_not_counted_as_waiting(m
             submitting = Submitting(ctx, pool)
 
             async def call() -> Any:
-                return await (submitting.submit_many("parcels", [{}], "me") if many else submitting.submit("parcels", {}, "me"))
+                return await (
+                    submitting.submit_many("parcels", [{}], "me")
+                    if many
+                    else submitting.submit("parcels", {}, "me")
+                )
 
             gone, failing = asyncio.create_task(call()), asyncio.create_task(call())
             await asyncio.sleep(0)

@@ -39,14 +39,20 @@ def refuse_breakers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "write", write)
 
 
-def test_an_outcome_whose_breaker_cannot_be_written_is_not_written_either(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_whose_breaker_cannot_be_written_is_not_written_either(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.add("p1")
     item = world.take("p1")
     with monkeypatch.context() as broken:
         refuse_breakers(broken)
         with pytest.raises(LedgerError):
             world.settle(item, Retry("down"))
-    assert (world.row("p1").status, world.row("p1").attempts, world.breaker(NAME)) == (Status.PROCESSING, 0, None)
+    assert (world.row("p1").status, world.row("p1").attempts, world.breaker(NAME)) == (
+        Status.PROCESSING,
+        0,
+        None,
+    )
     assert world.settle(item, Retry("down")) is None
     record = world.breaker(NAME)
     assert record is not None
@@ -54,7 +60,9 @@ def test_an_outcome_whose_breaker_cannot_be_written_is_not_written_either(world:
     world.audit()
 
 
-def test_a_probe_whose_record_cannot_be_written_is_not_claimed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_whose_record_cannot_be_written_is_not_claimed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.add("f1", "f2")
     for item in world.claim().items:
         world.settle(item, Retry("down"))

@@ -51,13 +51,20 @@ class TestSqliteLedger(LedgerContract):
 
     def make_departed(self, ledger: Ledger, holder: str) -> None:
         """A real process that signs on and is gone without signing off."""
-        done = subprocess.run([sys.executable, "-c", SIGN_ON_AND_DIE, str(self.path_used), holder], check=False, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", SIGN_ON_AND_DIE, str(self.path_used), holder],
+            check=False,
+            timeout=60,
+        )
         assert done.returncode == 9
 
     def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
         connection = sqlite3.connect(self.path_used)
         if what == "content":
-            connection.execute("UPDATE content SET body = x'7b' WHERE item = (SELECT id FROM item WHERE key = ?)", (key,))
+            connection.execute(
+                "UPDATE content SET body = x'7b' WHERE item = (SELECT id FROM item WHERE key = ?)",
+                (key,),
+            )
         else:
             connection.execute("UPDATE item SET rest = x'7b' WHERE key = ?", (key,))
         connection.commit()
@@ -71,4 +78,6 @@ class TestSqliteLedger(LedgerContract):
     def traces(self, ledger: Ledger, text: str) -> list[str]:
         """The files that hold it, in any page, also in one that is free, and in the log."""
         files = sorted(self.path_used.parent.glob(f"{self.path_used.name}*"))
-        return [file.name for file in files if file.is_file() and text.encode() in file.read_bytes()]
+        return [
+            file.name for file in files if file.is_file() and text.encode() in file.read_bytes()
+        ]

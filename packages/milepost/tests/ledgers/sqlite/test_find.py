@@ -36,13 +36,28 @@ def parcels() -> Route:
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     """Forty items of two lists and two lanes over four hours: at both stages, through, failed in two ways, cancelled, retried."""
     clock = VirtualClock()
-    found = open_context(f"sqlite:///{tmp_path_factory.mktemp('finding')}/ledger.db", [parcels()], clock=clock)
+    found = open_context(
+        f"sqlite:///{tmp_path_factory.mktemp('finding')}/ledger.db", [parcels()], clock=clock
+    )
     for hour in range(4):
-        inputs = [{"id": f"{'AB'[number % 2]}-{hour}{number}", "depot": ("north", "south")[number % 3 == 0]} for number in range(10)]
+        inputs = [
+            {
+                "id": f"{'AB'[number % 2]}-{hour}{number}",
+                "depot": ("north", "south")[number % 3 == 0],
+            }
+            for number in range(10)
+        ]
         submit(found, "parcels", inputs, list_id=("first", None, "second", "first")[hour])
         keys = [content["id"] for content in inputs]
         for key in keys[:6]:
-            confirm_outside(found, "parcels", key, "weigh", Reject("too heavy") if key == keys[5] else Done(True), "scale")
+            confirm_outside(
+                found,
+                "parcels",
+                key,
+                "weigh",
+                Reject("too heavy") if key == keys[5] else Done(True),
+                "scale",
+            )
         confirm_outside(found, "parcels", keys[0], "deliver", Done(True), "van")
         confirm_outside(found, "parcels", keys[1], "deliver", Reject("nobody at home"), "van")
         act(found, "cancel", "parcels", keys=[keys[9]], by="ops", reason="test")
@@ -81,12 +96,21 @@ def matches(query: Query, item: Any, group: str | None) -> bool:
 def test_every_filter_finds_just_what_matches_it(ctx: Context, limit: int) -> None:
     everything = ctx.ledger.find(Query(route="parcels")).items
     assert len(everything) == 40
-    groups = {item.key: None if item.row.error is None else item.row.error.group for item in everything}
+    groups = {
+        item.key: None if item.row.error is None else item.row.error.group for item in everything
+    }
     kinds = sorted({group for group in groups.values() if group is not None})
     assert len(kinds) == 2
     asked = 0
     for statuses, stages, lane, group, lists, before, prefix in product(
-        [None, LIVE, FAILED, frozenset({Status.CANCELLED}), frozenset({Status.COMPLETED}), LIVE | FAILED],
+        [
+            None,
+            LIVE,
+            FAILED,
+            frozenset({Status.CANCELLED}),
+            frozenset({Status.COMPLETED}),
+            LIVE | FAILED,
+        ],
         [None, frozenset({"weigh"}), frozenset({"weigh", "deliver"})],
         [None, "south"],
         [None, kinds[0]],
@@ -95,16 +119,30 @@ def test_every_filter_finds_just_what_matches_it(ctx: Context, limit: int) -> No
         [None, "A-"],
     ):
         query = Query(
-            route="parcels", statuses=statuses, stages=stages, lane=lane, group=group, lists=lists, entered_before=before, prefix=prefix
+            route="parcels",
+            statuses=statuses,
+            stages=stages,
+            lane=lane,
+            group=group,
+            lists=lists,
+            entered_before=before,
+            prefix=prefix,
         )
         found = paged(ctx, query, limit)
-        assert sorted(found) == sorted(item.key for item in everything if matches(query, item, groups[item.key])), query
+        assert sorted(found) == sorted(
+            item.key for item in everything if matches(query, item, groups[item.key])
+        ), query
         asked += bool(found)
     assert asked > 100
 
 
 def test_what_has_been_there_longest_comes_first(ctx: Context) -> None:
-    query = Query(route="parcels", statuses=LIVE, stages=frozenset({"deliver"}), entered_before=ctx.clock.now())
+    query = Query(
+        route="parcels",
+        statuses=LIVE,
+        stages=frozenset({"deliver"}),
+        entered_before=ctx.clock.now(),
+    )
     entered = [item.row.entered_at for item in ctx.ledger.find(query).items]
     assert len(entered) > 8
     assert entered == sorted(entered)
@@ -119,13 +157,23 @@ def test_few_among_many_are_found_without_reading_the_others(tmp_path: Path) -> 
 def _steps(path: Path, n: int) -> list[int]:
     clock = VirtualClock()
     ctx = open_context(f"sqlite:///{path}", [parcels()], clock=clock)
-    submit(ctx, "parcels", [{"id": f"old-{number}", "depot": "north"} for number in range(5)], list_id="few")
+    submit(
+        ctx,
+        "parcels",
+        [{"id": f"old-{number}", "depot": "north"} for number in range(5)],
+        list_id="few",
+    )
     confirm_outside(ctx, "parcels", "old-4", "weigh", Reject("too heavy"), "scale")
     [failed] = ctx.ledger.get([("parcels", "old-4")])
     assert failed is not None
     assert failed.row.error is not None
     clock.advance(3600)
-    submit(ctx, "parcels", ({"id": f"new-{number}", "depot": "north"} for number in range(n)), list_id="many")
+    submit(
+        ctx,
+        "parcels",
+        ({"id": f"new-{number}", "depot": "north"} for number in range(n)),
+        list_id="many",
+    )
     counted = []
     for query, found in (
         (Query(route="parcels", statuses=LIVE, entered_before=clock.now() - 60_000), 4),

@@ -38,7 +38,11 @@ def cancelled(world: World, *keys: str) -> None:
 
 
 def files_with(path: Path, text: str) -> list[str]:
-    return [file.name for file in sorted(path.parent.iterdir()) if file.is_file() and text.encode() in file.read_bytes()]
+    return [
+        file.name
+        for file in sorted(path.parent.iterdir())
+        if file.is_file() and text.encode() in file.read_bytes()
+    ]
 
 
 def test_content_is_overwritten_in_file_and_log(world: World, path: Path) -> None:
@@ -46,9 +50,14 @@ def test_content_is_overwritten_in_file_and_log(world: World, path: Path) -> Non
     assert files_with(path, PRIVATE)
     done = world.ledger.forget(ForgetRequest("parcels", "a", name_of("a"), world.now))
     assert files_with(path, PRIVATE) == []
-    assert [phrase.split(",")[0] for phrase in done.remains] == [f"backups of {path}", f"space in {path} that was freed before"]
+    assert [phrase.split(",")[0] for phrase in done.remains] == [
+        f"backups of {path}",
+        f"space in {path} that was freed before",
+    ]
     writer = world.ledger._store._writer  # type: ignore[attr-defined]
-    assert writer.execute("PRAGMA secure_delete").fetchone() == (0,), "for this act only: it costs writes"
+    assert writer.execute("PRAGMA secure_delete").fetchone() == (0,), (
+        "for this act only: it costs writes"
+    )
 
 
 def test_a_log_that_another_reader_needs_is_named(world: World, path: Path) -> None:
@@ -59,5 +68,8 @@ def test_a_log_that_another_reader_needs_is_named(world: World, path: Path) -> N
     done = world.ledger.forget(ForgetRequest("parcels", "a", name_of("a"), world.now))
     assert done.remains[-1] == f"{path}-wal, until no other process reads an older state"
     reader.close()
-    assert len(world.ledger.forget(ForgetRequest("parcels", "b", name_of("b"), world.now)).remains) == 2
+    assert (
+        len(world.ledger.forget(ForgetRequest("parcels", "b", name_of("b"), world.now)).remains)
+        == 2
+    )
     assert files_with(path, PRIVATE) == []

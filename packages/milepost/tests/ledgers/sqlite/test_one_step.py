@@ -45,7 +45,9 @@ def make_context(url: str, chance: random.Random) -> Context:
     route = mp.Route("r", key="id")
     for name in STAGES:
         more: dict[str, Any] = {}
-        kind = chance.choice(["plain"] * 6 + ["rate", "lanes", "overdue", "cap", "breaker", "breaker"])
+        kind = chance.choice(
+            ["plain"] * 6 + ["rate", "lanes", "overdue", "cap", "breaker", "breaker"]
+        )
         if kind == "rate":
             more["rate"] = "100/s"
         elif kind == "lanes":
@@ -84,7 +86,11 @@ def control(ctx: Context, chance: random.Random, now: int) -> None:
 
 
 def shown(answer: Conflict | Refused | None) -> Any:
-    return replace(answer.current, handle=None) if isinstance(answer, Conflict) and answer.current is not None else answer
+    return (
+        replace(answer.current, handle=None)
+        if isinstance(answer, Conflict) and answer.current is not None
+        else answer
+    )
 
 
 def play(url: str, seed: int, *, one_step: bool) -> Any:
@@ -100,15 +106,25 @@ def play(url: str, seed: int, *, one_step: bool) -> Any:
         now = clock.now()
         control(ctx, chance, now)
         # In the order of their rows: among items that are due at one moment that is the order in which they are claimed.
-        mine = [held.pop(key) for key in sorted(chance.sample(sorted(held), chance.randint(0, len(held))))]
+        mine = [
+            held.pop(key)
+            for key in sorted(chance.sample(sorted(held), chance.randint(0, len(held))))
+        ]
         changes = [decide(item, chance.choice(OUTCOMES), plan, now, 0.0) for item in mine]
         lease = Lease(f"g{step}", "h", now + 30_000)
-        asks = [ClaimRequest(plan, stage, chance.randint(1, 12), lease) for stage in STAGES if chance.random() < 0.8]
+        asks = [
+            ClaimRequest(plan, stage, chance.randint(1, 12), lease)
+            for stage in STAGES
+            if chance.random() < 0.8
+        ]
         versions = {"r": plan.version}
         if one_step:
             answers, claims = ctx.ledger.apply_and_claim(changes, now, versions, asks, 0.0)
         else:
-            answers, claims = ctx.ledger.apply(changes, now, versions), ctx.ledger.claim(asks, now, 0.0)
+            answers, claims = (
+                ctx.ledger.apply(changes, now, versions),
+                ctx.ledger.claim(asks, now, 0.0),
+            )
         for claim in claims:
             held |= {item.key: item for item in claim.items}
         seen.append([shown(answer) for answer in answers])
@@ -117,7 +133,11 @@ def play(url: str, seed: int, *, one_step: bool) -> Any:
              claim.fragile, claim.lost)
             for claim in claims
         ]  # fmt: skip
-    rows = [replace(item.row, handle=None) for item in ctx.ledger.get([("r", key) for key in KEYS]) if isinstance(item, Item)]
+    rows = [
+        replace(item.row, handle=None)
+        for item in ctx.ledger.get([("r", key) for key in KEYS])
+        if isinstance(item, Item)
+    ]
     lines = [[written.line for written in ctx.ledger.history("r", key)] for key in KEYS]
     counts = sorted((c.stage, c.status, c.hour, c.n) for c in ctx.ledger.counts("r") if c.n)
     ctx.ledger.close()
@@ -134,7 +154,9 @@ def test_one_step_is_apply_and_then_claim(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", seeds(40, quick=8))
 @pytest.mark.parametrize("few", [0, 1_000])
-def test_groups_of_like_rows_are_written_as_single_rows_are(few: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_like_rows_are_written_as_single_rows_are(
+    few: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = play(f"sqlite:///{tmp_path}/usual.db", seed, one_step=True)
     monkeypatch.setattr(fence, "FEW", few)
     monkeypatch.setattr(writing, "FEW", few)
@@ -145,15 +167,21 @@ def plain_context(path: Path) -> Context:
     route = mp.Route("r", key="id")
     for name in STAGES:
         route.stage(name)(lambda item: mp.Done())
-    return open_context(f"sqlite:///{path}/plain.db", [route], clock=VirtualClock(2_000_000_000_000))
+    return open_context(
+        f"sqlite:///{path}/plain.db", [route], clock=VirtualClock(2_000_000_000_000)
+    )
 
 
 def claim_all(ctx: Context, stage: str, token: str, want: int = 100) -> list[Item]:
     now = ctx.clock.now()
-    return ctx.ledger.claim([ClaimRequest(ctx.plan("r"), stage, want, Lease(token, "h", now + 30_000))], now, 0.0)[0].items
+    return ctx.ledger.claim(
+        [ClaimRequest(ctx.plan("r"), stage, want, Lease(token, "h", now + 30_000))], now, 0.0
+    )[0].items
 
 
-def step(ctx: Context, items: list[Item], stage: str, token: str, want: int = 100) -> tuple[list[Any], list[Item], list[Refused]]:
+def step(
+    ctx: Context, items: list[Item], stage: str, token: str, want: int = 100
+) -> tuple[list[Any], list[Item], list[Refused]]:
     plan, now = ctx.plan("r"), ctx.clock.now()
     changes = [decide(item, mp.Done(), plan, now, 0.0) for item in items]
     asks = [ClaimRequest(plan, stage, want, Lease(token, "h", now + 30_000))]
@@ -170,7 +198,9 @@ def test_an_item_that_goes_on_is_written_once(tmp_path: Path) -> None:
     ledger._store._writer.set_trace_callback(statements.append)
     answers, claimed, _ = step(ctx, items, "b", "second")
     assert answers == [None] * len(KEYS)
-    assert [(item.key, item.stage, item.status, item.row.lease) for item in claimed] == [(key, "b", "PROCESSING", "second") for key in KEYS]
+    assert [(item.key, item.stage, item.status, item.row.lease) for item in claimed] == [
+        (key, "b", "PROCESSING", "second") for key in KEYS
+    ]
     assert len([sql for sql in statements if sql.startswith("UPDATE item")]) == 1
 
 
@@ -181,7 +211,10 @@ def test_items_that_were_due_before_come_first(tmp_path: Path) -> None:
     early, late = items[:5], items[5:]
     step(ctx, early, "c", "none here")
     _, claimed, _ = step(ctx, late, "b", "second", want=8)
-    assert [item.key for item in claimed] == [*(item.key for item in early), *(item.key for item in late[:3])]
+    assert [item.key for item in claimed] == [
+        *(item.key for item in early),
+        *(item.key for item in late[:3]),
+    ]
 
 
 def test_the_fence_holds_for_an_item_that_would_go_on(tmp_path: Path) -> None:
@@ -189,7 +222,9 @@ def test_the_fence_holds_for_an_item_that_would_go_on(tmp_path: Path) -> None:
     submit(ctx, "r", [{"id": key} for key in KEYS])
     items = claim_all(ctx, "a", "first")
     lost = items[3]
-    ctx.ledger.apply([decide(lost, mp.Reject("no"), ctx.plan("r"), ctx.clock.now(), 0.0)], ctx.clock.now())
+    ctx.ledger.apply(
+        [decide(lost, mp.Reject("no"), ctx.plan("r"), ctx.clock.now(), 0.0)], ctx.clock.now()
+    )
     answers, claimed, _ = step(ctx, items, "b", "second")
     assert [index for index, answer in enumerate(answers) if answer is not None] == [3]
     assert lost.key not in {item.key for item in claimed}
@@ -197,7 +232,9 @@ def test_the_fence_holds_for_an_item_that_would_go_on(tmp_path: Path) -> None:
     again, _, _ = step(ctx, items, "c", "third")
     assert all(isinstance(answer, Conflict) for answer in again)
     assert {item.key for item in claimed} == {
-        item.key for item in ctx.ledger.get([("r", key) for key in KEYS]) if isinstance(item, Item) and item.row.lease == "second"
+        item.key
+        for item in ctx.ledger.get([("r", key) for key in KEYS])
+        if isinstance(item, Item) and item.row.lease == "second"
     }
 
 
@@ -206,12 +243,18 @@ def test_an_item_that_goes_on_and_cannot_be_read_is_refused_alone(tmp_path: Path
     submit(ctx, "r", [{"id": key} for key in KEYS])
     items = claim_all(ctx, "a", "first")
     ledger: Any = ctx.ledger
-    ledger._store.write(lambda connection: connection.execute("UPDATE content SET body = '{' WHERE item = ?", (items[2].row.handle,)))
+    ledger._store.write(
+        lambda connection: connection.execute(
+            "UPDATE content SET body = '{' WHERE item = ?", (items[2].row.handle,)
+        )
+    )
     answers, claimed, refused = step(ctx, items, "b", "second")
     assert answers == [None] * len(KEYS)
     assert [one.key for one in refused] == [items[2].key]
     assert {item.key for item in claimed} == set(KEYS) - {items[2].key}
-    [hurt] = ctx.ledger.find(Query(route="r", statuses=frozenset({Status.REJECTED}), with_content=False)).items
+    [hurt] = ctx.ledger.find(
+        Query(route="r", statuses=frozenset({Status.REJECTED}), with_content=False)
+    ).items
     assert (hurt.key, hurt.row.lease) == (items[2].key, None)
 
 
@@ -231,6 +274,8 @@ def test_a_write_that_fails_as_a_whole_is_logged_and_made_row_by_row(
     monkeypatch.setattr(ledger_module, "write_changes", for_one_row)
     answers, _, _ = step(ctx, items, "b", "second")
     assert answers == [None] * len(KEYS)
-    [said] = [record.getMessage() for record in caplog.records if record.name == ledger_module.__name__]
+    [said] = [
+        record.getMessage() for record in caplog.records if record.name == ledger_module.__name__
+    ]
     assert "TypeError: a fault of the statement for many rows" in said
     assert "one by one" in said

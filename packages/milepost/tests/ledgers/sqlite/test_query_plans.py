@@ -48,7 +48,9 @@ class Watch:
     def add(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         self.connections.append(connection)
         connection.set_progress_handler(self._step, 1)
-        connection.set_trace_callback(lambda statement: self.statements.setdefault(statement, connection))
+        connection.set_trace_callback(
+            lambda statement: self.statements.setdefault(statement, connection)
+        )
         return connection
 
     def _step(self) -> int:
@@ -65,7 +67,11 @@ class Watch:
         """The statements that pass all rows of a large table."""
         for connection in self.connections:
             connection.set_trace_callback(None)
-        return [found for statement, connection in self.statements.items() for found in _scans(connection, statement)]
+        return [
+            found
+            for statement, connection in self.statements.items()
+            for found in _scans(connection, statement)
+        ]
 
 
 def _scans(connection: sqlite3.Connection, statement: str) -> Iterator[str]:
@@ -73,7 +79,11 @@ def _scans(connection: sqlite3.Connection, statement: str) -> Iterator[str]:
         return
     for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {statement}"):
         found = re.match(r"SCAN (\w+)", step)
-        scan = found is not None and ALIASES.get(found[1], found[1]) in LARGE and not re.search(r"\(\w+[=<>]", step)
+        scan = (
+            found is not None
+            and ALIASES.get(found[1], found[1]) in LARGE
+            and not re.search(r"\(\w+[=<>]", step)
+        )
         # Of a question by due time, that index would give all live rows of a place.
         if scan or ("item_age" in step and re.search(r"due_at [<>]", statement)):
             yield f"{step}: {statement}"
@@ -134,15 +144,23 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "ready": lambda: doctor.unready(ctx),
         "set aside": lambda: ledger.quarantine.entries(1),
         "claim": lambda: ledger.claim(
-            [ClaimRequest(plan, "weigh", 1, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
+            [ClaimRequest(plan, "weigh", 1, Lease("token", "me", ctx.clock.now() + 60_000))],
+            ctx.clock.now(),
+            0.0,
         ),
         "claim of nothing": lambda: ledger.claim(
-            [ClaimRequest(plan, "stamp", 9, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
+            [ClaimRequest(plan, "stamp", 9, Lease("token", "me", ctx.clock.now() + 60_000))],
+            ctx.clock.now(),
+            0.0,
         ),
         "late": lambda: late_since(ctx, "parcels", "weigh", set(), set(), ctx.clock.now()),
         "items in work": page(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))),
-        "items overdue": page(Query(route="parcels", statuses=LIVE, overdue_before=ctx.clock.now())),
-        "items handed over": page(Query(route="parcels", statuses=frozenset({Status.WAITING}), handed_over=True)),
+        "items overdue": page(
+            Query(route="parcels", statuses=LIVE, overdue_before=ctx.clock.now())
+        ),
+        "items handed over": page(
+            Query(route="parcels", statuses=frozenset({Status.WAITING}), handed_over=True)
+        ),
         "items failed": page(Query(route="parcels", statuses=frozenset({Status.REJECTED}))),
         "items by age": page(Query(route="parcels", statuses=LIVE, entered_before=0)),
         "items": page(Query(route="parcels")),
@@ -171,7 +189,11 @@ def test_the_content_of_an_item_leaves_without_a_scan(tmp_path: Path, watch: Wat
     ended = frozenset({Status.COMPLETED, Status.REJECTED})
     watch.statements.clear()
     for delivered in (0, ctx.ledger.last_seq()):
-        pruned = ctx.ledger.prune(PruneCriteria("parcels", ended, ctx.clock.now() + 1, None, DeliveredLines(delivered), 100))
+        pruned = ctx.ledger.prune(
+            PruneCriteria(
+                "parcels", ended, ctx.clock.now() + 1, None, DeliveredLines(delivered), 100
+            )
+        )
     assert pruned.lines
     assert any("DELETE FROM content" in statement for statement in watch.statements)
     assert not [scan for scan in watch.scans() if "content" in scan]
@@ -183,13 +205,23 @@ def test_a_backlog_makes_no_repeated_question_dearer(tmp_path: Path, watch: Watc
     steps: dict[int, dict[str, int]] = {}
     for n in (100, 3_000):
         ctx = filled(tmp_path / f"{n}.db", VirtualClock(), n)
-        steps[n] = {name: watch.counted(ask) for name, ask in repeated(ctx).items() if name not in ("metrics", "late")}
+        steps[n] = {
+            name: watch.counted(ask)
+            for name, ask in repeated(ctx).items()
+            if name not in ("metrics", "late")
+        }
         ctx.ledger.close()
-    grown = {name: (few, steps[3_000][name]) for name, few in steps[100].items() if steps[3_000][name] > few + 50}
+    grown = {
+        name: (few, steps[3_000][name])
+        for name, few in steps[100].items()
+        if steps[3_000][name] > few + 50
+    }
     assert not grown
 
 
-def test_a_count_of_failed_items_that_left_reads_no_other_seals(tmp_path: Path, watch: Watch) -> None:
+def test_a_count_of_failed_items_that_left_reads_no_other_seals(
+    tmp_path: Path, watch: Watch
+) -> None:
     steps = []
     for n in (10, 500):
         ctx = filled(tmp_path / f"{n}.db", VirtualClock(), 0)
@@ -197,7 +229,9 @@ def test_a_count_of_failed_items_that_left_reads_no_other_seals(tmp_path: Path, 
         Station(ctx, runner=SimRunner(VirtualClock()), holder="first").run(until_idle_s=1)
         for number in range(n):
             confirm_outside(ctx, "parcels", f"done-{number}", "deliver", mp.Done(True), "van")
-        criteria = PruneCriteria("parcels", TERMINAL, ctx.clock.now() + 1, None, DeliveredLines(0), 1_000)
+        criteria = PruneCriteria(
+            "parcels", TERMINAL, ctx.clock.now() + 1, None, DeliveredLines(0), 1_000
+        )
         assert ctx.ledger.prune(criteria).statuses[Status.COMPLETED] >= n
         steps.append(watch.counted(partial(count_left, ctx, "parcels")))
         assert count_left(ctx, "parcels").count == 3

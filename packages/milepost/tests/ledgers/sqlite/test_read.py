@@ -30,7 +30,9 @@ def ctx(tmp_path: Path) -> Iterator[Context]:
     found = open_context(f"sqlite:///{tmp_path}/ledger.db", [route], clock=VirtualClock())
     submit(found, "parcels", [{"id": f"p{number}"} for number in range(3)])
     act(found, "cancel", "parcels", keys=["p0", "p1"], by="ops", reason="test")
-    found.ledger.prune(PruneCriteria("parcels", TERMINAL, found.clock.now() + 1, None, DeliveredLines(0), 10))
+    found.ledger.prune(
+        PruneCriteria("parcels", TERMINAL, found.clock.now() + 1, None, DeliveredLines(0), 10)
+    )
     yield found
     found.ledger.close()
 
@@ -43,7 +45,10 @@ def damage(ctx: Context, statement: str) -> None:
 @pytest.mark.parametrize("wrong", ["status = 'cancelled'", "status = 99", "stage = 99"])
 def test_a_key_with_a_damaged_seal_is_known(ctx: Context, wrong: str) -> None:
     damage(ctx, f"UPDATE seal SET {wrong} WHERE key = 'p0'")
-    assert [receipt.answer for receipt in submit(ctx, "parcels", [{"id": f"p{number}"} for number in range(4)])] == ["known"] * 3 + ["new"]
+    assert [
+        receipt.answer
+        for receipt in submit(ctx, "parcels", [{"id": f"p{number}"} for number in range(4)])
+    ] == ["known"] * 3 + ["new"]
     damaged, sound = ctx.ledger.peek("parcels", ["p0", "p1"])
     assert damaged is not None
     assert damaged.sealed
@@ -57,11 +62,18 @@ def test_a_due_time_that_is_no_number_is_not_the_next(ctx: Context) -> None:
     assert ctx.ledger.next_due([plan]) == ctx.clock.now()
     damage(ctx, "UPDATE item SET due_at = 'tomorrow' WHERE key = 'p2'")
     assert ctx.ledger.next_due([plan]) is None
-    [claimed] = ctx.ledger.claim([ClaimRequest(plan, "weigh", 1, Lease("token", "w1", ctx.clock.now() + 1000))], ctx.clock.now(), 0.0)
+    [claimed] = ctx.ledger.claim(
+        [ClaimRequest(plan, "weigh", 1, Lease("token", "w1", ctx.clock.now() + 1000))],
+        ctx.clock.now(),
+        0.0,
+    )
     assert (claimed.items, claimed.next_at) == ([], None)
 
 
 def test_a_search_by_a_part_of_the_key_passes_a_key_that_is_no_text(ctx: Context) -> None:
     submit(ctx, "parcels", [{"id": "p3"}])
     damage(ctx, "UPDATE item SET key = x'ff' WHERE key = 'p3'")
-    assert [item.key for item in ctx.ledger.find(Query(route="parcels", parts=(KeyPart(0, "p2"),))).items] == ["p2"]
+    assert [
+        item.key
+        for item in ctx.ledger.find(Query(route="parcels", parts=(KeyPart(0, "p2"),))).items
+    ] == ["p2"]

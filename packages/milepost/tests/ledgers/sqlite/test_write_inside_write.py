@@ -21,7 +21,10 @@ def test_a_write_inside_a_write_is_refused_and_the_next_one_works(tmp_path: Path
     with mp.open(f"sqlite:///{tmp_path}/m.db") as opened:
         ledger = opened.context.ledger
         store = ledger._store  # type: ignore[attr-defined]
-        with pytest.raises(UsageError, match=r"a function of a route \(lane, accepts\) has written to the ledger while it was called"):
+        with pytest.raises(
+            UsageError,
+            match=r"a function of a route \(lane, accepts\) has written to the ledger while it was called",
+        ):
             store.write(lambda connection: ledger.write("t", "inner", 1))
         assert ledger.write("t", "next", 1)
         assert set(ledger.read("t")) == {"next"}
@@ -45,7 +48,9 @@ def test_a_lane_that_submits_while_a_claim_applies_a_kept_confirmation_does_not_
 
     def claim(token: str) -> None:
         now = clock.now()
-        ledger.context.ledger.claim([ClaimRequest(plan, "weigh", 1, Lease(token, "worker", now + 1000))], now, 0.0)
+        ledger.context.ledger.claim(
+            [ClaimRequest(plan, "weigh", 1, Lease(token, "worker", now + 1000))], now, 0.0
+        )
 
     claim("first")
     ledger.confirm("parcels", "p1", "weigh", by="partner")
@@ -55,6 +60,8 @@ def test_a_lane_that_submits_while_a_claim_applies_a_kept_confirmation_does_not_
     thread.join(HANGS_S)
     assert not thread.is_alive()
     story = ledger.show("parcels", "p1")
-    assert (story["stage"], story["lane"]) == ("stamp", ""), "as with every lane function that fails"
+    assert (story["stage"], story["lane"]) == ("stamp", ""), (
+        "as with every lane function that fails"
+    )
     assert "let it only compute, and let a handler submit, confirm or act" in caplog.text
     ledger.close()

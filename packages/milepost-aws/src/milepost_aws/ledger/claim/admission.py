@@ -12,7 +12,15 @@ from msgspec import Struct
 from milepost.core.admission.breakers import BreakerRecord, ask_again_at, room_for
 from milepost.core.admission.controls import Controls, LaneItems, scope
 from milepost.core.admission.lanes import share_out
-from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
+from milepost.core.admission.rates import (
+    CallRate,
+    TokenBucket,
+    calls_left,
+    next_call_at,
+    refill,
+    spend,
+    was_set_back,
+)
 from milepost.core.item import Item
 from milepost.ports.documents import read_as
 from milepost.ports.items import ClaimRequest
@@ -62,10 +70,19 @@ class StageAdmission:
         """Number of messages to receive: no more than there can be tokens for, and than the breaker lets through."""
         want = self._want
         for lane, spent in self._ask.spent.items():
-            for name, rate in self._controls.lane_rates(self._route, self._stage, lane) if spent else ():
+            for name, rate in (
+                self._controls.lane_rates(self._route, self._stage, lane) if spent else ()
+            ):
                 take_tokens(self._store.control, name, rate, self._now, 0, spent)
         if self._rate is not None:
-            grant = take_tokens(self._store.control, self._scope, self._rate, self._now, 0, sum(self._ask.spent.values()))
+            grant = take_tokens(
+                self._store.control,
+                self._scope,
+                self._rate,
+                self._now,
+                0,
+                sum(self._ask.spent.values()),
+            )
             self.next_at = grant.next_at
             if grant.next_at is not None:
                 return 0
@@ -81,7 +98,10 @@ class StageAdmission:
         if room == 0:
             self.closed = True
             # An operator may close the breaker early, and no message tells a worker: it must poll.
-            self.next_at = min(self._now + self._store.settings.poll_ms, ask_again_at(record, breaker, self._now) or self._now)
+            self.next_at = min(
+                self._now + self._store.settings.poll_ms,
+                ask_again_at(record, breaker, self._now) or self._now,
+            )
         return want if room is None else min(want, room)
 
     def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> None:
@@ -101,18 +121,37 @@ class StageAdmission:
         if self._rate is not None and picked:
             allowed = self._take(self._scope, self._rate, len(picked), lanes)
             if allowed.left < len(picked):
-                picked_lanes = {lane: [message for message in picked if lane_of(message) == lane] for lane in lanes}
+                picked_lanes = {
+                    lane: [message for message in picked if lane_of(message) == lane]
+                    for lane in lanes
+                }
                 picked = self._pick(allowed.left, picked_lanes, {lane: [] for lane in lanes}, 1)
         self.chosen = picked
         chosen = {id(message) for message in picked}
-        self.waiting = [message for found in lanes.values() for message in found if id(message) not in chosen]
+        self.waiting = [
+            message for found in lanes.values() for message in found if id(message) not in chosen
+        ]
 
-    def _pick(self, want: int, lanes: dict[str, list[SqsMessage]], granted: dict[str, list[_Granted]], known: int) -> list[SqsMessage]:
-        taken, held, ahead = dict.fromkeys(lanes, 0), LaneItems(self._ask.held), LaneItems(self._ask.ahead)
+    def _pick(
+        self,
+        want: int,
+        lanes: dict[str, list[SqsMessage]],
+        granted: dict[str, list[_Granted]],
+        known: int,
+    ) -> list[SqsMessage]:
+        taken, held, ahead = (
+            dict.fromkeys(lanes, 0),
+            LaneItems(self._ask.held),
+            LaneItems(self._ask.ahead),
+        )
 
         def pick(lane: str, share: int) -> int:
             free = self._controls.room(self._route, self._stage, lane, self._ask.batch, held, ahead)
-            rooms = [share, len(lanes[lane]) - taken[lane], *(tokens.left for tokens in granted[lane])]
+            rooms = [
+                share,
+                len(lanes[lane]) - taken[lane],
+                *(tokens.left for tokens in granted[lane]),
+            ]
             got = max(0, min(rooms if free is None else [*rooms, free]))
             taken[lane] += got
             held.add(lane, got)
@@ -125,7 +164,10 @@ class StageAdmission:
 
     def _in_turn(self, lanes: Iterable[str]) -> list[str]:
         """The lanes in an order that differs from claim to claim: of lanes that share a rate or a limit, the first gets what is left of it."""
-        return sorted(lanes, key=lambda lane: crc32(f"{self._ask.lease.token}/{lane}".encode(errors="replace")))
+        return sorted(
+            lanes,
+            key=lambda lane: crc32(f"{self._ask.lease.token}/{lane}".encode(errors="replace")),
+        )
 
     def _shut_out(self, lane: str, lanes: dict[str, list[SqsMessage]]) -> list[SqsMessage]:
         """The messages of a lane that its breaker does not let through; the others stay with the lane, as probes."""
@@ -135,7 +177,13 @@ class StageAdmission:
             return []
         room = room_for(record, breaker, self._now)
         keys = [message.body["key"] for message in found] if room is None or room > 0 else []
-        let_through = take_probes(self._store, self._route, self._stage, lane, keys, self._now, self._ask.lease.until) if keys else []
+        let_through = (
+            take_probes(
+                self._store, self._route, self._stage, lane, keys, self._now, self._ask.lease.until
+            )
+            if keys
+            else []
+        )
         self._probes[lane] = let_through
         lanes[lane] = [message for message in found if message.body["key"] in let_through]
         if not lanes[lane]:
@@ -146,7 +194,9 @@ class StageAdmission:
         """Return unused tokens and probes: they were taken before it was known which items would be claimed."""
         for payment in self._payments:
             by_lane = Counter(item.lane for item in claimed if item.lane in payment.lanes)
-            over = payment.calls - sum(math.ceil(items / self._ask.batch) for items in by_lane.values())
+            over = payment.calls - sum(
+                math.ceil(items / self._ask.batch) for items in by_lane.values()
+            )
             if over:
                 take_tokens(self._store.control, payment.scope, payment.rate, self._now, 0, -over)
         keys = {item.key for item in claimed}
@@ -172,7 +222,9 @@ class StageAdmission:
                 rates[name] = min(rate, rates.get(name, rate), key=lambda one: one.per_second)
         # A lane's own rate first: it may want less of the rate that it shares.
         for name in sorted(sharing, key=lambda name: len(sharing[name])):
-            tokens = self._take(name, rates[name], sum(wanted[lane] for lane in sharing[name]), sharing[name])
+            tokens = self._take(
+                name, rates[name], sum(wanted[lane] for lane in sharing[name]), sharing[name]
+            )
             for lane in sharing[name]:
                 granted[lane].append(tokens)
                 wanted[lane] = min(wanted[lane], tokens.left)
@@ -186,7 +238,9 @@ class StageAdmission:
         grant = take_tokens(self._store.control, name, rate, self._now, wanted)
         self._payments.append(_Payment(name, rate, grant.granted, frozenset(lanes)))
         if grant.next_at is not None:
-            self.next_at = grant.next_at if self.next_at is None else min(self.next_at, grant.next_at)
+            self.next_at = (
+                grant.next_at if self.next_at is None else min(self.next_at, grant.next_at)
+            )
         return _Granted(grant.granted * self._ask.batch)
 
     def _record(self, lane: str) -> BreakerRecord | None:
@@ -205,7 +259,9 @@ class Grant(Struct, frozen=True):
     next_at: int | None
 
 
-def take_tokens(control: Control, name: str, rate: CallRate, now: int, wanted: int, spent: int = 0) -> Grant:
+def take_tokens(
+    control: Control, name: str, rate: CallRate, now: int, wanted: int, spent: int = 0
+) -> Grant:
     """Take up to `wanted` tokens of a scope; `spent` ones are used already and may leave the bucket in debt. (A negative number
     returns unused tokens.)
 

@@ -25,7 +25,13 @@ from milepost_aws.ledger.claim.admission import StageAdmission, lane_of
 from milepost_aws.ledger.claim.paused_lanes import hold
 from milepost_aws.ledger.names import due_shard, iso
 from milepost_aws.ledger.offers import message_body
-from milepost_aws.ledger.refused_rows import concerns_one_row, item_or_refused, quarantine_row, readable, why_unreadable
+from milepost_aws.ledger.refused_rows import (
+    concerns_one_row,
+    item_or_refused,
+    quarantine_row,
+    readable,
+    why_unreadable,
+)
 from milepost_aws.ledger.requests.client import ConditionFailed
 from milepost_aws.ledger.requests.queues import LongPolls, Outgoing, SqsMessage, read, sendable
 from milepost_aws.ledger.store import AwsStore
@@ -63,11 +69,29 @@ class MessageVerdict(Struct):
 class ItemClaims:
     """Claims the items of one request's messages, one conditional update each, and gives a verdict on each message."""
 
-    def __init__(self, store: AwsStore, ask: ClaimRequest, layout: Layout, messages: Sequence[SqsMessage], now: int, jitter: float) -> None:
-        self._store, self._ask, self._layout, self._now, self._jitter = store, ask, layout, now, jitter
+    def __init__(
+        self,
+        store: AwsStore,
+        ask: ClaimRequest,
+        layout: Layout,
+        messages: Sequence[SqsMessage],
+        now: int,
+        jitter: float,
+    ) -> None:
+        self._store, self._ask, self._layout, self._now, self._jitter = (
+            store,
+            ask,
+            layout,
+            now,
+            jitter,
+        )
         # An item that two workers were lost with is always claimed, also at a stage that only checks.
         self._only_checks = not ask.plan.by_name[ask.stage].claims and not ask.fragile
-        checked = [message.body["key"] for message in messages if message.received <= MOST_LOOKS] if self._only_checks else []
+        checked = (
+            [message.body["key"] for message in messages if message.received <= MOST_LOOKS]
+            if self._only_checks
+            else []
+        )
         self._checked = store.images(layout.route, checked)
         """The rows to check without a claim, read together."""
 
@@ -89,15 +113,25 @@ class ItemClaims:
         store, ask, layout, now = self._store, self._ask, self._layout, self._now
         stage, key = ask.plan.by_name[ask.stage], message.body["key"]
         image = store.images(layout.route, [key]).get(key)
-        reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
+        reason = (
+            str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
+        )
         item = None if image is None else item_or_refused(store, layout, image)
         row = item.row if item is not None else None
-        if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.lease.token)):
+        if row is not None and (
+            row.terminal or row.stage != ask.stage or row.lease not in (None, ask.lease.token)
+        ):
             return MessageVerdict(message)
-        answer: Conflict | Refused | None = item if isinstance(item, Refused) else Refused(reason, key)
+        answer: Conflict | Refused | None = (
+            item if isinstance(item, Refused) else Refused(reason, key)
+        )
         if row is not None:
             damaged = isinstance(item, Refused)
-            change = unreadable(row, stage, reason, now) if damaged else unstorable(row, stage, reason, now, self._jitter)
+            change = (
+                unreadable(row, stage, reason, now)
+                if damaged
+                else unstorable(row, stage, reason, now, self._jitter)
+            )
             answer = apply(store, [change], now, {ask.plan.name: ask.plan.version})[0]
             if answer is None:
                 return MessageVerdict(message, moved=True, refused=Refused(reason, key, row))
@@ -119,7 +153,11 @@ class ItemClaims:
         try:
             answer = store.requests.call("dynamodb", "update_item", **claim, ReturnValues="ALL_NEW")
         except ConditionFailed as failed:
-            return MessageVerdict(message) if failed.image is None else self._decide(message, failed.image)
+            return (
+                MessageVerdict(message)
+                if failed.image is None
+                else self._decide(message, failed.image)
+            )
         image = answer["Attributes"]
         try:
             return MessageVerdict(message, item_of(image, layout, store.values, message))
@@ -132,7 +170,12 @@ class ItemClaims:
         """Give back an item whose content cannot be read for now: a loss would be counted if its lease ran out. Its message stays hidden for
         as long as the lease would have lasted, so the next claim does not follow at once."""
         plan = self._ask.plan
-        apply(self._store, [given_back(row, self._now, why=str(error))], self._now, {plan.name: plan.version})
+        apply(
+            self._store,
+            [given_back(row, self._now, why=str(error))],
+            self._now,
+            {plan.name: plan.version},
+        )
 
     def _decide(self, message: SqsMessage, image: Image) -> MessageVerdict:
         store, ask, plan, now = self._store, self._ask, self._ask.plan, self._now
@@ -146,22 +189,39 @@ class ItemClaims:
             return MessageVerdict(message)
         if row.lease is not None:
             # The write that ends this lease may come after the message for the next stage.
-            return MessageVerdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
+            return MessageVerdict(
+                message, later_ms=SOON_MS if _version_in(message) > row.version else None
+            )
         if row.stage != ask.stage:
             ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
             # The item has not reached this stage: the write that brings it here may come after the message.
             return MessageVerdict(message, later_ms=SOON_MS if ahead else None)
         if fragile(row) is not ask.fragile:
-            return MessageVerdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
+            return MessageVerdict(
+                message, fragile=fragile(row), later_ms=None if fragile(row) else 0
+            )
         change = look(item, plan, now, self._jitter, ask.lease, called=True)
         if change is None:
             if _version_in(message) > row.version:
-                return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may come after the message
+                return MessageVerdict(
+                    message, later_ms=SOON_MS
+                )  # the write that makes it ready may come after the message
             early = (row.look_at or now) - now
-            return MessageVerdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
-        if change.line is None and change.after.lease == ask.lease.token and self._only_checks and message.received <= MOST_LOOKS:
+            return MessageVerdict(
+                message,
+                later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None,
+            )
+        if (
+            change.line is None
+            and change.after.lease == ask.lease.token
+            and self._only_checks
+            and message.received <= MOST_LOOKS
+        ):
             # Nothing is written: the outcome of a check is valid only for the present row (see `engine.work.settle`).
-            return MessageVerdict(message, Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message))
+            return MessageVerdict(
+                message,
+                Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message),
+            )
         answer = apply(store, [change], now, {plan.name: plan.version})[0]
         if isinstance(answer, Refused):
             return self._refuse(message, LedgerDamaged(answer.reason))
@@ -215,7 +275,9 @@ class MessageClaims:
         known.update(lane_of(message) for message in messages)
         admission.admit(messages, known)
         claims = ItemClaims(store, ask, layout, admission.chosen, now, jitter)
-        answers = store.requests.each([partial(claims.answer, message) for message in admission.chosen])
+        answers = store.requests.each(
+            [partial(claims.answer, message) for message in admission.chosen]
+        )
         verdicts = [answer for answer in answers if isinstance(answer, MessageVerdict)]
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
         for error in answers:
@@ -230,13 +292,21 @@ class MessageClaims:
             # The claimed items are processed all the same; the other messages come again after their visibility timeout.
             if not items:
                 raise
-            log.warning("messages without a claimed item could not be deleted or delayed: %s", error)
+            log.warning(
+                "messages without a claimed item could not be deleted or delayed: %s", error
+            )
         moved = sum(verdict.moved for verdict in verdicts)
         refused = [verdict.refused for verdict in verdicts if verdict.refused is not None]
         next_at = admission.next_at
         if not items and next_at is None:
             next_at = now if moved else now + store.settings.poll_ms
-        return ClaimResult(items, moved, next_at, fragile=bool(not ask.fragile and self._fragile_messages(ask, now)), refused=refused)
+        return ClaimResult(
+            items,
+            moved,
+            next_at,
+            fragile=bool(not ask.fragile and self._fragile_messages(ask, now)),
+            refused=refused,
+        )
 
     def _receive(self, ask: ClaimRequest, url: str, room: int, now: int) -> list[SqsMessage]:
         """Messages for the request, one for each item. A request for a fragile item first gets the messages that were kept."""
@@ -258,9 +328,17 @@ class MessageClaims:
         duplicates: list[SqsMessage] = []
         for message in found:
             key = message.body.get("key")
-            if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
+            if (
+                not isinstance(key, str)
+                or message.body.get("stage") != ask.stage
+                or message.body.get("route") != ask.plan.name
+            ):
                 body = _encode(message.body).decode()
-                self._reject(message, body, f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}")
+                self._reject(
+                    message,
+                    body,
+                    f"it is not a message for stage {ask.stage!r} of route {ask.plan.name!r}",
+                )
             elif key not in seen or message.id == seen[key].id:
                 seen[key] = message
             elif _version_in(message) > _version_in(seen[key]):
@@ -284,11 +362,17 @@ class MessageClaims:
     ) -> None:
         """Every message without a claimed item: delete it, delay it, keep it, or return it to the queue at once."""
         kept = self._fragile_kept.setdefault((ask.plan.name, ask.stage), [])
-        kept += [(verdict.message, ask.lease.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
+        kept += [
+            (verdict.message, ask.lease.until)
+            for verdict in verdicts
+            if verdict.fragile and not ask.fragile
+        ]
         ended = [verdict for verdict in verdicts if verdict.item is None and not verdict.fragile]
         later = [(verdict.message, verdict.later_ms) for verdict in ended if verdict.later_ms]
         self._delay(later)
-        self._store.queues.delete([verdict.message for verdict in ended if verdict.later_ms is None])
+        self._store.queues.delete(
+            [verdict.message for verdict in ended if verdict.later_ms is None]
+        )
         self._hold(layout, admission.paused, now)
         at_once = [verdict.message for verdict in ended if verdict.later_ms == 0]
         self._store.queues.release([*at_once, *admission.waiting])
@@ -301,15 +385,31 @@ class MessageClaims:
             body = message.body
             count = int(body.get("copies", 0)) + 1
             if count <= MOST_COPIES:
-                copy = message_body(body["route"], body["key"], body["stage"], lane_of(message), count, _version_in(message))
-                copies.append(Outgoing(message.url, sendable(_encode(copy).decode()), min(longest, -(-wait_ms // 1000)), lane_of(message)))
+                copy = message_body(
+                    body["route"],
+                    body["key"],
+                    body["stage"],
+                    lane_of(message),
+                    count,
+                    _version_in(message),
+                )
+                copies.append(
+                    Outgoing(
+                        message.url,
+                        sendable(_encode(copy).decode()),
+                        min(longest, -(-wait_ms // 1000)),
+                        lane_of(message),
+                    )
+                )
         if copies:
             queues.send(copies)
         queues.delete([message for message, _ in later])
 
     def _hold(self, layout: Layout, paused: Sequence[SqsMessage], now: int) -> None:
         """Move a paused row to a separate index partition until it is resumed, and delete its message."""
-        for image in self._store.images(layout.route, [message.body["key"] for message in paused]).values():
+        for image in self._store.images(
+            layout.route, [message.body["key"] for message in paused]
+        ).values():
             row = readable(self._store, layout, image)
             if row is not None and row.lease is None and not row.terminal:
                 hold(self._store, layout, row, now)
@@ -317,7 +417,11 @@ class MessageClaims:
 
     def _fragile_messages(self, ask: ClaimRequest, now: int) -> list[SqsMessage]:
         """Kept messages of fragile items that are still valid."""
-        return [message for message, until in self._fragile_kept.get((ask.plan.name, ask.stage), ()) if until > now]
+        return [
+            message
+            for message, until in self._fragile_kept.get((ask.plan.name, ask.stage), ())
+            if until > now
+        ]
 
 
 def _version_in(message: SqsMessage) -> int:
@@ -341,11 +445,19 @@ def _plain_claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[
     name, value = update.name, update.value
     offered = f"{name('status')} IN ({value({'S': Status.PENDING.value})}, {value({'S': Status.QUEUED.value})})"
     waits = f"{name('status')} IN ({value({'S': Status.WAITING.value})}, {value({'S': Status.RETRY_SCHEDULED.value})})"
-    ready = f"attribute_not_exists({name('lookAt')}) AND {name('dueAt')} <= {value({'S': iso(now)})}"
+    ready = (
+        f"attribute_not_exists({name('lookAt')}) AND {name('dueAt')} <= {value({'S': iso(now)})}"
+    )
     update.only_if(f"({offered} OR ({waits} AND {ready}))")
-    update.unchanged({}, "lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage)
-    update.only_if(f"(attribute_not_exists({name('overdueAt')}) OR {name('overdueAt')} > {value({'S': until})})")
-    update.only_if(f"(attribute_not_exists({name('losses')}) OR {name('losses')} < {value({'N': str(FRAGILE)})})")
+    update.unchanged(
+        {}, "lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage
+    )
+    update.only_if(
+        f"(attribute_not_exists({name('overdueAt')}) OR {name('overdueAt')} > {value({'S': until})})"
+    )
+    update.only_if(
+        f"(attribute_not_exists({name('losses')}) OR {name('losses')} < {value({'N': str(FRAGILE)})})"
+    )
     return update.params()
 
 
@@ -374,7 +486,9 @@ class FunctionMessages(MessageClaims):
     """Answers messages that a Lambda function has received from its queue; the queue deletes those that the function does not report. The
     rules are those of `MessageClaims`; only the handling of messages differs."""
 
-    def answer(self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float) -> MessageResults:
+    def answer(
+        self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float
+    ) -> MessageResults:
         """Claim the items of these messages, within pauses and rates. An error of one does not affect the others."""
         store, route = self._store, ask.plan.name
         layout = store.load_route(ask.plan)
@@ -389,7 +503,9 @@ class FunctionMessages(MessageClaims):
         admission.admit(self._distinct(ask, messages), set())
         answered = MessageResults(waiting=admission.waiting)
         claims = ItemClaims(store, ask, layout, admission.chosen, now, jitter)
-        verdicts = store.requests.each([partial(claims.answer, message) for message in admission.chosen])
+        verdicts = store.requests.each(
+            [partial(claims.answer, message) for message in admission.chosen]
+        )
         later: list[tuple[SqsMessage, int]] = []
         for message, verdict in zip(admission.chosen, verdicts, strict=True):
             if isinstance(verdict, LedgerError):
@@ -423,7 +539,9 @@ class FunctionMessages(MessageClaims):
         except LedgerError:
             return [message for message, _ in later]
         # A message that was delayed too often is not delayed again: it stays in its queue.
-        return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
+        return [
+            message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES
+        ]
 
 
 def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsMessage]:

@@ -57,7 +57,11 @@ def record_hold(store: AwsStore, row: Row, now: int) -> bool:
     lane = {"route": row.route, "stage": row.stage, "lane": row.lane, "since": now}
     while True:
         held = store.control.get(HOLDING, name)
-        if held is not None and not isinstance(held.value, DamagedValue) and "emptyAt" not in held.value:
+        if (
+            held is not None
+            and not isinstance(held.value, DamagedValue)
+            and "emptyAt" not in held.value
+        ):
             return False
         if store.control.write(HOLDING, name, lane, 0 if held is None else held.version):
             return True
@@ -91,7 +95,11 @@ class _Lane(Struct):
     @property
     def room(self) -> int:
         """Number of rows that may still be offered; at most a portion."""
-        most = [PORTION, *(allowance.left for allowance in self.rated), *([] if self.probes is None else [self.probes])]
+        most = [
+            PORTION,
+            *(allowance.left for allowance in self.rated),
+            *([] if self.probes is None else [self.probes]),
+        ]
         return min(most)
 
     def take(self, n: int) -> None:
@@ -131,7 +139,12 @@ class HeldLanes:
         """Milliseconds since the first row was held, of the lane whose rows have waited longest; 0: no rows are held."""
         records, _ = sort_out(self._store.read(HOLDING), HOLDING, HoldingRecord)
         return max(
-            (now - record.since for record, _ in records.values() if record.since is not None and record.empty_at is None), default=0
+            (
+                now - record.since
+                for record, _ in records.values()
+                if record.since is not None and record.empty_at is None
+            ),
+            default=0,
         )
 
     def resume(self, clock: Clock, in_time: Callable[[], bool] = lambda: True) -> Resumed:
@@ -163,7 +176,9 @@ class HeldLanes:
         for name, record in documents.items():
             if name in damaged:
                 continue  # doctor names it; the daily repair records the lanes of held rows anew
-            route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
+            route, stage_name, lane = (
+                str(record.value[field]) for field in ("route", "stage", "lane")
+            )
             layout, stage = store.layout(route), store.stage(route, stage_name)
             if layout is None or stage is None:
                 continue
@@ -175,7 +190,10 @@ class HeldLanes:
             keys = _held_keys(store, layout, stage_name, lane)
             if probes is not None and stage.party is not None:
                 keys = iter(probe_order(opened, stage, list(islice(keys, PROBE_CANDIDATES))))
-            rated = [self._allowance(of, rate, stage.batch, now) for of, rate in controls.rates(route, stage, lane)]
+            rated = [
+                self._allowance(of, rate, stage.batch, now)
+                for of, rate in controls.rates(route, stage, lane)
+            ]
             lanes.append(_Lane(name, record, layout, stage, keys, probes, rated))
         return [lane for lane in lanes if lane.room > 0]
 
@@ -196,7 +214,9 @@ class Resumed(Struct, frozen=True):
 
 def _held_keys(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:
     for shard in range(SHARDS):
-        found = store.requests.query(layout.table, **due_query(f"held#{stage}#{lane}#{shard}"), Limit=100)
+        found = store.requests.query(
+            layout.table, **due_query(f"held#{stage}#{lane}#{shard}"), Limit=100
+        )
         yield from (layout.key_of(image) for image in found)
 
 
@@ -230,16 +250,31 @@ def _note_emptiness(store: AwsStore, lane: _Lane, now: int) -> None:
 
 def _write_record(store: AwsStore, lane: _Lane, empty_at: int | None) -> None:
     value = {name: field for name, field in lane.record.value.items() if name != "emptyAt"}
-    store.control.write(HOLDING, lane.name, value if empty_at is None else {**value, "emptyAt": empty_at}, lane.record.version)
+    store.control.write(
+        HOLDING,
+        lane.name,
+        value if empty_at is None else {**value, "emptyAt": empty_at},
+        lane.record.version,
+    )
 
 
 def _offer(store: AwsStore, lane: _Lane, rows: Sequence[Row], now: int) -> int:
     """Move the rows back to the index of due rows, and send messages at once for those that are due; returns how many are no longer held."""
     due = [row for row in rows if _is_ready(row, lane.stage, now)]
-    changes = [resent(row, lane.stage, now, by="resender") if lane.stage.external else offered(row, lane.stage, now) for row in due]
+    changes = [
+        resent(row, lane.stage, now, by="resender")
+        if lane.stage.external
+        else offered(row, lane.stage, now)
+        for row in due
+    ]
     refused = [answer for answer in apply(store, changes, now) if isinstance(answer, Refused)]
     for answer in refused:
-        log.error("%s/%s stays held although its lane is open again: %s", lane.layout.route, answer.key, answer.reason)
+        log.error(
+            "%s/%s stays held although its lane is open again: %s",
+            lane.layout.route,
+            answer.key,
+            answer.reason,
+        )
     later = [row for row in rows if not _is_ready(row, lane.stage, now)]
     store.requests.each([partial(_move_back, store, lane.layout, row) for row in later])
     return len(rows) - len(refused)
@@ -269,6 +304,8 @@ def held_partition(stage: str, lane: str, key: str) -> str:
 
 def _write(store: AwsStore, update: Update) -> None:
     try:
-        update.written(store.requests)  # False: the row has changed meanwhile, and is already in the right place
+        update.written(
+            store.requests
+        )  # False: the row has changed meanwhile, and is already in the right place
     except RowRefused as refused:
         log.error("a row cannot be moved to or from the partition of held rows: %s", refused)

@@ -119,9 +119,13 @@ class Meter:
         need.row_bytes = max(need.row_bytes, heavy + steps.OVERHEAD + steps.ENTRY)
         need.steps[name] += weight
         need.records += weight
-        self._cells[f"{steps.SAME_CELL.get(name, name)} {stage.name if stage else ''}"] += step.cells * weight
+        self._cells[f"{steps.SAME_CELL.get(name, name)} {stage.name if stage else ''}"] += (
+            step.cells * weight
+        )
         if name != "gone":
-            need.calls["dynamodb", "put_item" if name in ("put", "put by others") else "update_item"] += weight
+            need.calls[
+                "dynamodb", "put_item" if name in ("put", "put by others") else "update_item"
+            ] += weight
             need.units[self.rows, "write"] += weight * ceil(heavy / steps.KB)
             need.units[f"{self.rows}/due", "write"] += weight * step.index
         written = (step.lines or lines) * weight
@@ -129,7 +133,9 @@ class Meter:
             size = steps.LINE + (min(self._usage.payload, LARGEST) if offers else 0)
             need.lines += written
             # The relay's own offer makes only the event `offered`; an offer in another line makes it in addition.
-            need.events += written * ((name not in steps.OFFERS_ALONE) + (offers and self._usage.offers))
+            need.events += written * (
+                (name not in steps.OFFERS_ALONE) + (offers and self._usage.offers)
+            )
             need.units[self.names.history, "write"] += written * ceil(size / steps.KB)
             need.kept_bytes += written * (size + steps.OVERHEAD)
             self._history += written * size
@@ -185,7 +191,9 @@ class Meter:
         cells = sum(min(calls, touched) for touched in self._cells.values())
         need.calls["dynamodb", "put_item"] += blocks
         need.calls["dynamodb", "update_item"] += cells + (0 if usage.lambdas else calls)
-        need.units[control, "write"] += blocks * ceil(block / steps.KB) + cells + (0 if usage.lambdas else calls)
+        need.units[control, "write"] += (
+            blocks * ceil(block / steps.KB) + cells + (0 if usage.lambdas else calls)
+        )
         # Cursors once per call; and each line with its block for the topic.
         need.calls["dynamodb", "query"] += calls + blocks
         need.units[control, "read"] += calls + blocks * ceil(block / steps.KB / 4)
@@ -193,12 +201,16 @@ class Meter:
         read = need.lines * (1 + usage.lambdas)
         need.units[self.names.history, "read"] += read
         need.calls["dynamodb", "batch_get_item"] += read / min(steps.KEYS, many)
-        need.calls["dynamodb", "batch_write_item"] += calls * ceil(need.lines / calls / steps.WRITES) * min(1.0, blocks / calls) + 1 / many
+        need.calls["dynamodb", "batch_write_item"] += (
+            calls * ceil(need.lines / calls / steps.WRITES) * min(1.0, blocks / calls) + 1 / many
+        )
         need.units[self.names.seen, "write"] += 1
         need.kept_bytes += steps.SEAL + steps.OVERHEAD + need.lines * (usage.key + steps.BLOCK_LINE)
         need.stream_reads += calls
         need.calls["sns", "publish_batch"] += need.events / self.full
-        need.publishes += need.events / self.full * max(1, ceil(self.full * steps.EVENT / steps.CHUNK))
+        need.publishes += (
+            need.events / self.full * max(1, ceil(self.full * steps.EVENT / steps.CHUNK))
+        )
         if usage.lambdas:
             self.invoke(calls, steps.RELAY_MS + steps.RELAY_RECORD_MS * many)
 
@@ -209,12 +221,16 @@ class Meter:
         need.calls["dynamodb", "query"] += 1
         need.units[self.names.history, "read"] += ceil(self._history / steps.READ)
         need.calls["s3", "put_object"] += 1
-        need.blob_bytes += steps.EVIDENCE + self._usage.payload + steps.EVIDENCE_LINE * need.lines + results
+        need.blob_bytes += (
+            steps.EVIDENCE + self._usage.payload + steps.EVIDENCE_LINE * need.lines + results
+        )
         if self._usage.lambdas:
             need.gb_seconds += steps.EVIDENCE_MS / 1000 * steps.MEMORY_GB
         # Each line is read once more, with its share of a block, and has an entry in a blob of the head's tree.
         need.calls["dynamodb", "query"] += need.lines / steps.FEED
-        need.units[self.names.control, "read"] += need.lines * (self._usage.key + steps.BLOCK_LINE) / steps.READ
+        need.units[self.names.control, "read"] += (
+            need.lines * (self._usage.key + steps.BLOCK_LINE) / steps.READ
+        )
         need.calls["dynamodb", "batch_get_item"] += need.lines / steps.KEYS
         need.units[self.names.history, "read"] += need.lines
         need.calls["s3", "put_object"] += need.lines / steps.PART

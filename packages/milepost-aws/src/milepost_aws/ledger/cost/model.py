@@ -44,13 +44,19 @@ class _RouteCost:
             following = stages[number + 1] if number + 1 < len(stages) else None
             if not offered:
                 self._offer(stage, reach)
-            reach *= self._external_stage(stage, following, reach) if stage.external else self._handler_stage(stage, following, reach)
+            reach *= (
+                self._external_stage(stage, following, reach)
+                if stage.external
+                else self._handler_stage(stage, following, reach)
+            )
             # The relay offers an item at an external stage in the write that brings it there.
             offered = stage.external and following is not None and following.external
         self._meter.step("marked", reach, row={"trail": 0})
         self._meter.row = self._failed or self._meter.row
         self._meter.step("marked failed", 1 - reach)
-        leaving = reach * (Status.COMPLETED in self._route.keep) + (1 - reach) * bool(FAILED & self._route.keep.keys())
+        leaving = reach * (Status.COMPLETED in self._route.keep) + (1 - reach) * bool(
+            FAILED & self._route.keep.keys()
+        )
         if leaving:
             self._meter.step("gone", leaving, stage=stages[-1])
         self._meter.share()
@@ -62,16 +68,25 @@ class _RouteCost:
     def _stored(self) -> int:
         """Bytes of the input on the row: key fields repeated in a submitted input are stored once."""
         fields = key_attributes(self._route)
-        if self._usage.adopted or self._route.carries is not None or tuple(key_fields(self._route.key)) != fields:
+        if (
+            self._usage.adopted
+            or self._route.carries is not None
+            or tuple(key_fields(self._route.key)) != fields
+        ):
             return self._usage.payload
-        return max(2, self._usage.payload - self._usage.key - steps.KEY_FIELD * len(fields)) + steps.WITH_KEY
+        return (
+            max(2, self._usage.payload - self._usage.key - steps.KEY_FIELD * len(fields))
+            + steps.WITH_KEY
+        )
 
     def _columns(self) -> int:
         """Bytes of the attributes that the route's rows have for people: fields of the key are there once more."""
         fields = key_fields(self._route.key)
         columns = [name for name in self._route.columns if name not in key_attributes(self._route)]
         repeated = self._usage.key if any(name in fields for name in columns) else 0
-        return repeated + sum(len(name) + (0 if name in fields else steps.COLUMN) for name in columns)
+        return repeated + sum(
+            len(name) + (0 if name in fields else steps.COLUMN) for name in columns
+        )
 
     # The steps ----------------------------------------------------------------------------------------------------------
     def _intake(self, first: Stage) -> None:
@@ -96,7 +111,11 @@ class _RouteCost:
             self._meter.reads(self._meter.names.seen, 1, 1)
             need.calls["dynamodb", "query"] += 1
             need.units[self._meter.names.history, "read"] += 1
-            self._meter.step("adopted", offers=first.external, row={**ours, "queued": steps.QUEUED if first.external else 0})
+            self._meter.step(
+                "adopted",
+                offers=first.external,
+                row={**ours, "queued": steps.QUEUED if first.external else 0},
+            )
             if first.external:
                 self._meter.message(steps.OFFER_BODY + usage.payload)
         if self._meter.blob:
@@ -105,8 +124,12 @@ class _RouteCost:
 
     def _offer(self, stage: Stage, weight: float) -> None:
         row = {"trail": steps.LINE_ON_ROW if stage.external else 0, "queued": steps.QUEUED}
-        self._meter.step("offered" if stage.external else "called", weight, stage, offers=stage.external, row=row)
-        self._meter.message(steps.OFFER_BODY + self._usage.payload if stage.external else steps.CALL_BODY, weight)
+        self._meter.step(
+            "offered" if stage.external else "called", weight, stage, offers=stage.external, row=row
+        )
+        self._meter.message(
+            steps.OFFER_BODY + self._usage.payload if stage.external else steps.CALL_BODY, weight
+        )
 
     def _external_stage(self, stage: Stage, following: Stage | None, weight: float) -> float:
         """An external stage: the partner looks and confirms, the relay advances the item."""
@@ -133,7 +156,10 @@ class _RouteCost:
         for look in range(usage.checks - 1 if waits else 0):
             self._claim(stage, weight)
             first = look == 0
-            row = {"trail": self._meter.row["trail"] + steps.LINE_ON_ROW * first, "lease": steps.LAST_LEASE}
+            row = {
+                "trail": self._meter.row["trail"] + steps.LINE_ON_ROW * first,
+                "lease": steps.LAST_LEASE,
+            }
             self._meter.step("not yet", weight, stage, lines=float(first), row=row)
             self._again(stage, weight, stage.checks.after_ms(look))
         through = dict(self._meter.row)
@@ -177,7 +203,9 @@ class _RouteCost:
         if stage.rate is not None:
             self._meter.tokens(2 * weight / self._meter.full)
         if self._usage.lambdas:
-            ms = steps.WORKER_MS + self._usage.takes_ms * ceil(self._meter.full / stage.concurrency / stage.batch)
+            ms = steps.WORKER_MS + self._usage.takes_ms * ceil(
+                self._meter.full / stage.concurrency / stage.batch
+            )
             self._meter.invoke(weight / self._meter.full, ms)
 
     def _again(self, stage: Stage, weight: float, delay_ms: float) -> None:
@@ -187,10 +215,24 @@ class _RouteCost:
             self._meter.step("called again", weight, stage)
         self._meter.message(steps.CALL_BODY, weight)
 
-    def _move(self, following: Stage | None, weight: float, stage: Stage, row: dict[str, int], *, offers: bool = False) -> None:
-        row = {**row, "through": self._meter.row.get("through", 0) + steps.THROUGH + len(stage.name)}
+    def _move(
+        self,
+        following: Stage | None,
+        weight: float,
+        stage: Stage,
+        row: dict[str, int],
+        *,
+        offers: bool = False,
+    ) -> None:
+        row = {
+            **row,
+            "through": self._meter.row.get("through", 0) + steps.THROUGH + len(stage.name),
+        }
         if following is None:
             self._meter.step("ended", weight, stage, row=row)
         else:
-            row |= {"next": 20 + len(following.name), "token": steps.LONG_ID if self._usage.adopted else 0}
+            row |= {
+                "next": 20 + len(following.name),
+                "token": steps.LONG_ID if self._usage.adopted else 0,
+            }
             self._meter.step("advanced", weight, following, offers=offers, row=row)

@@ -88,7 +88,9 @@ def prices_in(region: str) -> Prices:
     """The prices of a region; UsageError if it is not in the table."""
     found = REGIONS.get(region)
     if found is None:
-        raise UsageError(f"no prices for region {region!r}; there are prices for {', '.join(REGIONS)}")
+        raise UsageError(
+            f"no prices for region {region!r}; there are prices for {', '.join(REGIONS)}"
+        )
     return found
 
 
@@ -107,7 +109,9 @@ def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, fl
         "data out": prices.data_out * need.bytes_out / 1e9,
         "S3": prices.blob_puts * puts + prices.blob_gets * gets,
         "CloudWatch logs": prices.logs * need.log_bytes / 1e9,
-        "a month's storage": prices.stored * kept_gb + prices.recovery * kept_gb + prices.blob_stored * blob_gb,
+        "a month's storage": prices.stored * kept_gb
+        + prices.recovery * kept_gb
+        + prices.blob_stored * blob_gb,
     }
 
 
@@ -124,4 +128,9 @@ def standing(routes: Sequence[Route], prices: Prices) -> float:
     resender = prices.calls * minutes + prices.compute * minutes * MEMORY_GB
     # Metrics: two per stage, one per worker (items without a message), the lag of subscribers, parked items, held rows, and the
     # resender's runs.
-    return prices.alarms * alarms + prices.metrics * (2 * stages + workers + 4) + resender + prices.queue_requests * polls
+    return (
+        prices.alarms * alarms
+        + prices.metrics * (2 * stages + workers + 4)
+        + resender
+        + prices.queue_requests * polls
+    )

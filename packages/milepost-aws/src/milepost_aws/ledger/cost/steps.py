@@ -19,18 +19,33 @@ STEPS: dict[str, CostStep] = {
     "put": CostStep(1, 1, 2, "conditional put; adds an index entry"),
     "put by others": CostStep(0, 0, 0, "a row without our attributes is not in the index"),
     "adopted": CostStep(1, 1, 2, "the relay sets our attributes; adds an index entry"),
-    "called": CostStep(2, 0, 2, "sent to a handler stage, then marked QUEUED: the new dueAt removes one index entry and adds one"),
-    "offered": CostStep(2, 1, 2, "sent to an external stage, then marked QUEUED: as above, and an event"),
+    "called": CostStep(
+        2,
+        0,
+        2,
+        "sent to a handler stage, then marked QUEUED: the new dueAt removes one index entry and adds one",
+    ),
+    "offered": CostStep(
+        2, 1, 2, "sent to an external stage, then marked QUEUED: as above, and an event"
+    ),
     "claimed": CostStep(2, 0, 2, "dueAt becomes the lease expiry; no line"),
     "confirmed": CostStep(0, 0, 0, "a partner adds one attribute; the index does not change"),
     "advanced": CostStep(2, 1, 2, "to the next stage: another dueShard"),
     "ended": CostStep(0, 1, 1, "the index entry stays until the last line is delivered"),
     "failed": CostStep(2, 1, 3, "new dueAt for the next attempt; counts the error's group too"),
     "not yet": CostStep(2, 0, 2, "new dueAt for the next look; only the first makes a line"),
-    "called again": CostStep(2, 0, 2, "the resender sends it, because the delay is too long for SQS"),
-    "resent": CostStep(2, 1, 0, "the resender offers an external stage again; the status stays QUEUED"),
-    "marked": CostStep(1, 0, 0, "all lines delivered: sets the time to live, removes the index entry"),
-    "marked failed": CostStep(2, 0, 0, "all lines delivered: moves the index entry to the failed partition"),
+    "called again": CostStep(
+        2, 0, 2, "the resender sends it, because the delay is too long for SQS"
+    ),
+    "resent": CostStep(
+        2, 1, 0, "the resender offers an external stage again; the status stays QUEUED"
+    ),
+    "marked": CostStep(
+        1, 0, 0, "all lines delivered: sets the time to live, removes the index entry"
+    ),
+    "marked failed": CostStep(
+        2, 0, 0, "all lines delivered: moves the index entry to the failed partition"
+    ),
     "gone": CostStep(0, 0, 1, "DynamoDB removes it by TTL, which is free; the counters change"),
 }
 SAME_CELL = {"called again": "called", "gone": "ended"}

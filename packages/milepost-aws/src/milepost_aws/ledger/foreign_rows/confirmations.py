@@ -31,7 +31,13 @@ def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
     """For a confirmer that has rewritten `input`: keep its stage's original payload, so that a resend or send-back gives the same.
     The confirmation in this record is judged by that payload too."""
     old, new = record.old, record.new
-    if old is None or new is None or not is_ours(old) or not is_ours(new) or old.get("input") == new.get("input"):
+    if (
+        old is None
+        or new is None
+        or not is_ours(old)
+        or not is_ours(new)
+        or old.get("input") == new.get("input")
+    ):
         return
     name = f"payload_{old['queue']['S']}"
     if name in new or "input" not in old or old["version"] != new["version"]:
@@ -48,7 +54,9 @@ def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
         new[name] = payload
 
 
-def confirmed_change(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+def confirmed_change(
+    item: Item, plan: Plan, now: int, jitter: Callable[[], float]
+) -> Change | None:
     """The change for confirmations found on the row; None: there is nothing to do.
 
     A confirmation of the row's stage is applied, unless a worker has claimed the item: then it takes precedence when the worker
@@ -62,14 +70,24 @@ def confirmed_change(item: Item, plan: Plan, now: int, jitter: Callable[[], floa
         here = len(plan.stages)
     elif row.status in FAILED and row.stage in row.kept:
         kept = row.kept[row.stage]
-        moved = confirm(item, row.stage, outcome_from_builtins(kept), plan, now, jitter(), by=kept_author(kept))
+        moved = confirm(
+            item, row.stage, outcome_from_builtins(kept), plan, now, jitter(), by=kept_author(kept)
+        )
         return moved if isinstance(moved, Change) else None
     elif row.stage in row.kept and not row.terminal and row.status is not Status.PROCESSING:
         return decide(item, Done(), plan, now, jitter())
     for stage, outcome in row.kept.items():
         if plan.position.get(stage, here) < here:
             note = {"for": stage, "differs": without_author(outcome)}
-            return change(row, Reason.NOTED, now, row.status, {"kept": without(row.kept, stage)}, OUTSIDE, note=note)
+            return change(
+                row,
+                Reason.NOTED,
+                now,
+                row.status,
+                {"kept": without(row.kept, stage)},
+                OUTSIDE,
+                note=note,
+            )
     return None
 
 
@@ -82,7 +100,9 @@ def has_refused_answer(row: Row) -> bool:
     return not ended and row.stage not in row.kept and row.stage not in handle.through
 
 
-def remove_refused_answer(store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+def remove_refused_answer(
+    store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable[[], float]
+) -> Change | None:
     """The change for an answer that does not confirm its stage: note it once and remove it from the row, so that the same answer, given
     again, makes a new stream record. None: there is no such answer."""
     row = item.row
@@ -93,7 +113,11 @@ def remove_refused_answer(store: AwsStore, item: Item, plan: Plan, now: int, jit
     if value is not None:
         noted = refused(item, value, plan, now, jitter(), by=OUTSIDE.by or "")
         lines = store.journal.history
-        decided = None if noted is None else noted_once(noted, lambda: (written.line for written in lines(row.route, row.key)))
+        decided = (
+            None
+            if noted is None
+            else noted_once(noted, lambda: (written.line for written in lines(row.route, row.key)))
+        )
     off = (Put("result", row.stage, None),)
     return replace(decided, puts=off) if isinstance(decided, Change) else Change(row, row, puts=off)
 
@@ -112,7 +136,14 @@ def still_waiting(row: Row, image: Image, plan: Plan, now: int) -> Change | None
     return change(row, Reason.NOTED, now, row.status, {"note": text}, OUTSIDE, note=text, puts=off)
 
 
-def disputed(row: Row, image: Image, layout: Layout, records: Sequence[StreamRecord], values: Values, now: int) -> Change | None:
+def disputed(
+    row: Row,
+    image: Image,
+    layout: Layout,
+    records: Sequence[StreamRecord],
+    values: Values,
+    now: int,
+) -> Change | None:
     """The change for answers of completed stages that another program has overwritten, emptied or removed: the first valid answer is
     written back, and the other one is noted. None: there is no such answer."""
     puts, notes = [], []
@@ -124,7 +155,16 @@ def disputed(row: Row, image: Image, layout: Layout, records: Sequence[StreamRec
             notes.append({"for": stage, "differs": value})
     if not puts:
         return None
-    return change(row, Reason.NOTED, now, row.status, {}, OUTSIDE, note=notes[0] if len(notes) == 1 else notes, puts=tuple(puts))
+    return change(
+        row,
+        Reason.NOTED,
+        now,
+        row.status,
+        {},
+        OUTSIDE,
+        note=notes[0] if len(notes) == 1 else notes,
+        puts=tuple(puts),
+    )
 
 
 def _overwritten(layout: Layout, records: Sequence[StreamRecord]) -> Image:

@@ -56,7 +56,11 @@ class LostMessages:
     def missing(self, plan: Plan, now: int) -> dict[str, int]:
         """Missing messages by stage, counted now."""
         layout = self._store.load_route(plan)
-        counted = {stage.name: self._compare(layout, stage.name, now) for stage in plan.stages if not stage.external}
+        counted = {
+            stage.name: self._compare(layout, stage.name, now)
+            for stage in plan.stages
+            if not stage.external
+        }
         return {stage: n for stage, n in counted.items() if n}
 
     def find(self, plan: Plan, now: int, limit: int) -> list[Item]:
@@ -68,9 +72,16 @@ class LostMessages:
                 continue
             found = self._found.get((plan.name, stage.name))
             if found is None or not 0 <= now - found.at < CHECK_MS:
-                found = self._found[plan.name, stage.name] = _Comparison(now, self._compare_if_possible(layout, stage.name, now))
+                found = self._found[plan.name, stage.name] = _Comparison(
+                    now, self._compare_if_possible(layout, stage.name, now)
+                )
             if found.missing:
-                here = list(islice(self._stale_rows(layout, stage.name, now), min(limit - len(items), found.missing)))
+                here = list(
+                    islice(
+                        self._stale_rows(layout, stage.name, now),
+                        min(limit - len(items), found.missing),
+                    )
+                )
                 found.missing = found.missing - len(here) if here else 0
                 items += here
         return items
@@ -80,7 +91,9 @@ class LostMessages:
         try:
             return self._compare(layout, stage, now)
         except LedgerError as error:
-            log.error("cannot check whether messages of %s/%s are lost: %s", layout.route, stage, error)
+            log.error(
+                "cannot check whether messages of %s/%s are lost: %s", layout.route, stage, error
+            )
             return 0
 
     def _compare(self, layout: Layout, stage: str, now: int) -> int:
@@ -98,19 +111,33 @@ class LostMessages:
     def _count(self, layout: Layout, partition: str, before: str) -> int:
         """Number of rows in a partition up to a time, in all shards; from the index alone."""
         requests = self._store.requests
-        return sum(requests.each([partial(requests.count, layout.table, **due_query(f"{partition}#{n}", before)) for n in range(SHARDS)]))
+        return sum(
+            requests.each(
+                [
+                    partial(requests.count, layout.table, **due_query(f"{partition}#{n}", before))
+                    for n in range(SHARDS)
+                ]
+            )
+        )
 
     def _stale_rows(self, layout: Layout, stage: str, now: int) -> Iterator[Item]:
         """Rows past their offer life that are not paused, page by page; the oldest first in each shard."""
         store = self._store
         holds = store.holds(now)
         kinds = ((QUEUED_SHARD, iso(now)), (MARKED_SHARD, FOREVER))
-        for shard, before in [(f"{kind}#{stage}#{n}", before) for kind, before in kinds for n in range(SHARDS)]:
+        for shard, before in [
+            (f"{kind}#{stage}#{n}", before) for kind, before in kinds for n in range(SHARDS)
+        ]:
             entries = store.requests.query(layout.table, **due_query(shard, before), Limit=100)
             while keys := [layout.key_of(entry) for entry in islice(entries, 100)]:
                 for image in store.images(layout.route, keys).values():
                     row = readable(store, layout, image)
-                    if row is None or row.status is not Status.QUEUED or row.stage != stage or (row.look_at or 0) > now:
+                    if (
+                        row is None
+                        or row.status is not Status.QUEUED
+                        or row.stage != stage
+                        or (row.look_at or 0) > now
+                    ):
                         continue  # the index is out of date, or its offer life is not over
                     if not is_held(holds, row.route, row.stage, row.lane):
                         yield Item(row, Content())

@@ -61,9 +61,13 @@ class AwsQuarantine:
     def entries(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         queues, received = self._store.queues, _receive(self._store, most, None)
         queues.release([one.message for one in received])
-        return sorted((one.entry for one in received), key=lambda entry: entry.at), sum(queues.depth(queues.quarantine())) > len(received)
+        return sorted((one.entry for one in received), key=lambda entry: entry.at), sum(
+            queues.depth(queues.quarantine())
+        ) > len(received)
 
-    def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+    def replay(
+        self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str
+    ) -> list[Adopted]:
         store = self._store
         found, others = _find(store, ids)
         answers = {one.entry.id: self._replay(plans, one.entry, now, by, why) for one in found}
@@ -73,11 +77,15 @@ class AwsQuarantine:
         absent = "there is no quarantine entry with this id; 'milepost quarantine list' shows them"
         return [answers.get(id) or Adopted(id, False, why=absent) for id in ids]
 
-    def _replay(self, plans: Mapping[str, Plan], entry: QuarantineEntry, now: int, by: str, why: str) -> Adopted:
+    def _replay(
+        self, plans: Mapping[str, Plan], entry: QuarantineEntry, now: int, by: str, why: str
+    ) -> Adopted:
         try:
             return _replay(self._store, plans, self._jitter, entry, now, by, why)
         except FOREIGN:
-            return Adopted(entry.id, False, why="its content does not have the form of its kind; drop it")
+            return Adopted(
+                entry.id, False, why="its content does not have the form of its kind; drop it"
+            )
 
     def drop(self, ids: Sequence[str]) -> list[str]:
         found, others = _find(self._store, ids)
@@ -86,34 +94,71 @@ class AwsQuarantine:
         return [one.entry.id for one in found]
 
 
-def _replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, entry: QuarantineEntry, now: int, by: str, why: str) -> Adopted:
+def _replay(
+    store: AwsStore,
+    plans: Mapping[str, Plan],
+    jitter: Jitter,
+    entry: QuarantineEntry,
+    now: int,
+    by: str,
+    why: str,
+) -> Adopted:
     content = entry.content
     if not isinstance(content, dict) or "cut" in content:
-        return Adopted(entry.id, False, why="its content was cut, or is not of a kind that can be replayed; drop it")
+        return Adopted(
+            entry.id,
+            False,
+            why="its content was cut, or is not of a kind that can be replayed; drop it",
+        )
     if entry.kind == LIST:
-        return Adopted(entry.id, False, why="upload the list again under the same name; then drop this entry")
+        return Adopted(
+            entry.id, False, why="upload the list again under the same name; then drop this entry"
+        )
     if entry.kind == BATCH:
         return _repair_soon(store, plans, entry, now)
     if entry.kind == "message":
-        url, attributes = _stage_queue(store, plans, str(content.get("url", ""))), content.get("attributes") or {}
+        url, attributes = (
+            _stage_queue(store, plans, str(content.get("url", ""))),
+            content.get("attributes") or {},
+        )
         if url is None:
-            return Adopted(entry.id, False, why="its queue is that of no stage of a loaded route; give --routes file.py, or drop it")
-        again = Outgoing(url, str(content.get("body", "")), attributes={name: str(attributes[name]) for name in attributes})
+            return Adopted(
+                entry.id,
+                False,
+                why="its queue is that of no stage of a loaded route; give --routes file.py, or drop it",
+            )
+        again = Outgoing(
+            url,
+            str(content.get("body", "")),
+            attributes={name: str(attributes[name]) for name in attributes},
+        )
         [refused] = store.queues.send([again])
         return Adopted(entry.id, refused is None, why=refused or "")
     route = str(content.get("route", ""))
     plan = plans.get(route)
     if plan is None:
-        return Adopted(entry.id, False, why=f"its route {route!r} is not loaded; give --routes file.py")
+        return Adopted(
+            entry.id, False, why=f"its route {route!r} is not loaded; give --routes file.py"
+        )
     layout = store.load_route(plan)
     shown = content.get("row") or content.get("keys") or {}
     try:
-        key = layout.key_of({name: {"S": shown[name]} for name in (*layout.key, FULL_KEY) if name in shown})
+        key = layout.key_of(
+            {name: {"S": shown[name]} for name in (*layout.key, FULL_KEY) if name in shown}
+        )
     except (KeyError, TypeError):
-        return Adopted(entry.id, False, why="its key cannot be read; correct the row in the table, then drop this entry")
+        return Adopted(
+            entry.id,
+            False,
+            why="its key cannot be read; correct the row in the table, then drop this entry",
+        )
     image = store.images(route, [key]).get(key)
     if image is None:
-        return Adopted(entry.id, False, why=f"the row of {key} no longer exists; drop this entry, or submit the item again")
+        return Adopted(
+            entry.id,
+            False,
+            why=f"the row of {key} no longer exists; drop this entry, or submit the item again",
+        )
     if not is_ours(image):
         adopted = adopt_at(store, plan, image, now, by=by, why=why)
         return Adopted(entry.id, adopted.done, adopted.stage, adopted.why)
@@ -123,26 +168,44 @@ def _replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, entry: Q
 
 def _stage_queue(store: AwsStore, plans: Mapping[str, Plan], url: str) -> str | None:
     """The stage's queue with this account and name; None: there is none. Any program that may write to the quarantine chooses the address."""
-    queues = (store.queues.url(plan.name, stage.name, stage.queue) for plan in plans.values() for stage in plan.stages)
-    return next((queue for queue in queues if queue.rsplit("/", 2)[1:] == url.rsplit("/", 2)[1:]), None)
+    queues = (
+        store.queues.url(plan.name, stage.name, stage.queue)
+        for plan in plans.values()
+        for stage in plan.stages
+    )
+    return next(
+        (queue for queue in queues if queue.rsplit("/", 2)[1:] == url.rsplit("/", 2)[1:]), None
+    )
 
 
-def _repair_soon(store: AwsStore, plans: Mapping[str, Plan], entry: QuarantineEntry, now: int) -> Adopted:
+def _repair_soon(
+    store: AwsStore, plans: Mapping[str, Plan], entry: QuarantineEntry, now: int
+) -> Adopted:
     """Start the repair for stream records that the relay function gave up. The repair scan reads the whole table and so covers every
     sequence number of the batch."""
     table, shard = batch_of(entry.content)
     route = next((name for name in plans if store.names.rows(name) == table), None)
     if route is None:
-        return Adopted(entry.id, False, why=f"the route of its table {table!r} is not loaded; give --routes file.py")
+        return Adopted(
+            entry.id,
+            False,
+            why=f"the route of its table {table!r} is not loaded; give --routes file.py",
+        )
     note_lost(store.control, route, [shard], now)
-    return Adopted(entry.id, True, why="the resender's next run scans the route's rows and carries out what these changes left open")
+    return Adopted(
+        entry.id,
+        True,
+        why="the resender's next run scans the route's rows and carries out what these changes left open",
+    )
 
 
 def _find(store: AwsStore, ids: Sequence[str]) -> tuple[list[_Received], list[_Received]]:
     """The received entries with these ids, and the other entries that had to be received to find them."""
     received = _receive(store, MOST, frozenset(ids))
     wanted = set(ids)
-    return [one for one in received if one.entry.id in wanted], [one for one in received if one.entry.id not in wanted]
+    return [one for one in received if one.entry.id in wanted], [
+        one for one in received if one.entry.id not in wanted
+    ]
 
 
 def _receive(store: AwsStore, most: int, wanted: frozenset[str] | None) -> list[_Received]:
@@ -158,7 +221,11 @@ def _receive(store: AwsStore, most: int, wanted: frozenset[str] | None) -> list[
             VisibilityTimeout=IN_HAND_S,
             MessageSystemAttributeNames=["SentTimestamp"],
         )
-        fresh = [one for one in (_entry_of(url, raw) for raw in answer.get("Messages") or ()) if one.entry.id not in received]
+        fresh = [
+            one
+            for one in (_entry_of(url, raw) for raw in answer.get("Messages") or ())
+            if one.entry.id not in received
+        ]
         if not fresh:
             break
         received |= {one.entry.id: one for one in fresh}
@@ -196,12 +263,18 @@ def read_failure(body: Any) -> tuple[str, str] | None:
         return None
     error = body.get("responsePayload")
     message = str(error.get("errorMessage", "")) if isinstance(error, dict) else ""
-    return LIST, f"Lambda gave up taking in {names}: {because}{f'; the last error: {message}' if message else ''}"
+    return (
+        LIST,
+        f"Lambda gave up taking in {names}: {because}{f'; the last error: {message}' if message else ''}",
+    )
 
 
 def _batch_reason(body: dict[str, Any], because: str) -> str:
     batch, (table, shard) = body["DDBStreamBatchInfo"], batch_of(body)
-    first, last = batch.get("approximateArrivalOfFirstRecord"), batch.get("approximateArrivalOfLastRecord")
+    first, last = (
+        batch.get("approximateArrivalOfFirstRecord"),
+        batch.get("approximateArrivalOfLastRecord"),
+    )
     return (
         f"Lambda gave up {batch.get('batchSize', 'some')} changes of the table {table}, made from {first} to {last}"
         f" (sequence numbers {batch.get('startSequenceNumber')} to {batch.get('endSequenceNumber')} of {shard}): {because}."
@@ -212,4 +285,6 @@ def _batch_reason(body: dict[str, Any], because: str) -> str:
 def batch_of(body: Any) -> tuple[str, str]:
     """The table and the shard of a stream's batch."""
     batch = body["DDBStreamBatchInfo"]
-    return str(batch.get("streamArn", "")).partition(":table/")[2].partition("/")[0], str(batch.get("shardId", "an unknown shard"))
+    return str(batch.get("streamArn", "")).partition(":table/")[2].partition("/")[0], str(
+        batch.get("shardId", "an unknown shard")
+    )

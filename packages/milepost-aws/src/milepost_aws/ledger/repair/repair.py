@@ -29,15 +29,32 @@ from milepost.ports.upkeep import FutureCount
 from milepost_aws.ledger.apply import apply
 from milepost_aws.ledger.claim.paused_lanes import partition, record_hold
 from milepost_aws.ledger.foreign_rows.adoption import Adoption, adopt, carry_out
-from milepost_aws.ledger.foreign_rows.confirmations import confirmed_change, has_refused_answer, remove_refused_answer
+from milepost_aws.ledger.foreign_rows.confirmations import (
+    confirmed_change,
+    has_refused_answer,
+    remove_refused_answer,
+)
 from milepost_aws.ledger.names import FAILED_SHARD, due_shard, ms
-from milepost_aws.ledger.refused_rows import concerns_one_row, forget_absent, known_in_quarantine, quarantine_copy, why_unreadable
+from milepost_aws.ledger.refused_rows import (
+    concerns_one_row,
+    forget_absent,
+    known_in_quarantine,
+    quarantine_copy,
+    why_unreadable,
+)
 from milepost_aws.ledger.retention import finish, seal_for, write_seals
 from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.stream import clear_lost, lost_records
 from milepost_aws.ledger.tables.conditional_write import Update, place_of
 from milepost_aws.ledger.tables.counters import CounterTally, Snapshot
-from milepost_aws.ledger.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
+from milepost_aws.ledger.tables.item_rows import (
+    attributes,
+    content_of,
+    copied_of,
+    index_place,
+    is_ours,
+    row_of,
+)
 from milepost_aws.ledger.tables.journal import JournalEntry, named, uncopied
 from milepost_aws.ledger.tables.keys import Image
 
@@ -128,7 +145,9 @@ class RowRepair:
             found.add(more)
         return found
 
-    def _read(self, images: Sequence[Image], tally: CounterTally, found: Findings, now: int) -> tuple[list[Image], list[_ScannedRow]]:
+    def _read(
+        self, images: Sequence[Image], tally: CounterTally, found: Findings, now: int
+    ) -> tuple[list[Image], list[_ScannedRow]]:
         store, layout = self._store, self._layout
         others: list[Image] = []
         seen: list[_ScannedRow] = []
@@ -147,7 +166,11 @@ class RowRepair:
             if 0 <= now - row.updated_at < store.settings.resend_delay_ms:
                 continue  # the stream relay may be handling it now
             if not row.terminal and row.stage not in self._plan.by_name:
-                found.leave("unknown stage", row.key, f"its stage {row.stage!r} is not in the route; run 'milepost routes apply'")
+                found.leave(
+                    "unknown stage",
+                    row.key,
+                    f"its stage {row.stage!r} is not in the route; run 'milepost routes apply'",
+                )
                 continue
             seen.append(one)
         return others, seen
@@ -161,14 +184,24 @@ class RowRepair:
         places = self._store.journal.placed(entries)
         missing: list[JournalEntry] = []
         for one in seen:
-            first = next((nth for nth, entry in enumerate(one.lines) if entry.ref not in places), None)
+            first = next(
+                (nth for nth, entry in enumerate(one.lines) if entry.ref not in places), None
+            )
             if first is not None:
                 one.has_uncopied = True
                 missing += one.lines[first:]
         if missing:
-            places |= dict(zip([entry.ref for entry in missing], self._store.journal.append(missing), strict=True))
+            places |= dict(
+                zip(
+                    [entry.ref for entry in missing],
+                    self._store.journal.append(missing),
+                    strict=True,
+                )
+            )
         for one in seen:
-            one.place = places.get((one.row.route, named(one.row.key, one.row.life), one.row.version))
+            one.place = places.get(
+                (one.row.route, named(one.row.key, one.row.life), one.row.version)
+            )
         found.mend("lines", sum(one.has_uncopied for one in seen))
 
     def _seal(self, ended: Sequence[_ScannedRow], found: Findings, now: int) -> None:
@@ -177,9 +210,15 @@ class RowRepair:
         kept = [one for one in ended if forgotten is None or one.row.entered_at > now - forgotten]
         self.reads += len(kept)
         seals = self._store.seals(self._layout.route, [one.row.key for one in kept])
-        fresh = [one for one in kept if one.row.key not in seals or seals[one.row.key].head != one.row.head]
+        fresh = [
+            one
+            for one in kept
+            if one.row.key not in seals or seals[one.row.key].head != one.row.head
+        ]
         if fresh:
-            write_seals(self._store, [seal_for(self._store, one.row, one.place) for one in fresh], now)
+            write_seals(
+                self._store, [seal_for(self._store, one.row, one.place) for one in fresh], now
+            )
         found.mend("sealed", len(fresh))
 
     def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings, now: int) -> None:
@@ -211,7 +250,9 @@ class RowRepair:
         try:
             if not one.row.terminal:
                 kinds = self._repair_live(one, now)
-            elif not (kinds := self._confirm(one, now)) and (_is_unfinished(one) or self._leaves_by_mistake(one)):
+            elif not (kinds := self._confirm(one, now)) and (
+                _is_unfinished(one) or self._leaves_by_mistake(one)
+            ):
                 finish(self._store, [one.row], now)
                 kinds = ["ended"]
             for kind in kinds:
@@ -227,7 +268,10 @@ class RowRepair:
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
         row, image = one.row, one.image
         update = Update(self._layout, row.key)
-        update.replace({name: image[name] for name in INDEXED if name in image}, self._index_attributes(one, now))
+        update.replace(
+            {name: image[name] for name in INDEXED if name in image},
+            self._index_attributes(one, now),
+        )
         kinds = [] if update.empty else ["indexed"]
         if "ttl" in image:
             # It was started again after it had ended; an unfinished row must not leave by TTL.
@@ -248,7 +292,9 @@ class RowRepair:
             return []
         content = content_of(one.image, self._layout, store.values)
         item = Item(row, content)
-        change = confirmed_change(item, self._plan, now, self._jitter) or remove_refused_answer(store, item, self._plan, now, self._jitter)
+        change = confirmed_change(item, self._plan, now, self._jitter) or remove_refused_answer(
+            store, item, self._plan, now, self._jitter
+        )
         if change is None:
             return []
         ref, versions = (row.route, row.key), {self._plan.name: self._plan.version}
@@ -274,7 +320,9 @@ class RowRepair:
         wanted = attributes(replace(row, look_at=look_at), self._layout)
         return {name: wanted[name] for name in INDEXED if name in wanted}
 
-    def _quarantine(self, image: Image, what: str, error: Exception, found: Findings, now: int) -> None:
+    def _quarantine(
+        self, image: Image, what: str, error: Exception, found: Findings, now: int
+    ) -> None:
         """Put a row with a fault of its own into quarantine, once. A problem with AWS or the route's version is raised."""
         if not concerns_one_row(error):
             raise error
@@ -296,7 +344,9 @@ def _is_unfinished(one: _ScannedRow) -> bool:
     if one.has_uncopied or "trail" in image or copied_of(image) < row.version:
         return True
     if row.status in FAILED:
-        return image.get("dueShard") != {"S": due_shard(FAILED_SHARD, row.key)} or "dueAt" not in image
+        return (
+            image.get("dueShard") != {"S": due_shard(FAILED_SHARD, row.key)} or "dueAt" not in image
+        )
     return "dueShard" in image
 
 
@@ -357,8 +407,13 @@ class Progress(Struct, frozen=True):
     """Why this call did nothing."""
 
     def __str__(self) -> str:
-        mended = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.found.mended.items())) or "nothing to repair"
-        left = "".join(f"; {n:,} {kind}, left for an operator" for kind, n in sorted(self.found.left.items()))
+        mended = (
+            ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.found.mended.items()))
+            or "nothing to repair"
+        )
+        left = "".join(
+            f"; {n:,} {kind}, left for an operator" for kind, n in sorted(self.found.left.items())
+        )
         return f"{self.found.rows:,} rows {'read' if self.done else 'so far'}: {mended}{left}"
 
 
@@ -385,7 +440,15 @@ class Repair:
     would be counted twice and stay wrong until the next run.
     """
 
-    def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float], *, pace: float = PACE, page: int | None = None) -> None:
+    def __init__(
+        self,
+        store: AwsStore,
+        plan: Plan,
+        jitter: Callable[[], float],
+        *,
+        pace: float = PACE,
+        page: int | None = None,
+    ) -> None:
         self._store, self._route, self._plan, self._jitter = store, plan.name, plan, jitter
         self._pace, self._page = pace, page
         self._holder = secrets.token_urlsafe(9)
@@ -402,7 +465,12 @@ class Repair:
         if document is None:
             return True
         run = _run_in(document)
-        return run is None or run.finished is None or not 0 <= now - run.started < EVERY_MS or self.urgent()
+        return (
+            run is None
+            or run.finished is None
+            or not 0 <= now - run.started < EVERY_MS
+            or self.urgent()
+        )
 
     def urgent(self) -> bool:
         """Whether stream records were lost unread."""
@@ -419,21 +487,33 @@ class Repair:
         self._store.check_current(self._plan, now)
         run = self._hold(now)
         if run is None:
-            return Progress(now, next_at=now + LEASE_MS, standing_by="another process is repairing it")
+            return Progress(
+                now, next_at=now + LEASE_MS, standing_by="another process is repairing it"
+            )
         if now < run.next_at:
             return self._progress(run, "waiting: the scan keeps to its pace")
         if not self._store.left.complete(self._route):
             return self._note_seals(run, now)
         try:
-            snapshot, tally = (self._store.values.decode(kept) for kept in (run.snapshot, run.tally))
+            snapshot, tally = (
+                self._store.values.decode(kept) for kept in (run.snapshot, run.tally)
+            )
         except (FileNotFoundError, LedgerDamaged):
             # The run's blob is missing: begin again.
             next_run = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
         else:
             read = CounterTally.from_json(tally)
-            next_run = self._finish(run, snapshot, read, now) if run.scanned else self._read_page(run, read, clock)
+            next_run = (
+                self._finish(run, snapshot, read, now)
+                if run.scanned
+                else self._read_page(run, read, clock)
+            )
         if not self._save(next_run):
-            return Progress(run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
+            return Progress(
+                run.started,
+                next_at=now + LEASE_MS,
+                standing_by="another process has taken over this run",
+            )
         self._remove_blob(run.tally, next_run.tally)
         if next_run.finished is not None:
             self._remove_blob(run.snapshot, None)
@@ -445,7 +525,11 @@ class Repair:
         seals = self._store.left.note_page(self._route, SEALS)
         next_at = now + round(1000 * max(1, seals // SEALS_PER_UNIT) / self._pace)
         if not self._save(replace(run, next_at=next_at, until=next_at + LEASE_MS)):
-            return Progress(run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
+            return Progress(
+                run.started,
+                next_at=now + LEASE_MS,
+                standing_by="another process has taken over this run",
+            )
         return Progress(run.started, run.found, next_at=next_at)
 
     # Lease on the run ---------------------------------------------------------------------------------------------------
@@ -475,7 +559,9 @@ class Repair:
     def _begin(self, now: int) -> RepairRun:
         """Record counter tokens and known losses before the first row is read."""
         gap = self._gap()
-        snapshot = [[*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()]
+        snapshot = [
+            [*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()
+        ]
         return RepairRun(
             now,
             self._keep(snapshot),
@@ -487,8 +573,12 @@ class Repair:
         )
 
     def _rows(self) -> int:
-        with suppress(LedgerReadOnly):  # a role of an older stack: then the scan keeps to its usual pace
-            table = self._store.requests.call("dynamodb", "describe_table", TableName=self._store.names.rows(self._route))
+        with suppress(
+            LedgerReadOnly
+        ):  # a role of an older stack: then the scan keeps to its usual pace
+            table = self._store.requests.call(
+                "dynamodb", "describe_table", TableName=self._store.names.rows(self._route)
+            )
             return int(table["Table"].get("ItemCount", 0))
         return 0
 
@@ -499,16 +589,27 @@ class Repair:
         ends = run.started + self._store.settings.repair_within_ms * 9 // 10
         rest = ScanPace(max(0, run.rows - run.found.rows), ends - began)
         page = self._page or rest.page
-        answer = self._store.requests.page("scan", table, run.place, Limit=page, ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
+        answer = self._store.requests.page(
+            "scan",
+            table,
+            run.place,
+            Limit=page,
+            ConsistentRead=True,
+            ReturnConsumedCapacity="TOTAL",
+        )
         found = row_repair.mend(answer["Items"], tally, began)
         now = clock.now()
-        units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + row_repair.reads
+        units = (
+            answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + row_repair.reads
+        )
         units += REPAIRED_UNITS * sum(found.mended.values())
         found.add(run.found)
         place = answer.get("LastEvaluatedKey")
         # After the last page, wait until changes made before their row was read are counted.
         pause = rest.pause_ms(len(answer["Items"]), units, self._pace)
-        next_at = now + self._store.settings.resend_delay_ms if place is None else max(now, began + pause)
+        next_at = (
+            now + self._store.settings.resend_delay_ms if place is None else max(now, began + pause)
+        )
         return replace(
             run,
             tally=self._keep(tally.to_json()),
@@ -531,7 +632,15 @@ class Repair:
             clear_lost(store.control, self._route, run.gap)
         nothing = self._keep([])
         future = FutureCount(found.from_future, run.started) if run.counts_future else run.future
-        return replace(run, snapshot=nothing, tally=nothing, found=found, finished=now, until=now, future=future)
+        return replace(
+            run,
+            snapshot=nothing,
+            tally=nothing,
+            found=found,
+            finished=now,
+            until=now,
+            future=future,
+        )
 
     def _gap(self) -> int | None:
         lost = lost_records(self._store.control, self._route)

@@ -15,7 +15,15 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
-from milepost.core.clocks import CORRECTED_MS, ENOUGH, STEP_MS, doubt_about, lead_in_use, lead_of, measured_lead
+from milepost.core.clocks import (
+    CORRECTED_MS,
+    ENOUGH,
+    STEP_MS,
+    doubt_about,
+    lead_in_use,
+    lead_of,
+    measured_lead,
+)
 from milepost.core.values.durations import short_span
 from milepost.ports.clock import ClockState
 
@@ -45,7 +53,11 @@ class AnswerDates:
         if headers is None:
             return
         date_ms = _date_ms(headers.get("date", ""))
-        lead = None if date_ms is None else lead_of(date_ms, round(sent_s * 1000), round(received_s * 1000))
+        lead = (
+            None
+            if date_ms is None
+            else lead_of(date_ms, round(sent_s * 1000), round(received_s * 1000))
+        )
         with self._lock:
             self.answered_at = round(received_s * 1000)
             if lead is not None:
@@ -89,7 +101,11 @@ class AnswerClock:
     """
 
     def __init__(
-        self, dates: AnswerDates, monotonic_s: Callable[[], float], ask: Callable[[], object], wall: Callable[[], int] = _wall_ms
+        self,
+        dates: AnswerDates,
+        monotonic_s: Callable[[], float],
+        ask: Callable[[], object],
+        wall: Callable[[], int] = _wall_ms,
     ) -> None:
         self._dates, self._monotonic_s, self._ask, self._wall = dates, monotonic_s, ask, wall
         self._lock = threading.Lock()
@@ -113,7 +129,9 @@ class AnswerClock:
         self._log_doubt(self._doubt_now())
         source = UNDATED_SOURCE if self._dates.undated else SOURCE
         offset = self._lead - self._machine
-        return ClockState(source, offset if abs(offset) > CORRECTED_MS else 0, min(self._since, now), self._doubt)
+        return ClockState(
+            source, offset if abs(offset) > CORRECTED_MS else 0, min(self._since, now), self._doubt
+        )
 
     def follow(self, moment: int) -> None:
         """No-op: a line that is ahead was written by a process that had not compared its clock yet."""
@@ -127,7 +145,8 @@ class AnswerClock:
         if abs(machine - self._machine) > STEP_MS:
             # Set by hand or by a time server, or suspended: the monotonic clock may have stood still, so nothing measured holds.
             log.warning(
-                "this machine's clock has moved by %s; it is compared with AWS's answers again", short_span(machine - self._machine)
+                "this machine's clock has moved by %s; it is compared with AWS's answers again",
+                short_span(machine - self._machine),
             )
             self._dates.forget()
             self._asked_at = None
@@ -155,13 +174,20 @@ class AnswerClock:
     def _log_offset(self, offset: int) -> None:
         if offset:
             side = "behind" if offset > 0 else "ahead of"
-            log.warning("this machine's clock is %s %s that of AWS; it is corrected by AWS's answers", short_span(offset), side)
+            log.warning(
+                "this machine's clock is %s %s that of AWS; it is corrected by AWS's answers",
+                short_span(offset),
+                side,
+            )
         else:
             log.warning("this machine's clock agrees with that of AWS again")
 
     def _log_doubt(self, doubt: str) -> None:
         if doubt and not self._doubt:
-            log.warning("this process claims and resends nothing, because it is not sure of AWS's time: %s", doubt)
+            log.warning(
+                "this process claims and resends nothing, because it is not sure of AWS's time: %s",
+                doubt,
+            )
         elif self._doubt and not doubt:
             log.warning("this process claims and resends again: it knows AWS's time")
         self._doubt = doubt

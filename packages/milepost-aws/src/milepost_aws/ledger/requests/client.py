@@ -51,22 +51,74 @@ Image = dict[str, dict[str, Any]]
 """A row in DynamoDB's form: attribute values by name, such as {"doi": {"S": "10.1/x"}}."""
 
 TEMPORARY = {
-    *("Throttling", "ThrottlingException", "ThrottledException", "Throttled", "RequestThrottled", "RequestThrottledException"),
-    *("ProvisionedThroughputExceededException", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"),
-    *("TooManyRequestsException", "LimitExceededException", "BandwidthLimitExceeded", "SlowDown", "PriorRequestNotComplete"),
-    *("OverLimit", "AWS.SimpleQueueService.OverLimit", "KmsThrottled", "KMSThrottling", "KMSThrottlingException"),
-    *("InternalServerError", "InternalError", "InternalFailure", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException"),
-    *("TransactionConflict", "TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException"),
+    *(
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "Throttled",
+        "RequestThrottled",
+        "RequestThrottledException",
+    ),
+    *(
+        "ProvisionedThroughputExceededException",
+        "ProvisionedThroughputExceeded",
+        "ThrottlingError",
+        "RequestLimitExceeded",
+    ),
+    *(
+        "TooManyRequestsException",
+        "LimitExceededException",
+        "BandwidthLimitExceeded",
+        "SlowDown",
+        "PriorRequestNotComplete",
+    ),
+    *(
+        "OverLimit",
+        "AWS.SimpleQueueService.OverLimit",
+        "KmsThrottled",
+        "KMSThrottling",
+        "KMSThrottlingException",
+    ),
+    *(
+        "InternalServerError",
+        "InternalError",
+        "InternalFailure",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "RequestTimeoutException",
+    ),
+    *(
+        "TransactionConflict",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+        "ReplicatedWriteConflictException",
+    ),
 }
 """Temporary error codes: the same request may succeed a moment later."""
 _MISSING = {
     *("ResourceNotFoundException", "TableNotFoundException", "NotFound", "NotFoundException"),
     *("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"),
 }
-_DENIED = {"AccessDenied", "AccessDeniedException", "AuthorizationError", "KMS.AccessDeniedException", "KMSAccessDenied"}
+_DENIED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "AuthorizationError",
+    "KMS.AccessDeniedException",
+    "KMSAccessDenied",
+}
 _BAD_CREDENTIALS = {
-    *("UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"),
-    *("ExpiredToken", "ExpiredTokenException", "MissingAuthenticationToken", "MissingAuthenticationTokenException"),
+    *(
+        "UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "SignatureDoesNotMatch",
+    ),
+    *(
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+    ),
     *("IncompleteSignature", "IncompleteSignatureException", "InvalidAccessKeyId"),
 }
 
@@ -92,7 +144,9 @@ class RowRefused(AwsRefused):
 class ConditionFailed(LedgerError):
     """The condition of a write failed. `image` is the present row, if requested and existing (see `Requests.conflict`)."""
 
-    def __init__(self, image: Image | None, message: str = "the row is not as the write expected") -> None:
+    def __init__(
+        self, image: Image | None, message: str = "the row is not as the write expected"
+    ) -> None:
         super().__init__(message)
         self.image = image
 
@@ -101,7 +155,11 @@ class TransactionRefused(LedgerError):
     """A transaction was refused because of its conditions. `reasons` has one entry per action, in order: its Code ("None" if there
     was no problem) and, if requested, the row as Item."""
 
-    def __init__(self, reasons: list[dict[str, Any]], message: str = "a row is not as the transaction expected") -> None:
+    def __init__(
+        self,
+        reasons: list[dict[str, Any]],
+        message: str = "a row is not as the transaction expected",
+    ) -> None:
         super().__init__(message)
         self.reasons = reasons
 
@@ -113,24 +171,48 @@ def temporary_reason(error: Exception, where: str) -> str:
 
     if isinstance(error, known.ClientError):
         return _translated(error, error.response, where)
-    if isinstance(error, (known.HTTPClientError, known.ConnectionError, known.IncompleteReadError, ResponseParserError)):
+    if isinstance(
+        error,
+        (
+            known.HTTPClientError,
+            known.ConnectionError,
+            known.IncompleteReadError,
+            ResponseParserError,
+        ),
+    ):
         return f"no usable answer ({error})"
     if isinstance(error, (known.NoRegionError, known.InvalidRegionError)):
-        raise LedgerError(f"{where}: {error}; name the region in the ledger's address: dynamodb://REGION/PREFIX") from error
-    no_credentials = (known.NoCredentialsError, known.PartialCredentialsError, known.CredentialRetrievalError, known.ProfileNotFound)
+        raise LedgerError(
+            f"{where}: {error}; name the region in the ledger's address: dynamodb://REGION/PREFIX"
+        ) from error
+    no_credentials = (
+        known.NoCredentialsError,
+        known.PartialCredentialsError,
+        known.CredentialRetrievalError,
+        known.ProfileNotFound,
+    )
     if isinstance(error, (*no_credentials, known.SSOError, known.TokenRetrievalError)):
         raise _bad_credentials(where, str(error)) from error
     if isinstance(error, known.BotoCoreError):
-        one_row = isinstance(error, known.ParamValidationError) and any(operation in where for operation in _ONE_ROW)
-        raise (RowRefused if one_row else AwsRefused)(f"{where}: {error}", type(error).__name__) from error
+        one_row = isinstance(error, known.ParamValidationError) and any(
+            operation in where for operation in _ONE_ROW
+        )
+        raise (RowRefused if one_row else AwsRefused)(
+            f"{where}: {error}", type(error).__name__
+        ) from error
     raise error
 
 
 def _translated(error: Exception, response: dict[str, Any], where: str) -> str:
-    code, message = str(response.get("Error", {}).get("Code", "")), response.get("Error", {}).get("Message", "")
+    code, message = (
+        str(response.get("Error", {}).get("Code", "")),
+        response.get("Error", {}).get("Message", ""),
+    )
     why = f"{code}: {message}" if message else code
     if code == "ConditionalCheckFailedException":
-        raise ConditionFailed(response.get("Item"), f"{where}: the row is not in the state that the write requires") from error
+        raise ConditionFailed(
+            response.get("Item"), f"{where}: the row is not in the state that the write requires"
+        ) from error
     if code == "TransactionCanceledException":
         reasons = response.get("CancellationReasons", [])
         codes = {reason.get("Code", "None") for reason in reasons} - {"None"}
@@ -152,10 +234,16 @@ def _translated(error: Exception, response: dict[str, Any], where: str) -> str:
             " stack in infra/ does: a global secondary index of dueShard and dueAt, both text, with the keys only (KEYS_ONLY)"
         ) from error
     if code in _DENIED:
-        raise LedgerReadOnly(f"{where}: this role has no permission ({why}); add the action to its policy") from error
+        raise LedgerReadOnly(
+            f"{where}: this role has no permission ({why}); add the action to its policy"
+        ) from error
     if code in _BAD_CREDENTIALS:
         raise _bad_credentials(where, why) from error
-    if code == "ValidationException" and any(operation in where for operation in _ONE_ROW) and _WRONG_KEY not in message:
+    if (
+        code == "ValidationException"
+        and any(operation in where for operation in _ONE_ROW)
+        and _WRONG_KEY not in message
+    ):
         raise RowRefused(f"{where}: {why}", code) from error
     raise AwsRefused(f"{where}: {why}", code) from error
 
@@ -168,11 +256,16 @@ def _bad_credentials(where: str, why: str) -> LedgerError:
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
-def expressions(values: Mapping[str, Any] | None = None, short: Mapping[str, str] | None = None, /, **texts: str) -> dict[str, Any]:
+def expressions(
+    values: Mapping[str, Any] | None = None, short: Mapping[str, str] | None = None, /, **texts: str
+) -> dict[str, Any]:
     """Parameters of a request with expressions, such as ConditionExpression="#head = :head": `#head` is the attribute of that name, which
     may be a reserved word, and `:head` is the value of that name. `short`: attributes with another name than in the expressions."""
     names = sorted({name for text in texts.values() for name in re.findall(r"#(\w+)", text)})
-    params: dict[str, Any] = {**texts, "ExpressionAttributeNames": {f"#{name}": (short or {}).get(name, name) for name in names}}
+    params: dict[str, Any] = {
+        **texts,
+        "ExpressionAttributeNames": {f"#{name}": (short or {}).get(name, name) for name in names},
+    }
     if values:
         params["ExpressionAttributeValues"] = {f":{name}": value for name, value in values.items()}
     return params
@@ -180,7 +273,9 @@ def expressions(values: Mapping[str, Any] | None = None, short: Mapping[str, str
 
 def key_condition(text: str, **values: str) -> dict[str, Any]:
     """Parameters of a query by a condition on the key; all values are text."""
-    return expressions({name: {"S": value} for name, value in values.items()}, KeyConditionExpression=text)
+    return expressions(
+        {name: {"S": value} for name, value in values.items()}, KeyConditionExpression=text
+    )
 
 
 T = TypeVar("T")
@@ -240,7 +335,12 @@ class Requests:
     ) -> None:
         from boto3.session import Session
 
-        self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
+        self.region, self.endpoint, self.deadline_s, self.width = (
+            region,
+            endpoint,
+            deadline_s,
+            width,
+        )
         self.endpoints = dict(endpoints or {})
         self.sleep, self.chance, self.clock, self.deadline = sleep, chance, clock, deadline
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -273,7 +373,9 @@ class Requests:
                         parameter_validation=service != "dynamodbstreams",
                     )
                     self._session = self._session or self._new_session(region_name=self.region)
-                    made = self._session.client(service, endpoint_url=self._at(service), config=config)
+                    made = self._session.client(
+                        service, endpoint_url=self._at(service), config=config
+                    )
                     if made.meta.service_model.resolved_protocol == "json":
                         made.meta.events.register("before-parse", _check_whole)
                     self._clients[service, timeouts] = made
@@ -299,12 +401,18 @@ class Requests:
         """One conditional write to DynamoDB. None: it was written; else the present row, empty if there is none. After a lost answer the
         row may be the result of this same write: the caller must look for its token in the row."""
         try:
-            self.call("dynamodb", operation, **{**params, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
+            self.call(
+                "dynamodb",
+                operation,
+                **{**params, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"},
+            )
         except ConditionFailed as failed:
             return failed.image or {}
         return None
 
-    def attempt(self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+    def attempt(
+        self, budget: RetryBudget, service: str, operation: str, params: dict[str, Any]
+    ) -> dict[str, Any]:
         """`call`, within a retry budget shared by several requests."""
         if operation == "transact_write_items" and "ClientRequestToken" not in params:
             # One token for all tries: DynamoDB then recognises a repeat after a lost answer and does not apply it twice.
@@ -322,7 +430,9 @@ class Requests:
         with suppress(Exception):
             self._send(service, operation, params, SHORT[0])
 
-    def _send(self, service: str, operation: str, params: dict[str, Any], timeouts: Timeouts) -> dict[str, Any]:
+    def _send(
+        self, service: str, operation: str, params: dict[str, Any], timeouts: Timeouts
+    ) -> dict[str, Any]:
         """One try of a request. The date of its answer, or of an error's, is noted."""
         with self._lock:
             self.counts[service, operation] += 1
@@ -346,11 +456,17 @@ class Requests:
         for timeouts in (wanted, *SHORT):
             if sum(timeouts) <= left:
                 return timeouts
-        raise LedgerBusy(f"{self.where(service, operation, params)}: not sent, because the function call is about to time out")
+        raise LedgerBusy(
+            f"{self.where(service, operation, params)}: not sent, because the function call is about to time out"
+        )
 
     def where(self, service: str, operation: str, params: dict[str, Any]) -> str:
         """Description of a request for messages: 'dynamodb update_item of orders in eu-central-1'."""
-        named = [str(params[name]) for name in ("TableName", "QueueUrl", "QueueName", "TopicArn", "StreamArn", "Bucket") if name in params]
+        named = [
+            str(params[name])
+            for name in ("TableName", "QueueUrl", "QueueName", "TopicArn", "StreamArn", "Bucket")
+            if name in params
+        ]
         named += params.get("RequestItems", ())
         actions = [action for one in params.get("TransactItems", ()) for action in one.values()]
         named += sorted({action["TableName"] for action in actions})
@@ -364,7 +480,9 @@ class Requests:
         with self._lock:
             self._check_open()
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.width, "milepost-aws", setattr, (self._in_pool, "here", True))
+                self._pool = ThreadPoolExecutor(
+                    self.width, "milepost-aws", setattr, (self._in_pool, "here", True)
+                )
             futures = [self._pool.submit(_outcome_of, job) for job in jobs]
         try:
             wait(futures)
@@ -384,16 +502,25 @@ class Requests:
             budget = self.retry_budget()
             unread: dict[str, Any] = {table: {"Keys": chunk, "ConsistentRead": True}}
             while True:
-                answer = self.attempt(budget, "dynamodb", "batch_get_item", {"RequestItems": unread})
+                answer = self.attempt(
+                    budget, "dynamodb", "batch_get_item", {"RequestItems": unread}
+                )
                 rows += answer.get("Responses", {}).get(table, ())
                 unread = answer.get("UnprocessedKeys") or {}
                 if not unread:
                     return rows
-                budget.pause(f"dynamodb batch_get_item of {table}", f"{len(unread[table]['Keys'])} keys are still unread")
+                budget.pause(
+                    f"dynamodb batch_get_item of {table}",
+                    f"{len(unread[table]['Keys'])} keys are still unread",
+                )
 
-        return [row for rows in self.each([partial(get, chunk) for chunk in chunks]) for row in rows]
+        return [
+            row for rows in self.each([partial(get, chunk) for chunk in chunks]) for row in rows
+        ]
 
-    def batch_write(self, table: str, puts: Sequence[Image] = (), deletes: Sequence[Image] = ()) -> None:
+    def batch_write(
+        self, table: str, puts: Sequence[Image] = (), deletes: Sequence[Image] = ()
+    ) -> None:
         """Write and delete all of them, in any order and without conditions. If one is refused for its content, the others are still
         written, and then the refusal is raised."""
         writes: list[dict[str, Any]] = [{"PutRequest": {"Item": image}} for image in puts]
@@ -401,39 +528,72 @@ class Requests:
         chunks = [writes[start : start + 25] for start in range(0, len(writes), 25)]
         self.each([partial(self._write, table, chunk) for chunk in chunks])
 
-    def _write(self, table: str, writes: list[dict[str, Any]], budget: RetryBudget | None = None) -> None:
+    def _write(
+        self, table: str, writes: list[dict[str, Any]], budget: RetryBudget | None = None
+    ) -> None:
         budget = budget or self.retry_budget()
         while writes:
             try:
-                answer = self.attempt(budget, "dynamodb", "batch_write_item", {"RequestItems": {table: writes}})
+                answer = self.attempt(
+                    budget, "dynamodb", "batch_write_item", {"RequestItems": {table: writes}}
+                )
             except AwsRefused as refusal:
                 # DynamoDB refuses the whole batch for one entry that is too large, malformed or duplicate: halve until that one is alone.
-                if refusal.code not in ("ValidationException", "ParamValidationError") or len(writes) == 1:
+                if (
+                    refusal.code not in ("ValidationException", "ParamValidationError")
+                    or len(writes) == 1
+                ):
                     raise
                 half = len(writes) // 2
-                _results(_outcome_of(partial(self._write, table, part, budget)) for part in (writes[:half], writes[half:]))
+                _results(
+                    _outcome_of(partial(self._write, table, part, budget))
+                    for part in (writes[:half], writes[half:])
+                )
                 return
             writes = (answer.get("UnprocessedItems") or {}).get(table, [])
             if writes:
-                budget.pause(f"dynamodb batch_write_item of {table}", f"{len(writes)} writes are still open")
+                budget.pause(
+                    f"dynamodb batch_write_item of {table}", f"{len(writes)} writes are still open"
+                )
 
     def query(self, table: str, start: Image | None = None, **params: Any) -> Iterator[Image]:
         """All rows that a query finds, or those after the key `start`; pages are read on demand."""
-        return (row for page in self._pages("query", table, start, params) for row in page.get("Items", ()))
+        return (
+            row
+            for page in self._pages("query", table, start, params)
+            for row in page.get("Items", ())
+        )
 
     def count(self, table: str, **params: Any) -> int:
         """Number of rows that a query finds."""
-        return sum(int(page["Count"]) for page in self._pages("query", table, None, {**params, "Select": "COUNT"}))
+        return sum(
+            int(page["Count"])
+            for page in self._pages("query", table, None, {**params, "Select": "COUNT"})
+        )
 
     def scan(self, table: str, start: Image | None = None, **params: Any) -> Iterator[Image]:
         """All rows of a table or index, or those after the key `start`; pages are read on demand."""
-        return (row for page in self._pages("scan", table, start, params) for row in page.get("Items", ()))
+        return (
+            row
+            for page in self._pages("scan", table, start, params)
+            for row in page.get("Items", ())
+        )
 
-    def page(self, operation: str, table: str, start: Image | None, **params: Any) -> dict[str, Any]:
+    def page(
+        self, operation: str, table: str, start: Image | None, **params: Any
+    ) -> dict[str, Any]:
         """One page of a query or a scan, after the key `start`."""
-        return self.call("dynamodb", operation, TableName=table, **params, **({} if start is None else {"ExclusiveStartKey": start}))
+        return self.call(
+            "dynamodb",
+            operation,
+            TableName=table,
+            **params,
+            **({} if start is None else {"ExclusiveStartKey": start}),
+        )
 
-    def _pages(self, operation: str, table: str, start: Image | None, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _pages(
+        self, operation: str, table: str, start: Image | None, params: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
         while True:
             answer = self.page(operation, table, start, **params)
             yield answer
@@ -463,7 +623,11 @@ class Requests:
 
 def _check_whole(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
     """Raise for a truncated or non-JSON body: boto3 would treat it as an empty answer, and the row would seem to be missing."""
-    if response_dict["status_code"] < 300 and operation_model.output_shape and not response_dict["body"].rstrip().endswith(b"}"):
+    if (
+        response_dict["status_code"] < 300
+        and operation_model.output_shape
+        and not response_dict["body"].rstrip().endswith(b"}")
+    ):
         from botocore.parsers import ResponseParserError
 
         raise ResponseParserError(f"the answer is not JSON: {response_dict['body'][:100]!r}")

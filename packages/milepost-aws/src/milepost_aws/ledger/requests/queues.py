@@ -33,7 +33,12 @@ LONGEST_WAIT_S = 20
 LONGEST_CONTENT = 200_000
 
 _STALE = {
-    *("ReceiptHandleIsInvalid", "InvalidParameterValue", "InvalidParameterValueException", "InvalidIdFormat"),
+    *(
+        "ReceiptHandleIsInvalid",
+        "InvalidParameterValue",
+        "InvalidParameterValueException",
+        "InvalidIdFormat",
+    ),
     *("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"),
 }
 """The receipt is out of date: the message was deleted, is visible again, or was received again."""
@@ -99,15 +104,22 @@ class Queues:
     def depth(self, url: str) -> tuple[int, int, int]:
         """Messages that are visible, in flight and delayed; approximate."""
         counted = "ApproximateNumberOfMessages"
-        visible, in_flight, delayed = self._numbers(url, counted, f"{counted}NotVisible", f"{counted}Delayed")
+        visible, in_flight, delayed = self._numbers(
+            url, counted, f"{counted}NotVisible", f"{counted}Delayed"
+        )
         return visible, in_flight, delayed
 
     def send(self, outgoing: Sequence[Outgoing]) -> list[str | None]:
         """Send all messages. One answer each, in order: None if sent, else why SQS will never accept it. Temporary failures are retried
         until the deadline; then LedgerBusy is raised, and some may have been sent."""
         answers = [_unsendable(one.body) for one in outgoing]
-        sendable = [(str(number), one) for number, one in enumerate(outgoing) if answers[number] is None]
-        jobs = [partial(self._batch, "send_message_batch", url, entries) for url, entries in _send_batches(sendable)]
+        sendable = [
+            (str(number), one) for number, one in enumerate(outgoing) if answers[number] is None
+        ]
+        jobs = [
+            partial(self._batch, "send_message_batch", url, entries)
+            for url, entries in _send_batches(sendable)
+        ]
         for refused in self._requests.each(jobs):
             for name, refusal in refused.items():
                 answers[int(name)] = refusal.why
@@ -117,7 +129,9 @@ class Queues:
         """Up to `most` messages, invisible to other receivers for `visibility_s`; waits up to `wait_s` (at most 20) for the first. A
         body that is not a JSON object goes into quarantine and does not affect the others."""
         messages: list[SqsMessage] = []
-        taken = 0  # counts unreadable ones too, so that a flood of them cannot keep this loop running
+        taken = (
+            0  # counts unreadable ones too, so that a flood of them cannot keep this loop running
+        )
         while taken < most:
             try:
                 answer = self._requests.call(
@@ -143,16 +157,26 @@ class Queues:
                 if isinstance(message, SqsMessage):
                     messages.append(message)
                 else:
-                    self.reject(SqsMessage(url, raw["ReceiptHandle"], {}, 1, raw.get("MessageId", "")), raw.get("Body", ""), message)
+                    self.reject(
+                        SqsMessage(url, raw["ReceiptHandle"], {}, 1, raw.get("MessageId", "")),
+                        raw.get("Body", ""),
+                        message,
+                    )
         return messages
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
         """Delete them; messages that now belong to another receiver stay."""
-        self._settle("delete_message_batch", [message for message in messages if not message.lent], {})
+        self._settle(
+            "delete_message_batch", [message for message in messages if not message.lent], {}
+        )
 
     def extend(self, messages: Sequence[SqsMessage], seconds: int) -> None:
         """Keep them invisible for `seconds` from now, except those that now belong to another receiver."""
-        self._settle("change_message_visibility_batch", messages, {"VisibilityTimeout": min(max(seconds, 0), LONGEST_VISIBILITY_S)})
+        self._settle(
+            "change_message_visibility_batch",
+            messages,
+            {"VisibilityTimeout": min(max(seconds, 0), LONGEST_VISIBILITY_S)},
+        )
 
     def release(self, messages: Sequence[SqsMessage]) -> None:
         """Make them visible again: any receiver may have them at once."""
@@ -165,7 +189,10 @@ class Queues:
     def set_aside(self, kind: str, content: Any, reason: str) -> None:
         """Put content that cannot be used into the quarantine queue for operators: {"kind", "reason", "content"}. Content too long for a
         message is cut, and its digest is added."""
-        body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _cut_to_fit(content)}, separators=(",", ":"))
+        body = json.dumps(
+            {"kind": kind, "reason": reason[:2000], "content": _cut_to_fit(content)},
+            separators=(",", ":"),
+        )
         self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
 
     def set_aside_message(self, url: str, id: str, body: str, reason: str) -> None:
@@ -179,22 +206,32 @@ class Queues:
             self.delete([message])
         except LedgerError as error:
             # Not deleted, so not lost: SQS delivers it again when its visibility ends.
-            log.warning("cannot quarantine an unusable message, so it stays in %s: %s", message.url, error)
+            log.warning(
+                "cannot quarantine an unusable message, so it stays in %s: %s", message.url, error
+            )
 
     def named(self, name: str) -> str:
         """The address of the queue of this name."""
         if name not in self._urls:
-            self._urls[name] = self._requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
+            self._urls[name] = self._requests.call("sqs", "get_queue_url", QueueName=name)[
+                "QueueUrl"
+            ]
         return self._urls[name]
 
     def _numbers(self, url: str, *names: str) -> list[int]:
-        attributes = self._requests.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=list(names)).get("Attributes", {})
+        attributes = self._requests.call(
+            "sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=list(names)
+        ).get("Attributes", {})
         return [int(attributes.get(name, 0)) for name in names]
 
-    def _settle(self, operation: str, messages: Sequence[SqsMessage], params: dict[str, Any]) -> None:
+    def _settle(
+        self, operation: str, messages: Sequence[SqsMessage], params: dict[str, Any]
+    ) -> None:
         by_url: dict[str, list[dict[str, Any]]] = {}
         for number, message in enumerate(messages):
-            by_url.setdefault(message.url, []).append({"Id": str(number), "ReceiptHandle": message.handle, **params})
+            by_url.setdefault(message.url, []).append(
+                {"Id": str(number), "ReceiptHandle": message.handle, **params}
+            )
         jobs = [
             partial(self._batch, operation, url, entries[start : start + BATCH])
             for url, entries in by_url.items()
@@ -205,7 +242,9 @@ class Queues:
                 if refusal.code not in _STALE:
                     raise AwsRefused(f"sqs {operation}: {refusal.why}", refusal.code)
 
-    def _batch(self, operation: str, url: str, entries: list[dict[str, Any]]) -> dict[str, EntryRefusal]:
+    def _batch(
+        self, operation: str, url: str, entries: list[dict[str, Any]]
+    ) -> dict[str, EntryRefusal]:
         """Send up to ten entries; returns the permanently refused ones by id. An entry missing in the answer is sent again."""
         refused: dict[str, EntryRefusal] = {}
         budget = self._requests.retry_budget()
@@ -227,7 +266,9 @@ class Queues:
                 code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('Message')}"
                 if failed.get("SenderFault") and code not in TEMPORARY:
                     refused[failed["Id"]] = EntryRefusal(code, why)
-            entries = [entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused]
+            entries = [
+                entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused
+            ]
             if entries:
                 budget.pause(self._requests.where("sqs", operation, params), why)
         return refused
@@ -243,10 +284,15 @@ def _unsendable(body: str) -> str | None:
     if not body:
         return "the message is empty"
     found = _UNSENDABLE.search(body)
-    return found and f"the message has the character {found[0]!a} at {found.start()}, which SQS does not accept"
+    return (
+        found
+        and f"the message has the character {found[0]!a} at {found.start()}, which SQS does not accept"
+    )
 
 
-def _send_batches(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _send_batches(
+    outgoing: Sequence[tuple[str, Outgoing]],
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Batches by queue, each within SQS's limits; a body too long for any batch is alone, so that it is refused alone."""
     filling: dict[str, tuple[list[dict[str, Any]], int]] = {}
     for name, one in outgoing:
@@ -255,7 +301,9 @@ def _send_batches(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[st
             entry["DelaySeconds"] = min(one.delay_s, LONGEST_DELAY_S)
         if one.lane:
             entry["MessageGroupId"] = (
-                one.lane if _GROUP.fullmatch(one.lane) else b64(hashlib.sha256(one.lane.encode("utf-8", "surrogatepass")).digest())
+                one.lane
+                if _GROUP.fullmatch(one.lane)
+                else b64(hashlib.sha256(one.lane.encode("utf-8", "surrogatepass")).digest())
             )
         if one.attributes:
             entry["MessageAttributes"] = {
@@ -263,7 +311,10 @@ def _send_batches(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[st
                 for name, value in one.attributes.items()
                 if value
             }
-        size = len(one.body.encode()) + sum(len(name) + len("String") + len(value.encode()) for name, value in one.attributes.items())
+        size = len(one.body.encode()) + sum(
+            len(name) + len("String") + len(value.encode())
+            for name, value in one.attributes.items()
+        )
         entries, total = filling.get(one.url, ([], 0))
         if entries and (len(entries) == BATCH or total + size > BATCH_BYTES):
             yield one.url, entries
@@ -302,7 +353,11 @@ def _cut_to_fit(content: Any) -> Any:
     kept = LONGEST_CONTENT
     while len(json.dumps(text[:kept])) > LONGEST_CONTENT:
         kept = kept * 3 // 4
-    return {"cut": text[:kept], "bytes": len(text), "sha256": b64(hashlib.sha256(text.encode()).digest())}
+    return {
+        "cut": text[:kept],
+        "bytes": len(text),
+        "sha256": b64(hashlib.sha256(text.encode()).digest()),
+    }
 
 
 # Long polls -----------------------------------------------------------------------------------------------------------
@@ -346,15 +401,27 @@ class LongPolls:
             del self._waits[url]
             if wait.messages:
                 self._empty.pop(url, None)
-            return wait.messages if time.monotonic() - wait.received_at < wait.visibility_s / 2 else []
+            return (
+                wait.messages if time.monotonic() - wait.received_at < wait.visibility_s / 2 else []
+            )
 
     def received(self, url: str, n: int, visibility_s: int) -> None:
         """Report a receive of `n` messages. After several empty ones a long poll begins."""
         with self._lock:
             self._empty[url] = 0 if n else self._empty.get(url, 0) + 1
-            if not self._wait_s or self._closed or self._empty[url] < IDLE_POLLS or url in self._waits:
+            if (
+                not self._wait_s
+                or self._closed
+                or self._empty[url] < IDLE_POLLS
+                or url in self._waits
+            ):
                 return
-            thread = threading.Thread(target=self._wait, args=(url,), name=f"milepost-wait-{url.rpartition('/')[2]}", daemon=True)
+            thread = threading.Thread(
+                target=self._wait,
+                args=(url,),
+                name=f"milepost-wait-{url.rpartition('/')[2]}",
+                daemon=True,
+            )
             self._waits[url] = _Wait(thread, visibility_s)
             thread.start()
 

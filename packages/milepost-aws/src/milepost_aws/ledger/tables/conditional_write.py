@@ -55,15 +55,21 @@ class Update:
 
     def append(self, attribute: str, entries: list[dict[str, Any]]) -> None:
         name = self.name(attribute)
-        self._parts["SET"].append(f"{name} = list_append(if_not_exists({name}, {self.value({'L': []})}), {self.value({'L': entries})})")
+        self._parts["SET"].append(
+            f"{name} = list_append(if_not_exists({name}, {self.value({'L': []})}), {self.value({'L': entries})})"
+        )
 
     def set_or(self, attribute: str, source: str, value: dict[str, Any]) -> None:
         """Set the attribute to the row's `source`, or to `value` where the row has no `source`."""
-        self._parts["SET"].append(f"{self.name(attribute)} = if_not_exists({self.name(source)}, {self.value(value)})")
+        self._parts["SET"].append(
+            f"{self.name(attribute)} = if_not_exists({self.name(source)}, {self.value(value)})"
+        )
 
     def move(self, attribute: str, to: str) -> None:
         """Move the attribute's value, if there is one, to attribute `to`."""
-        self._parts["SET"].append(f"{self.name(to)} = if_not_exists({self.name(attribute)}, {self.name(to)})")
+        self._parts["SET"].append(
+            f"{self.name(to)} = if_not_exists({self.name(attribute)}, {self.name(to)})"
+        )
         self.remove(attribute)
 
     def set_all(self, image: Image) -> None:
@@ -85,7 +91,13 @@ class Update:
 
     def replace(self, before: Image, after: Image) -> None:
         """Set the attributes that differ and remove those missing in `after`."""
-        self.set_all({attribute: value for attribute, value in after.items() if before.get(attribute) != value})
+        self.set_all(
+            {
+                attribute: value
+                for attribute, value in after.items()
+                if before.get(attribute) != value
+            }
+        )
         self.remove(*(before.keys() - after.keys()))
 
     def equal(self, attribute: str, value: dict[str, Any] | None) -> None:
@@ -110,13 +122,18 @@ class Update:
 
     def params(self) -> dict[str, Any]:
         """The request's parameters. There is always a condition: without one, an update of a removed row would create it again."""
-        expression = " ".join(f"{verb} {', '.join(parts)}" for verb, parts in self._parts.items() if parts)
+        expression = " ".join(
+            f"{verb} {', '.join(parts)}" for verb, parts in self._parts.items() if parts
+        )
         params: dict[str, Any] = {
             "TableName": self.layout.table,
             "Key": self.layout.key_image(self.key),
             "UpdateExpression": expression,
-            "ConditionExpression": " AND ".join(self._conditions) or f"attribute_exists({self.name(self.layout.key[0])})",
-            "ExpressionAttributeNames": {placeholder: name for name, placeholder in self._names.items()},
+            "ConditionExpression": " AND ".join(self._conditions)
+            or f"attribute_exists({self.name(self.layout.key[0])})",
+            "ExpressionAttributeNames": {
+                placeholder: name for name, placeholder in self._names.items()
+            },
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         if self._values:
@@ -130,7 +147,9 @@ class Update:
 
 def put_new(requests: Requests, layout: Layout, image: Image) -> Image | None:
     """Put a row if its key has none. None: it was put; else the row that exists, empty if it has just left."""
-    absent = expressions(None, {"key": layout.key[0]}, ConditionExpression="attribute_not_exists(#key)")
+    absent = expressions(
+        None, {"key": layout.key[0]}, ConditionExpression="attribute_not_exists(#key)"
+    )
     return requests.conflict("put_item", TableName=layout.table, Item=image, **absent)
 
 
@@ -142,7 +161,9 @@ def place_of(route: str, key: str) -> str:
 def places_of(layout: Layout, key: str) -> tuple[str, str]:
     """Where a row's blobs are: its own, and those of its confirmations (see `applications.postingest.confirmer.rows`)."""
     owner = "\0".join((layout.table, *(part["S"] for part in layout.key_image(key).values())))
-    return place_of(layout.route, key), f"confirmed/{sha256(owner.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return place_of(
+        layout.route, key
+    ), f"confirmed/{sha256(owner.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def put_of(change: Change, content: Any, layout: Layout, values: Values, token: str) -> Image:
@@ -205,12 +226,16 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         elif _is_long(handle.trail):
             update.set("trail", {"L": [*packed_trail(handle.trail, values, place), entry]})
             # If the relay has copied lines in the meantime, they are no longer in the trail.
-            update.only_if(f"size({update.name('trail')}) = {update.value({'N': str(len(handle.trail))})}")
+            update.only_if(
+                f"size({update.name('trail')}) = {update.value({'N': str(len(handle.trail))})}"
+            )
             update.only_if(f"{update.name('trail')}[0] = {update.value(handle.trail[0])}")
         else:
             update.append("trail", [entry])
         if change.line.attempt is not None:
-            entry = retry_entry(attempt_to_public(change.line.attempt, change.line.at, after.correlation_id))
+            entry = retry_entry(
+                attempt_to_public(change.line.attempt, change.line.at, after.correlation_id)
+            )
             update.set("retryHistory", {"L": [*handle.retries, entry][-RETRIES_SHOWN:]})
     elif copied is not None:
         update.remove("trail")
@@ -235,13 +260,20 @@ def _keep_expiry(update: Update, change: Change, stored: Image, wanted: Image) -
 
 def _require_expiry(update: Update, before: Row) -> None:
     """Condition: the lease expiry is the one that was read: `lookAt`, or `dueAt` where the row has no `lookAt` (see `row_of`)."""
-    look, due, expiry = update.name("lookAt"), update.name("dueAt"), update.value({"S": iso(before.look_at or 0)})
+    look, due, expiry = (
+        update.name("lookAt"),
+        update.name("dueAt"),
+        update.value({"S": iso(before.look_at or 0)}),
+    )
     update.only_if(f"({look} = {expiry} OR (attribute_not_exists({look}) AND {due} = {expiry}))")
 
 
 def _is_long(trail: Sequence[dict[str, Any]]) -> bool:
     """Whether the lines waiting on a row are large enough to be moved into a blob."""
-    return len(trail) > LONG_TRAIL and sum(len(entry.get("B", b"")) for entry in trail) > LONG_TRAIL_BYTES
+    return (
+        len(trail) > LONG_TRAIL
+        and sum(len(entry.get("B", b"")) for entry in trail) > LONG_TRAIL_BYTES
+    )
 
 
 def _require_unchanged(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
@@ -254,7 +286,9 @@ def _require_unchanged(update: Update, before: Row, handle: Handle, layout: Layo
     update.equal(layout.prefix + before.stage, handle.confirmation)
 
 
-def _set_waiting_outcomes(update: Update, change: Change, layout: Layout, values: Values, place: str) -> None:
+def _set_waiting_outcomes(
+    update: Update, change: Change, layout: Layout, values: Values, place: str
+) -> None:
     """Write the outcomes that wait for their stage. A plain confirmation is the stage's own attribute, as a partner would set it."""
     before, after = change.before.kept, change.after.kept
     if before == after:
@@ -270,7 +304,10 @@ def _set_waiting_outcomes(update: Update, change: Change, layout: Layout, values
             update.remove(CONFIRMED_BY + stage)
         if is_plain(before[stage]) and stage not in results:
             update.remove(layout.prefix + stage)
-    others = [{stage: outcome for stage, outcome in kept.items() if not is_plain(outcome)} for kept in (before, after)]
+    others = [
+        {stage: outcome for stage, outcome in kept.items() if not is_plain(outcome)}
+        for kept in (before, after)
+    ]
     if others[1]:
         update.set("kept", values.encode(others[1], place))
     elif others[0]:
@@ -279,24 +316,39 @@ def _set_waiting_outcomes(update: Update, change: Change, layout: Layout, values
 
 def is_plain(outcome: Any) -> bool:
     is_done = isinstance(outcome, dict) and outcome.get("type") == "done"
-    return is_done and outcome.keys() <= {"type", "output", "by"} and outcome.get("output") is not None
+    return (
+        is_done and outcome.keys() <= {"type", "output", "by"} and outcome.get("output") is not None
+    )
 
 
-def _set_content(update: Update, change: Change, layout: Layout, values: Values, place: str, through: frozenset[str]) -> None:
+def _set_content(
+    update: Update,
+    change: Change,
+    layout: Layout,
+    values: Values,
+    place: str,
+    through: frozenset[str],
+) -> None:
     """Write results and payloads. A payload that equals a result is stored as a reference to it.
 
     A stage that the item enters again has to answer again: its earlier answer leaves the row, otherwise the new one would count as
     a contradiction."""
     results = {put.stage: put.value for put in change.puts if put.kind == "result"}
     to = change.after.stage
-    again = to in through and (to != change.before.stage or change.before.terminal) and not change.after.terminal
+    again = (
+        to in through
+        and (to != change.before.stage or change.before.terminal)
+        and not change.after.terminal
+    )
     passed = {stage for stage, value in results.items() if value is not None}
     undone = results.keys() - passed | ({to} if again else set())
     _set_passed_stages(update, through, passed, undone)
     update.remove(*(layout.prefix + stage for stage in sorted(undone)))
     for stage, value in results.items():
         kept = change.before.kept.get(stage)
-        if value is not None and not (kept is not None and is_plain(kept) and kept["output"] == value):
+        if value is not None and not (
+            kept is not None and is_plain(kept) and kept["output"] == value
+        ):
             update.set(layout.prefix + stage, values.encode(value, place))
     for put in change.puts:
         if put.kind == "payload":
@@ -311,7 +363,9 @@ def _set_content(update: Update, change: Change, layout: Layout, values: Values,
             update.remove(WAITING + put.stage)
 
 
-def _set_passed_stages(update: Update, through: frozenset[str], passed: set[str], undone: set[str]) -> None:
+def _set_passed_stages(
+    update: Update, through: frozenset[str], passed: set[str], undone: set[str]
+) -> None:
     """Stages that were passed, and those whose result is taken back. DynamoDB takes one change of an attribute in an update."""
     if passed and undone:
         rest = sorted((through | passed) - undone)
@@ -349,7 +403,11 @@ def was_written_before(change: Change, image: Image, values: Values) -> bool | N
     if change.line is None:
         if after.lease is not None and change.before.lease != after.lease:
             return image.get("lease") == {"S": after.lease}
-        return after.settled != change.before.settled and after.settled is not None and image.get("lastLease") == {"S": after.settled}
+        return (
+            after.settled != change.before.settled
+            and after.settled is not None
+            and image.get("lastLease") == {"S": after.settled}
+        )
     for link in links_of(image, values):
         if link.version == change.line.version:
             return link.body == change.body and link.previous == change.before.head

@@ -119,14 +119,21 @@ class CounterTally:
         """The tally that `to_json` returned."""
         tally = cls()
         counters, groups, seen = values
-        tally.counters = {(route, stage, Status(status), hour): n for route, stage, status, hour, n in counters}
+        tally.counters = {
+            (route, stage, Status(status), hour): n for route, stage, status, hour, n in counters
+        }
         tally.groups = {(route, stage, group): n for route, stage, group, n in groups}
-        tally.seen = {(route, stage, group): convert(content, GroupDetails) for route, stage, group, content in seen}
+        tally.seen = {
+            (route, stage, group): convert(content, GroupDetails)
+            for route, stage, group, content in seen
+        }
         return tally
 
     def _see(self, at: GroupKey, error: Failure, new: bool) -> None:
         """Record an error that is new, or that a moved item brings to a stage that may not have it yet."""
-        seen = self.seen.setdefault(at, GroupDetails(error.category, error.message[:SAMPLE], error.at, error.at))
+        seen = self.seen.setdefault(
+            at, GroupDetails(error.category, error.message[:SAMPLE], error.at, error.at)
+        )
         if new:
             seen.total += 1
             seen.last_at = max(seen.last_at, error.at)
@@ -147,7 +154,9 @@ class Counters:
         tally = CounterTally.of(changes)
         self._announce(tally.routes)
         marked = batch or secrets.token_urlsafe(9)
-        self._requests.each([partial(self._add, cell, n, seen, marked) for cell, n, seen in _deltas(tally)])
+        self._requests.each(
+            [partial(self._add, cell, n, seen, marked) for cell, n, seen in _deltas(tally)]
+        )
 
     def writes(self, tally: CounterTally) -> list[dict[str, Any]]:
         """The same as actions of a transaction; `note_last` comes after it."""
@@ -158,28 +167,40 @@ class Counters:
             adds, sets, values = _addition(n, seen, token)
             if seen is not None:
                 sets.append("#last = if_not_exists(#last, :last)")
-            update = expressions(values, TIMES, UpdateExpression=f"ADD {', '.join(adds)} SET {', '.join(sets)}")
+            update = expressions(
+                values, TIMES, UpdateExpression=f"ADD {', '.join(adds)} SET {', '.join(sets)}"
+            )
             actions.append({"Update": {"TableName": self._table, "Key": _cell_key(cell), **update}})
         return actions
 
     def note_last(self, tally: CounterTally) -> None:
         """Move the time of each group's last error forward. A transaction leaves it: its condition would refuse all of it."""
-        jobs = [partial(self._note_last, _group_cell(at), seen) for at, seen in tally.seen.items() if seen.total]
+        jobs = [
+            partial(self._note_last, _group_cell(at), seen)
+            for at, seen in tally.seen.items()
+            if seen.total
+        ]
         self._requests.each(jobs)
 
     def _note_last(self, cell: Cell, seen: GroupDetails) -> None:
         condition = "attribute_not_exists(#last) OR #last < :last"
         moved = {"last": {"S": iso(seen.last_at)}}
-        last = expressions(moved, TIMES, UpdateExpression="SET #last = :last", ConditionExpression=condition)
+        last = expressions(
+            moved, TIMES, UpdateExpression="SET #last = :last", ConditionExpression=condition
+        )
         self._requests.write_if("update_item", TableName=self._table, Key=_cell_key(cell), **last)
 
     def _announce(self, routes: Iterable[str]) -> None:
         """Add routes that have cells to the shared list of routes; each process does so once per route."""
         for route in set(routes) - self._known:
-            self._requests.call("dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route)))
+            self._requests.call(
+                "dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route))
+            )
             self._known.add(route)
 
-    def _add(self, cell: Cell, n: int, seen: GroupDetails | None, batch: str, *, latest: bool = True) -> None:
+    def _add(
+        self, cell: Cell, n: int, seen: GroupDetails | None, batch: str, *, latest: bool = True
+    ) -> None:
         """Add to one cell. The token shows whether a refused repeat was in fact written; otherwise a lost answer would count twice."""
         # The token of each write is new: the repair must see that a cell was written after it was read.
         adds, sets, values = _addition(n, seen, f"{batch}.{secrets.token_urlsafe(6)}")
@@ -192,7 +213,9 @@ class Counters:
             sets.append("#last = if_not_exists(#last, :last)")
         change = f"ADD {', '.join(adds)} SET {', '.join(sets)}"
         update = expressions(values, TIMES, UpdateExpression=change, ConditionExpression=condition)
-        there = self._requests.conflict("update_item", TableName=self._table, Key=_cell_key(cell), **update)
+        there = self._requests.conflict(
+            "update_item", TableName=self._table, Key=_cell_key(cell), **update
+        )
         if there is not None and not there.get("token", {"S": ""})["S"].startswith(f"{batch}."):
             # The cell has a later error already: count this one and keep the time.
             self._add(cell, n, seen, batch, latest=False)
@@ -201,7 +224,13 @@ class Counters:
     def counts(self, route: str | None = None) -> list[Count]:
         """Non-empty cells, of one route or of all."""
         if route is None:
-            return [found for each in self._requests.each([partial(self.counts, name) for name in self._routes()]) for found in each]
+            return [
+                found
+                for each in self._requests.each(
+                    [partial(self.counts, name) for name in self._routes()]
+                )
+                for found in each
+            ]
         counts = []
         for image in self._cells(COUNT + route):
             stage, status, hour = image["name"]["S"].rsplit("#", 2)
@@ -213,14 +242,32 @@ class Counters:
     def groups(self, route: str | None = None) -> list[Group]:
         """Groups of similar errors that an item has or had."""
         if route is None:
-            return [found for each in self._requests.each([partial(self.groups, name) for name in self._routes()]) for found in each]
+            return [
+                found
+                for each in self._requests.each(
+                    [partial(self.groups, name) for name in self._routes()]
+                )
+                for found in each
+            ]
         groups = []
         for image in self._cells(GROUP + route):
             stage, group = image["name"]["S"].split("#", 1)
             seen = _seen_in(image)
             if seen is not None:
                 now = max(0, _number(image))
-                groups.append(Group(route, stage, group, seen.category, seen.sample, now, seen.total, seen.first_at, seen.last_at))
+                groups.append(
+                    Group(
+                        route,
+                        stage,
+                        group,
+                        seen.category,
+                        seen.sample,
+                        now,
+                        seen.total,
+                        seen.first_at,
+                        seen.last_at,
+                    )
+                )
         return groups
 
     def _routes(self) -> list[str]:
@@ -234,7 +281,9 @@ class Counters:
         """Cell tokens to pass to `replace`, taken before the rows are read."""
         return {cell: image["token"]["S"] for cell, image in self._both(route).items()}
 
-    def replace(self, route: str, truth: CounterTally, now: int, since: Snapshot | None = None) -> int:
+    def replace(
+        self, route: str, truth: CounterTally, now: int, since: Snapshot | None = None
+    ) -> int:
         """Set the route's cells to the counts of its rows and remove empty cells; returns how many cells were wrong.
 
         Rows change during the scan. A cell written after the snapshot `since` is therefore left to the next repair; cells are per
@@ -243,7 +292,11 @@ class Counters:
         wanted: dict[Cell, tuple[int, GroupDetails | None]] = {
             _count_cell(at): (n, None) for at, n in truth.counters.items() if at[0] == route
         }
-        wanted |= {_group_cell(at): (n, truth.seen.get(at)) for at, n in truth.groups.items() if at[0] == route}
+        wanted |= {
+            _group_cell(at): (n, truth.seen.get(at))
+            for at, n in truth.groups.items()
+            if at[0] == route
+        }
         present = self._both(route)
         jobs = []
         for cell in wanted.keys() | present.keys():
@@ -254,7 +307,13 @@ class Counters:
                 jobs.append(partial(self._set, cell, image, n, seen))
         wrong = sum(self._requests.each(jobs))
         as_of = expressions({"asOf": {"S": iso(now)}}, UpdateExpression="SET #asOf = :asOf")
-        self._requests.call("dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route)), **as_of)
+        self._requests.call(
+            "dynamodb",
+            "update_item",
+            TableName=self._table,
+            Key=_cell_key((COUNTED, route)),
+            **as_of,
+        )
         return wrong
 
     def remove_samples(self, route: str, messages: Collection[str]) -> None:
@@ -263,16 +322,31 @@ class Counters:
         for image in self._cells(GROUP + route) if samples else ():
             if "sample" not in image or image["sample"]["S"] not in samples:
                 continue
-            values = {"sample": {"S": REMOVED_TEXT}, "token": {"S": secrets.token_urlsafe(9)}, "old": image["sample"]}
+            values = {
+                "sample": {"S": REMOVED_TEXT},
+                "token": {"S": secrets.token_urlsafe(9)},
+                "old": image["sample"],
+            }
             change = "SET #sample = :sample, #token = :token"
-            update = expressions(values, UpdateExpression=change, ConditionExpression="#sample = :old")
+            update = expressions(
+                values, UpdateExpression=change, ConditionExpression="#sample = :old"
+            )
             cell = _cell_key((image["kind"]["S"], image["name"]["S"]))
             self._requests.write_if("update_item", TableName=self._table, Key=cell, **update)
 
     def rename(self, route: str, old: str, new: str) -> None:
         """Move the counts of stage `old` to `new` and add them to those there; each cell in one transaction."""
-        cells = [cell for cell in self._both(route) if cell[1].split("#", 1)[0] == old] if old != new else []
-        self._requests.each([partial(self._move, cell, (cell[0], new + cell[1].removeprefix(old))) for cell in cells])
+        cells = (
+            [cell for cell in self._both(route) if cell[1].split("#", 1)[0] == old]
+            if old != new
+            else []
+        )
+        self._requests.each(
+            [
+                partial(self._move, cell, (cell[0], new + cell[1].removeprefix(old)))
+                for cell in cells
+            ]
+        )
 
     def _both(self, route: str) -> dict[Cell, Image]:
         images = [image for kind in (COUNT, GROUP) for image in self._cells(kind + route)]
@@ -302,9 +376,17 @@ class Counters:
             if source is None:
                 return
             seen = _together(_seen_in(source), None if there is None else _seen_in(there))
-            merged = _cell_image(target, _number(source) + _number(there or {}), seen, secrets.token_urlsafe(9))
+            merged = _cell_image(
+                target, _number(source) + _number(there or {}), seen, secrets.token_urlsafe(9)
+            )
             moves = [
-                {"Delete": {"TableName": self._table, "Key": _cell_key(cell), **_unchanged(source)}},
+                {
+                    "Delete": {
+                        "TableName": self._table,
+                        "Key": _cell_key(cell),
+                        **_unchanged(source),
+                    }
+                },
                 {"Put": {"TableName": self._table, "Item": merged, **_unchanged(there)}},
             ]
             try:
@@ -340,14 +422,22 @@ def _deltas(tally: CounterTally) -> Iterable[tuple[Cell, int, GroupDetails | Non
             yield _group_cell(group), n, seen
 
 
-def _addition(n: int, seen: GroupDetails | None, token: str) -> tuple[list[str], list[str], dict[str, Any]]:
+def _addition(
+    n: int, seen: GroupDetails | None, token: str
+) -> tuple[list[str], list[str], dict[str, Any]]:
     """The ADD and SET parts of an addition to a cell, but for the time of the last error, and their values."""
     adds, sets = ["#n :n"], ["#token = :token"]
     values: dict[str, Any] = {"n": {"N": str(n)}, "token": {"S": token}}
     if seen is not None:
         adds.append("#total :total")
-        sets += [f"#{name} = if_not_exists(#{name}, :{name})" for name in ("category", "sample", "first")]
-        values |= {"total": {"N": str(seen.total)}, "category": {"S": seen.category}, "sample": {"S": seen.sample}}
+        sets += [
+            f"#{name} = if_not_exists(#{name}, :{name})" for name in ("category", "sample", "first")
+        ]
+        values |= {
+            "total": {"N": str(seen.total)},
+            "category": {"S": seen.category},
+            "sample": {"S": seen.sample},
+        }
         values |= {"first": {"S": iso(seen.first_at)}, "last": {"S": iso(seen.last_at)}}
     return adds, sets, values
 
@@ -361,7 +451,9 @@ def _seen_in(image: Image) -> GroupDetails | None:
     if "category" not in image:
         return None
     moments = (ms(image["firstAt"]["S"]), ms(image["lastAt"]["S"]))
-    return GroupDetails(image["category"]["S"], image["sample"]["S"], *moments, int(image["total"]["N"]))
+    return GroupDetails(
+        image["category"]["S"], image["sample"]["S"], *moments, int(image["total"]["N"])
+    )
 
 
 def _together(one: GroupDetails | None, other: GroupDetails | None) -> GroupDetails | None:
@@ -369,14 +461,22 @@ def _together(one: GroupDetails | None, other: GroupDetails | None) -> GroupDeta
     if one is None or other is None:
         return one or other
     return GroupDetails(
-        other.category, other.sample, min(one.first_at, other.first_at), max(one.last_at, other.last_at), one.total + other.total
+        other.category,
+        other.sample,
+        min(one.first_at, other.first_at),
+        max(one.last_at, other.last_at),
+        one.total + other.total,
     )
 
 
 def _cell_image(cell: Cell, n: int, seen: GroupDetails | None, token: str) -> Image:
     image: Image = {**_cell_key(cell), "n": {"N": str(n)}, "token": {"S": token}}
     if seen is not None:
-        image |= {"category": {"S": seen.category}, "sample": {"S": seen.sample}, "total": {"N": str(seen.total)}}
+        image |= {
+            "category": {"S": seen.category},
+            "sample": {"S": seen.sample},
+            "total": {"N": str(seen.total)},
+        }
         image |= {"firstAt": {"S": iso(seen.first_at)}, "lastAt": {"S": iso(seen.last_at)}}
     return image
 

@@ -24,7 +24,10 @@ def make_route(requests: Requests, names: ResourceNames, plan: Plan) -> None:
     """Create a route's table with its stream and index, and a queue for each stage that has no queue of its own."""
     index = {
         "IndexName": "due",
-        "KeySchema": [{"AttributeName": "dueShard", "KeyType": "HASH"}, {"AttributeName": "dueAt", "KeyType": "RANGE"}],
+        "KeySchema": [
+            {"AttributeName": "dueShard", "KeyType": "HASH"},
+            {"AttributeName": "dueAt", "KeyType": "RANGE"},
+        ],
         "Projection": {"ProjectionType": "KEYS_ONLY"},
     }
     made = _table(
@@ -37,21 +40,38 @@ def make_route(requests: Requests, names: ResourceNames, plan: Plan) -> None:
     )
     if made:
         ttl = {"Enabled": True, "AttributeName": "ttl"}
-        requests.call("dynamodb", "update_time_to_live", TableName=names.rows(plan.name), TimeToLiveSpecification=ttl)
+        requests.call(
+            "dynamodb",
+            "update_time_to_live",
+            TableName=names.rows(plan.name),
+            TimeToLiveSpecification=ttl,
+        )
     for stage in plan.stages:
         if stage.queue is None:
             _queue(requests, names.queue(plan.name, stage.name))
 
 
-def _table(requests: Requests, table: str, key: list[tuple[str, str]], others: list[tuple[str, str]] | None = None, **more: Any) -> bool:
+def _table(
+    requests: Requests,
+    table: str,
+    key: list[tuple[str, str]],
+    others: list[tuple[str, str]] | None = None,
+    **more: Any,
+) -> bool:
     kinds = ("HASH", "RANGE")
     try:
         requests.call(
             "dynamodb",
             "create_table",
             TableName=table,
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, kind in [*key, *(others or [])]],
-            KeySchema=[{"AttributeName": name, "KeyType": kind} for (name, _), kind in zip(key, kinds, strict=False)],
+            AttributeDefinitions=[
+                {"AttributeName": name, "AttributeType": kind}
+                for name, kind in [*key, *(others or [])]
+            ],
+            KeySchema=[
+                {"AttributeName": name, "KeyType": kind}
+                for (name, _), kind in zip(key, kinds, strict=False)
+            ],
             BillingMode="PAY_PER_REQUEST",
             **more,
         )
@@ -63,4 +83,9 @@ def _table(requests: Requests, table: str, key: list[tuple[str, str]], others: l
 
 
 def _queue(requests: Requests, queue: str) -> None:
-    requests.call("sqs", "create_queue", QueueName=queue, Attributes={"MessageRetentionPeriod": str(RETENTION_S)})
+    requests.call(
+        "sqs",
+        "create_queue",
+        QueueName=queue,
+        Attributes={"MessageRetentionPeriod": str(RETENTION_S)},
+    )

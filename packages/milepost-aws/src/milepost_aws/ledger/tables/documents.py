@@ -15,7 +15,12 @@ import msgspec
 from milepost.core.errors import RESTORE, LedgerReadOnly, LedgerTooNew
 from milepost.ports.documents import ACT, ACT_OF_ROUTE, BREAKER, HOLD, DamagedValue, Document
 from milepost_aws.ledger.names import ResourceNames, fitted_key
-from milepost_aws.ledger.requests.client import Requests, TransactionRefused, expressions, key_condition
+from milepost_aws.ledger.requests.client import (
+    Requests,
+    TransactionRefused,
+    expressions,
+    key_condition,
+)
 from milepost_aws.ledger.tables.keys import Image
 
 LONGEST_NAME = 1024
@@ -60,7 +65,12 @@ class Control:
     that name, and nothing of the earlier one has to be kept.
     """
 
-    def __init__(self, requests: Requests, names: ResourceNames, first_version: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+    def __init__(
+        self,
+        requests: Requests,
+        names: ResourceNames,
+        first_version: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
         self._requests = requests
         self.names = names
         self._table = names.control
@@ -103,9 +113,18 @@ class Control:
         self._format_read_at = None
         while self.format() < KNOWN_FORMAT:
             document = self.get(FORMAT, TABLES)
-            self.write(FORMAT, TABLES, {"number": KNOWN_FORMAT}, expect=0 if document is None else document.version)
+            self.write(
+                FORMAT,
+                TABLES,
+                {"number": KNOWN_FORMAT},
+                expect=0 if document is None else document.version,
+            )
             self._format_read_at = None
-        moved = [self._bring_over(kind, image) for kind in BY_ROUTE for image in self._without_route(kind)]
+        moved = [
+            self._bring_over(kind, image)
+            for kind in BY_ROUTE
+            for image in self._without_route(kind)
+        ]
         return sum(moved)
 
     def old_documents(self) -> int:
@@ -134,8 +153,16 @@ class Control:
             moves = "version" in image and self._image(new) is None
             unchanged = {"token": image["token"]} if "token" in image else {}
             condition = "#token = :token" if unchanged else "attribute_not_exists(#token)"
-            delete = {"TableName": self._table, "Key": old, **expressions(unchanged, ConditionExpression=condition)}
-            put = {"TableName": self._table, "Item": {**image, **new}, **expressions(ConditionExpression="attribute_not_exists(#kind)")}
+            delete = {
+                "TableName": self._table,
+                "Key": old,
+                **expressions(unchanged, ConditionExpression=condition),
+            }
+            put = {
+                "TableName": self._table,
+                "Item": {**image, **new},
+                **expressions(ConditionExpression="attribute_not_exists(#kind)"),
+            }
             actions = [{"Delete": delete}, *([{"Put": put}] if moves else [])]
             with suppress(TransactionRefused):
                 self._requests.call("dynamodb", "transact_write_items", TransactItems=actions)
@@ -148,25 +175,43 @@ class Control:
         return kind in BY_ROUTE and (BY_ROUTE[kind] == 1 or BY_ROUTE[kind] <= self.format())
 
     def _key(self, kind: str, name: str) -> Image:
-        with_route = _may_have_route(kind, name) and self._has_route(kind) and (kind != ACT or self._is_of_route(kind, name))
+        with_route = (
+            _may_have_route(kind, name)
+            and self._has_route(kind)
+            and (kind != ACT or self._is_of_route(kind, name))
+        )
         return _key_with_route(kind, name) if with_route else _key_without_route(kind, name)
 
     # Documents ----------------------------------------------------------------------------------------------------------
     def read(self, kind: str, routes: Iterable[str] | None = None) -> dict[str, Document]:
         """All documents of a kind, by name. `routes`: of kinds with the route in their key, only those of these routes."""
-        images = {image["name"]["S"]: image for image in self._requests.query(self._table, **kind_query(kind))}
+        images = {
+            image["name"]["S"]: image
+            for image in self._requests.query(self._table, **kind_query(kind))
+        }
         if kind in BY_ROUTE:
             for route in self.read(LAYOUT) if routes is None else routes:
-                images |= {image["name"]["S"]: image for image in self._of_route(kind, route, strict=routes is not None)}
-        return {_name_in(image): _document(image) for image in images.values() if "version" in image}
+                images |= {
+                    image["name"]["S"]: image
+                    for image in self._of_route(kind, route, strict=routes is not None)
+                }
+        return {
+            _name_in(image): _document(image) for image in images.values() if "version" in image
+        }
 
     def page_of_names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
         """The names of a kind's documents that begin with `prefix`, in order, at most `limit`, those behind `after`."""
         first = prefix or FIRST if after is None else fitted_key(after, LONGEST_NAME) + FIRST
         images = self._requests.query(
-            self._table, **kind_query(kind, " AND #name BETWEEN :first AND :last", first=first, last=prefix + LAST)
+            self._table,
+            **kind_query(
+                kind, " AND #name BETWEEN :first AND :last", first=first, last=prefix + LAST
+            ),
         )
-        return [_name_in(image) for image in islice((image for image in images if "version" in image), limit)]
+        return [
+            _name_in(image)
+            for image in islice((image for image in images if "version" in image), limit)
+        ]
 
     def _of_route(self, kind: str, route: str, *, strict: bool) -> list[Image]:
         """The rows of one route; none where this process's role may not read them: the stack has no such route any more, or is older than
@@ -181,7 +226,12 @@ class Control:
 
     def _leave_out(self, kind: str, route: str, error: LedgerReadOnly) -> None:
         if (kind, route) not in self._unreadable:
-            log.warning("documents %r of route %r are left out: %s; deploy the present stack", kind, route, error)
+            log.warning(
+                "documents %r of route %r are left out: %s; deploy the present stack",
+                kind,
+                route,
+                error,
+            )
             self._unreadable.add((kind, route))
 
     def get(self, kind: str, name: str) -> Document | None:
@@ -203,7 +253,9 @@ class Control:
             return None
 
     def _image(self, key: Image) -> Image | None:
-        found = self._requests.call("dynamodb", "get_item", TableName=self._table, Key=key, ConsistentRead=True)
+        found = self._requests.call(
+            "dynamodb", "get_item", TableName=self._table, Key=key, ConsistentRead=True
+        )
         image: Image | None = found.get("Item")
         return image
 
@@ -233,7 +285,11 @@ class Control:
         return written
 
     def _write(self, kind: str, name: str, value: Any, expect: int | None, first: int) -> bool:
-        return self._remove(kind, name, expect) if value is None else self._set(kind, name, value, expect, first)
+        return (
+            self._remove(kind, name, expect)
+            if value is None
+            else self._set(kind, name, value, expect, first)
+        )
 
     def _is_old(self, kind: str, name: str, version: int) -> bool:
         """Whether the document exists without the route in its key alone, with this version."""
@@ -245,9 +301,15 @@ class Control:
     def put(self, kind: str, name: str, value: Any, expect: int) -> int | None:
         """Write one document and return its new version; None: its version was not `expect`."""
         first = self._first_version()
-        return (expect + 1 if expect else first) if self._set(kind, name, value, expect, first) else None
+        return (
+            (expect + 1 if expect else first)
+            if self._set(kind, name, value, expect, first)
+            else None
+        )
 
-    def put_with(self, kind: str, name: str, value: Any, expect: int, others: Sequence[dict[str, Any]]) -> int | None:
+    def put_with(
+        self, kind: str, name: str, value: Any, expect: int, others: Sequence[dict[str, Any]]
+    ) -> int | None:
         """Like `put`, in one transaction with the actions `others`, whose conditions always hold; None: nothing was written."""
         first = self._first_version()
         update, _ = _update(name, value, expect, first)
@@ -261,12 +323,17 @@ class Control:
     def _set(self, kind: str, name: str, value: Any, expect: int | None, first: int) -> bool:
         """Write one document; `first` is the version of a new document."""
         update, token = _update(name, value, expect, first)
-        refused = self._requests.conflict("update_item", TableName=self._table, Key=self._key(kind, name), **update)
+        refused = self._requests.conflict(
+            "update_item", TableName=self._table, Key=self._key(kind, name), **update
+        )
         return refused is None or refused.get("token") == {"S": token}
 
     def _remove(self, kind: str, name: str, expect: int | None) -> bool:
         key = self._key(kind, name)
-        if key != _key_without_route(kind, name) and self._image(_key_without_route(kind, name)) is not None:
+        if (
+            key != _key_without_route(kind, name)
+            and self._image(_key_without_route(kind, name)) is not None
+        ):
             return self._mark_removed(key, expect)
         if expect is None:
             self._requests.call("dynamodb", "delete_item", TableName=self._table, Key=key)
@@ -289,10 +356,20 @@ class Control:
         """Make a document absent for all readers, and return the token of its remaining row; None: its version is not `expect`."""
         token = secrets.token_urlsafe(9)
         values: dict[str, Any] = {"token": {"S": token}}
-        condition = {} if expect is None else {"ConditionExpression": "#version = :expect" if expect else "attribute_not_exists(#version)"}
+        condition = (
+            {}
+            if expect is None
+            else {
+                "ConditionExpression": "#version = :expect"
+                if expect
+                else "attribute_not_exists(#version)"
+            }
+        )
         if expect:
             values["expect"] = {"N": str(expect)}
-        update = expressions(values, UpdateExpression="SET #token = :token REMOVE #version, #value", **condition)
+        update = expressions(
+            values, UpdateExpression="SET #token = :token REMOVE #version, #value", **condition
+        )
         refused = self._requests.conflict("update_item", TableName=self._table, Key=key, **update)
         if refused is not None and ("version" in refused or refused.get("token") != {"S": token}):
             return None
@@ -315,7 +392,9 @@ def _update(name: str, value: Any, expect: int | None, first: int) -> tuple[dict
     else:
         condition = "#version = :expect"
         values["expect"] = {"N": str(expect)}
-    change = "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
+    change = (
+        "SET #value = :value, #token = :token, #version = if_not_exists(#version, :none) + :one"
+    )
     if fitted_key(name, LONGEST_NAME) != name:
         # Then the complete name is in an attribute of its own.
         change += ", #named = :named"
@@ -360,5 +439,7 @@ def _document(image: Image) -> Document:
     try:
         return Document(msgspec.json.decode(image["value"]["S"]), version)
     except (KeyError, TypeError, msgspec.DecodeError) as error:
-        row = f"the row kind={image['kind']['S']!r}, name={image['name']['S']!r} of the control table"
+        row = (
+            f"the row kind={image['kind']['S']!r}, name={image['name']['S']!r} of the control table"
+        )
         return Document(DamagedValue(f"{row} is damaged: {error!r}; {RESTORE}"), version)

@@ -244,7 +244,9 @@ def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: 
     if image["queue"]["S"] != stage or "input" not in image:
         return Done(value)
     content = content_value(image["input"], image, layout, values)
-    return Done(value) if digest_of(content) == current_digest(image) else Done(value, payload=content)
+    return (
+        Done(value) if digest_of(content) == current_digest(image) else Done(value, payload=content)
+    )
 
 
 def current_digest(image: Image) -> bytes:
@@ -255,14 +257,26 @@ def current_digest(image: Image) -> bytes:
 
 def content_of(image: Image, layout: Layout, values: Values) -> Content:
     """The item's input, payloads and results."""
-    results = {stage: values.decode(image[layout.prefix + stage]) for stage in sorted(_through(image)) if layout.prefix + stage in image}
+    results = {
+        stage: values.decode(image[layout.prefix + stage])
+        for stage in sorted(_through(image))
+        if layout.prefix + stage in image
+    }
     payloads = {}
     for name, attribute in image.items():
         if name.startswith("payload_"):
             reference = attribute.get("M", {}).get("of")
-            payload = results.get(reference["S"]) if reference else content_value(attribute, image, layout, values)
+            payload = (
+                results.get(reference["S"])
+                if reference
+                else content_value(attribute, image, layout, values)
+            )
             payloads[name.removeprefix("payload_")] = payload
-    return Content(content_value(image["input"], image, layout, values) if "input" in image else None, payloads, results)
+    return Content(
+        content_value(image["input"], image, layout, values) if "input" in image else None,
+        payloads,
+        results,
+    )
 
 
 def input_of(content: Any, key: str, layout: Layout, values: Values, place: str) -> dict[str, Any]:
@@ -304,7 +318,9 @@ def links_of(image: Image, values: Values) -> list[Link]:
     return links
 
 
-def offered_by(links: Sequence[Link], image: Image, layout: Layout, values: Values) -> dict[int, Any]:
+def offered_by(
+    links: Sequence[Link], image: Image, layout: Layout, values: Values
+) -> dict[int, Any]:
     """The payloads that these lines offered to an external stage, by version. The row's last line belongs to the row's present stage,
     even if that was renamed."""
     offering = [(link, decode_line(link.body)) for link in links if b'"offered":' in link.body]
@@ -312,7 +328,9 @@ def offered_by(links: Sequence[Link], image: Image, layout: Layout, values: Valu
         return {}
     content, newest = content_of(image, layout, values), _number(image, "version", 0)
     return {
-        link.version: content.payloads.get(image["queue"]["S"] if link.version == newest else line.after_stage, content.input)
+        link.version: content.payloads.get(
+            image["queue"]["S"] if link.version == newest else line.after_stage, content.input
+        )
         for link, line in offering
         if line.offered is not None
     }
@@ -323,11 +341,16 @@ def is_pack(entry: dict[str, Any]) -> bool:
     return "lines" in entry.get("M", {})
 
 
-def packed_trail(trail: Sequence[dict[str, Any]], values: Values, place: str) -> list[dict[str, Any]]:
+def packed_trail(
+    trail: Sequence[dict[str, Any]], values: Values, place: str
+) -> list[dict[str, Any]]:
     """The trail with its single lines moved into one blob, so that the row stays small while its lines wait to be copied."""
     packs = [entry for entry in trail if is_pack(entry)]
     lines = [values.decode_line(entry) for entry in trail if not is_pack(entry)]
-    return [*packs, values.pack([previous.hex().encode() + b" " + body for previous, body in lines], place)]
+    return [
+        *packs,
+        values.pack([previous.hex().encode() + b" " + body for previous, body in lines], place),
+    ]
 
 
 def copied_of(image: Image) -> int:

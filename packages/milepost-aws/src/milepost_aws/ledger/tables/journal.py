@@ -25,7 +25,13 @@ from milepost_aws.ledger.names import ResourceNames, b64, fitted_key, unb64
 from milepost_aws.ledger.requests.client import Requests, expressions, key_condition
 from milepost_aws.ledger.tables.conditional_write import place_of
 from milepost_aws.ledger.tables.documents import kind_query
-from milepost_aws.ledger.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
+from milepost_aws.ledger.tables.item_rows import (
+    copied_of,
+    correlation_of,
+    life_of,
+    links_of,
+    offered_by,
+)
 from milepost_aws.ledger.tables.keys import Image, Layout
 from milepost_aws.ledger.tables.values import Values
 
@@ -104,7 +110,16 @@ def uncopied(image: Image, key: str, layout: Layout, values: Values) -> list[Jou
     # With the payload that a line offered: its events are built from the line alone.
     offered = offered_by(links, image, layout, values)
     return [
-        JournalEntry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET), life)
+        JournalEntry(
+            layout.route,
+            key,
+            correlation_id,
+            link.version,
+            link.previous,
+            link.body,
+            offered.get(link.version, UNSET),
+            life,
+        )
         for link in links
     ]
 
@@ -154,15 +169,34 @@ def batch_of(image: Image) -> tuple[str, int, int]:
 
 def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> HistoryEntry:
     """Substitute for a line whose blob is damaged or missing. It is not delivered and blocks no other; the chain shows the break."""
-    log.error("cannot read line %s of %s/%s: %s: %s", image["version"]["N"], route, key, type(error).__name__, error)
+    log.error(
+        "cannot read line %s of %s/%s: %s: %s",
+        image["version"]["N"],
+        route,
+        key,
+        type(error).__name__,
+        error,
+    )
     body = f"{type(error).__name__}: {error}".encode()
-    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), body)
+    return HistoryEntry(
+        seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), body
+    )
 
 
-def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> HistoryEntry:
+def written_of(
+    image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False
+) -> HistoryEntry:
     """The line in an image; with `payload`, also the payload it offered."""
     offered = values.decode(image["payload"]) if payload and "payload" in image else None
-    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), values.text(image["body"]), offered)
+    return HistoryEntry(
+        seq,
+        route,
+        key,
+        correlation_of(image, key),
+        unb64(image["previous"]["S"]),
+        values.text(image["body"]),
+        offered,
+    )
 
 
 # Blocks and the order -------------------------------------------------------------------------------------------------
@@ -223,9 +257,15 @@ class Journal:
         batches: list[JournalBatch] = []
         first = 0
         for length in portions([entry.ref for entry in entries], BLOCK):
-            batches.append(JournalBatch(secrets.token_urlsafe(9), entries[first : first + length], after + first))
+            batches.append(
+                JournalBatch(
+                    secrets.token_urlsafe(9), entries[first : first + length], after + first
+                )
+            )
             first += length
-        self._requests.batch_write(self._history, [image for batch in batches for image in images_of(batch, self._values)])
+        self._requests.batch_write(
+            self._history, [image for batch in batches for image in images_of(batch, self._values)]
+        )
         places: dict[Ref, int] = {}
         for batch in batches:
             start = self._place(batch)
@@ -245,7 +285,9 @@ class Journal:
                     self._requests.batch_write(self._history, images_of(batch, self._values))
                 block = {**_block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}}
                 absent = expressions(ConditionExpression="attribute_not_exists(#name)")
-                there = self._requests.conflict("put_item", TableName=self._control, Item=block, **absent)
+                there = self._requests.conflict(
+                    "put_item", TableName=self._control, Item=block, **absent
+                )
                 # Our own token: this is the repeat of a put whose answer was lost.
                 if there is not None and there.get("token") != {"S": batch.token}:
                     self._requests.sleep(race_pause_s(losses, self._requests.chance()))
@@ -266,7 +308,9 @@ class Journal:
             if image is not None and self._is_line(image, entry.body):
                 found[entry.ref] = image
         places = self._places_of(found.values())
-        return {ref: places[line_at(image)] for ref, image in found.items() if line_at(image) in places}
+        return {
+            ref: places[line_at(image)] for ref, image in found.items() if line_at(image) in places
+        }
 
     def _is_line(self, image: Image, body: bytes) -> bool:
         """Whether the image holds this line. An unreadable one does not: it is written again, since twice is better than lost."""
@@ -278,16 +322,30 @@ class Journal:
     def remove(self, route: str, key: str, up_to: int, life: int = 0) -> None:
         """Remove the lines of an item whose last line has the place `up_to`. Their places stay empty. Lines after that place belong to
         a later item with the same key and stay."""
-        images = [image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to]
-        self._requests.batch_write(self._history, deletes=[{name: image[name] for name in ("item", "version")} for image in images])
+        images = [
+            image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to
+        ]
+        self._requests.batch_write(
+            self._history,
+            deletes=[{name: image[name] for name in ("item", "version")} for image in images],
+        )
         for image in images:
             self._values.remove(image, _blob_place(route, named(key, life)))
 
     def find_key(self, route: str, key: str, life: int) -> KeyLines:
         """Where a key is. Reads all blocks, one for about a hundred lines of the ledger: lines that were pruned are still named there. `life`
         is the last one, whose blocks may be renamed already."""
-        blocks = [image for image in self._requests.query(self._control, **kind_query(JOURNAL)) if _names_key(image, route, key)]
-        lives = {life} | {_life_in(ref) for image in blocks for ref in _block_of(image).refs if _is_of(ref, route, key)}
+        blocks = [
+            image
+            for image in self._requests.query(self._control, **kind_query(JOURNAL))
+            if _names_key(image, route, key)
+        ]
+        lives = {life} | {
+            _life_in(ref)
+            for image in blocks
+            for ref in _block_of(image).refs
+            if _is_of(ref, route, key)
+        }
         return KeyLines(blocks, sorted(lives))
 
     def forget(self, route: str, key: str, name: str, found: KeyLines) -> int:
@@ -305,9 +363,19 @@ class Journal:
         for image, stub in zip(images, emptied(entries, name), strict=True):
             line = line_key(route, named(name, life), int(image["version"]["N"]))
             place = {attribute: image[attribute] for attribute in ("batch", "nth", "after")}
-            rest.append({**line, "previous": {"S": b64(stub.previous)}, "body": {"S": stub.body.decode()}, **place})
+            rest.append(
+                {
+                    **line,
+                    "previous": {"S": b64(stub.previous)},
+                    "body": {"S": stub.body.decode()},
+                    **place,
+                }
+            )
         self._requests.batch_write(self._history, rest)
-        self._requests.batch_write(self._history, deletes=[{part: image[part] for part in ("item", "version")} for image in images])
+        self._requests.batch_write(
+            self._history,
+            deletes=[{part: image[part] for part in ("item", "version")} for image in images],
+        )
         for image in images:
             self._values.remove(image, _blob_place(route, named(key, life)))
         return len(images)
@@ -317,10 +385,17 @@ class Journal:
         present: Image | None = image
         while present is not None:
             block = _block_of(present)
-            refs = [(route, named(name, _life_in(ref)), ref[2]) if _is_of(ref, route, key) else ref for ref in block.refs]
+            refs = [
+                (route, named(name, _life_in(ref)), ref[2]) if _is_of(ref, route, key) else ref
+                for ref in block.refs
+            ]
             values = {"lines": {"S": encode_refs(refs)}, "old": present["lines"]}
-            update = expressions(values, UpdateExpression="SET #lines = :lines", ConditionExpression="#lines = :old")
-            there = self._requests.conflict("update_item", TableName=self._control, Key=_block_key(block.start), **update)
+            update = expressions(
+                values, UpdateExpression="SET #lines = :lines", ConditionExpression="#lines = :old"
+            )
+            there = self._requests.conflict(
+                "update_item", TableName=self._control, Key=_block_key(block.start), **update
+            )
             present = None if there is None or there["lines"] == values["lines"] else there
 
     # Reading --------------------------------------------------------------------------------------------------------
@@ -334,7 +409,11 @@ class Journal:
         blocks: list[Block] = []
         for block in self._blocks(after, limit):
             blocks.append(block)
-            waiting += [Place(seq, ref, block.token) for seq, ref in enumerate(block.refs, block.start) if seq > after]
+            waiting += [
+                Place(seq, ref, block.token)
+                for seq, ref in enumerate(block.refs, block.start)
+                if seq > after
+            ]
             while 0 < (short := limit - len(found)) <= len(waiting):
                 fetched = self._fetch(waiting[:short])
                 found += fetched.lines
@@ -353,10 +432,19 @@ class Journal:
 
     def last_seq(self) -> int:
         """The newest place; 0 if there is none."""
-        answer = self._requests.call("dynamodb", "query", TableName=self._control, **kind_query(JOURNAL), ScanIndexForward=False, Limit=1)
+        answer = self._requests.call(
+            "dynamodb",
+            "query",
+            TableName=self._control,
+            **kind_query(JOURNAL),
+            ScanIndexForward=False,
+            Limit=1,
+        )
         return next((_block_of(image).end for image in answer["Items"]), 0)
 
-    def history(self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
+    def history(
+        self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False
+    ) -> list[HistoryEntry]:
         """One item's lines, oldest first; with `payloads`, also the payloads they offered. A line without a block counts as newer than
         all lines with a place, because no subscriber has it yet. `placed=False` saves reading the blocks."""
         images = list(self._lines(route, named(key, life)))
@@ -375,7 +463,11 @@ class Journal:
             return unreadable(image, place, route, key, error)
 
     def _lines(self, route: str, name: str) -> Iterator[Image]:
-        return self._requests.query(self._history, **key_condition("#item = :item", item=item_name(route, name)), ConsistentRead=True)
+        return self._requests.query(
+            self._history,
+            **key_condition("#item = :item", item=item_name(route, name)),
+            ConsistentRead=True,
+        )
 
     def _blocks(self, after: int, limit: int) -> Iterator[Block]:
         """The blocks with places after `after`, without gaps.
@@ -436,7 +528,8 @@ class Journal:
         doubtful = {
             place.seq: image
             for place in places
-            if (image := lines.get((item_name(*place.ref[:2]), place.ref[2]))) is not None and batch_of(image)[0] != place.token
+            if (image := lines.get((item_name(*place.ref[:2]), place.ref[2]))) is not None
+            and batch_of(image)[0] != place.token
         }
         if not doubtful:
             return set()
@@ -450,7 +543,9 @@ class Journal:
         expected = {token: after + 1 for token, _, after in batches.values()}
         starts = {token: self._starts[token] for token in expected if token in self._starts}
         missing = {token: place for token, place in expected.items() if token not in starts}
-        for block in self._requests.batch_get(self._control, [_block_key(place) for place in missing.values()]):
+        for block in self._requests.batch_get(
+            self._control, [_block_key(place) for place in missing.values()]
+        ):
             if block["token"]["S"] in missing:
                 starts[block["token"]["S"]] = int(block["name"]["S"])
         for token in missing.keys() - starts.keys():
@@ -459,13 +554,24 @@ class Journal:
                 starts[token] = later
         for token in missing.keys() & starts.keys():
             self._remember(token, starts[token])
-        return {line: starts[token] + nth for line, (token, nth, _) in batches.items() if token in starts}
+        return {
+            line: starts[token] + nth
+            for line, (token, nth, _) in batches.items()
+            if token in starts
+        }
 
     def _look_for(self, token: str, place: int) -> int | None:
         """Find the block of a batch that lost a race and so begins later than expected."""
-        near = kind_query(JOURNAL, " AND #name BETWEEN :first AND :last", first=_block_name(place), last=_block_name(place + REACH))
+        near = kind_query(
+            JOURNAL,
+            " AND #name BETWEEN :first AND :last",
+            first=_block_name(place),
+            last=_block_name(place + REACH),
+        )
         images = self._requests.query(self._control, **near)
-        return next((int(image["name"]["S"]) for image in images if image["token"]["S"] == token), None)
+        return next(
+            (int(image["name"]["S"]) for image in images if image["token"]["S"] == token), None
+        )
 
     def _remember(self, token: str, start: int) -> None:
         if len(self._starts) >= REMEMBERED:
@@ -494,13 +600,17 @@ def _block_key(start: int) -> Image:
 
 
 def _block_of(image: Image) -> Block:
-    return Block(int(image["name"]["S"]), image["token"]["S"], list(_decode_refs(image["lines"]["S"])))
+    return Block(
+        int(image["name"]["S"]), image["token"]["S"], list(_decode_refs(image["lines"]["S"]))
+    )
 
 
 def _names_key(image: Image, route: str, key: str) -> bool:
     """Whether a block has a line of this key, in any of its lives."""
     text = msgspec.json.encode(key)[1:-1].decode()  # to decode no block without it
-    return text in image["lines"]["S"] and any(_is_of(ref, route, key) for ref in _block_of(image).refs)
+    return text in image["lines"]["S"] and any(
+        _is_of(ref, route, key) for ref in _block_of(image).refs
+    )
 
 
 def _is_of(ref: Ref, route: str, key: str) -> bool:

@@ -58,7 +58,10 @@ def key_attributes(route: Route) -> tuple[str, ...]:
     attribute called `key`."""
     fields = tuple(key_fields(route.key))
     names = fields if len(fields) in (1, 2) else PAIRS if len(fields) == 4 else ("key",)
-    taken = any(name in OWN or name.startswith((*PREFIXES.values(), WAITING, CONFIRMED_BY, "payload_")) for name in names)
+    taken = any(
+        name in OWN or name.startswith((*PREFIXES.values(), WAITING, CONFIRMED_BY, "payload_"))
+        for name in names
+    )
     return ("key",) if taken or len(set(names)) < len(names) else names
 
 
@@ -113,7 +116,9 @@ class Layout(Struct, frozen=True):
 
     def has_key(self, key: str, image: Image) -> bool:
         """Whether this row, or this key of a row, has the key attributes of the item `key`."""
-        return self.key_fault(key) is None and self.key_image(key) == {name: image[name] for name in self.key}
+        return self.key_fault(key) is None and self.key_image(key) == {
+            name: image[name] for name in self.key
+        }
 
     def foreign_key_fault(self, image: Image) -> str | None:
         """Why a row written by another program cannot be found by its key; None if it can."""
@@ -145,7 +150,11 @@ class Layout(Struct, frozen=True):
         first, rest = parts[:of_first], "#".join(parts[of_first:])
         if self.key == PAIRS and len(parts) > 3:
             rest = f"{parts[2]}#"  # a part stored as a digest cannot be matched by prefix
-        return ("#".join(first), rest) if self.key == PAIRS else (unescape_part(first[0]), unescape_part(rest))
+        return (
+            ("#".join(first), rest)
+            if self.key == PAIRS
+            else (unescape_part(first[0]), unescape_part(rest))
+        )
 
     def valid(self, stage: str, value: Any, payload: Any = None) -> bool:
         """Whether this value confirms the stage for this payload (None: not known yet)."""
@@ -164,7 +173,10 @@ def due_query(shard: str, before: str | None = None) -> dict[str, Any]:
     """Parameters of a query of one partition of the index `due`: all its rows, or those that are due up to a time."""
     if before is None:
         return {"IndexName": "due", **key_condition("#dueShard = :shard", shard=shard)}
-    return {"IndexName": "due", **key_condition("#dueShard = :shard AND #dueAt <= :before", shard=shard, before=before)}
+    return {
+        "IndexName": "due",
+        **key_condition("#dueShard = :shard AND #dueAt <= :before", shard=shard, before=before),
+    }
 
 
 def _shortened(part: str) -> str:

@@ -62,7 +62,14 @@ class Values:
             self._blobs.write(name, [data])
         except OSError as error:
             raise unusable(error) from error
-        return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}, **more}}
+        return {
+            "M": {
+                "blob": {"S": name},
+                "sha256": {"S": digest},
+                "size": {"N": str(len(data))},
+                **more,
+            }
+        }
 
     def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
         """A history line on its row: the previous digest and the compressed body (each write of the row is charged for its size)."""
@@ -77,9 +84,13 @@ class Values:
         try:
             body = unpacker.decompress(data[DIGEST:])
         except zlib.error as error:
-            raise ValueError(f"the attribute 'trail' holds a line that cannot be unpacked: {error}") from error
+            raise ValueError(
+                f"the attribute 'trail' holds a line that cannot be unpacked: {error}"
+            ) from error
         if not unpacker.eof:
-            raise ValueError("the attribute 'trail' holds a line that cannot be unpacked: it is truncated")
+            raise ValueError(
+                "the attribute 'trail' holds a line that cannot be unpacked: it is truncated"
+            )
         return data[:DIGEST], body
 
     def decode(self, attribute: dict[str, Any]) -> Any:
@@ -103,7 +114,9 @@ class Values:
         except OSError as error:
             raise unusable(error) from error
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
-            raise LedgerDamaged(f"the blob {name!r} is damaged: its digest differs from the one in its row; restore it from a backup")
+            raise LedgerDamaged(
+                f"the blob {name!r} is damaged: its digest differs from the one in its row; restore it from a backup"
+            )
         return data
 
     def remove(self, image: dict[str, dict[str, Any]], *places: str) -> None:

@@ -23,7 +23,10 @@ LANE = "parcels/weigh/north"
 
 
 def made(endpoint: str, prefix: str, **options: Any) -> Scene:
-    settings = {"breaker": Breaker(failures=2, cooldown="30s"), "retry": Backoff(attempts=9, base="1h", jitter=0)}
+    settings = {
+        "breaker": Breaker(failures=2, cooldown="30s"),
+        "retry": Backoff(attempts=9, base="1h", jitter=0),
+    }
     return Scene(endpoint, prefix, sample_route(**(settings | options)))
 
 
@@ -110,10 +113,17 @@ def test_a_probe_whose_process_dies_before_its_claim_frees_its_slot(scene: Scene
     open_breaker(scene, lane="north")
     scene.clock.advance(30)
     stage = scene.plan.by_name["weigh"]
-    assert take_probes(scene.store, "parcels", stage, "north", ["gone"], scene.now, scene.now + LEASE) == ["gone"]
-    assert take_probes(scene.store, "parcels", stage, "north", ["next"], scene.now, scene.now + LEASE) == []
+    assert take_probes(
+        scene.store, "parcels", stage, "north", ["gone"], scene.now, scene.now + LEASE
+    ) == ["gone"]
+    assert (
+        take_probes(scene.store, "parcels", stage, "north", ["next"], scene.now, scene.now + LEASE)
+        == []
+    )
     scene.clock.advance(LEASE / 1000)
-    assert take_probes(scene.store, "parcels", stage, "north", ["next"], scene.now, scene.now + LEASE) == ["next"]
+    assert take_probes(
+        scene.store, "parcels", stage, "north", ["next"], scene.now, scene.now + LEASE
+    ) == ["next"]
 
 
 def test_a_probe_that_cannot_be_claimed_after_all_frees_its_slot(scene: Scene) -> None:
@@ -123,7 +133,9 @@ def test_a_probe_that_cannot_be_claimed_after_all_frees_its_slot(scene: Scene) -
     scene.clock.advance(30)
     [image] = scene.store.images("parcels", ["n1"]).values()
     # Its message is there, and its row has gone meanwhile.
-    scene.store.requests.call("dynamodb", "delete_item", TableName=scene.table, Key=scene.layout.key_image("n1"))
+    scene.store.requests.call(
+        "dynamodb", "delete_item", TableName=scene.table, Key=scene.layout.key_image("n1")
+    )
     assert image is not None
     assert scene.claim().items == []
     record = scene.breaker(LANE)
@@ -131,7 +143,9 @@ def test_a_probe_that_cannot_be_claimed_after_all_frees_its_slot(scene: Scene) -
     assert record.probes == []
 
 
-def test_a_process_that_dies_between_the_row_and_the_breaker_loses_one_failure_alone(scene: Scene) -> None:
+def test_a_process_that_dies_between_the_row_and_the_breaker_loses_one_failure_alone(
+    scene: Scene,
+) -> None:
     scene.add("f1", "f2", "f3", lane="north")
     scene.follow()
     one, two, three = scene.claim().items
@@ -154,7 +168,9 @@ def _die(*_: Any, **__: Any) -> bool:
     raise Died
 
 
-def test_a_breaker_that_cannot_be_reached_does_not_hinder_the_outcome(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_breaker_that_cannot_be_reached_does_not_hinder_the_outcome(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.add("f1", lane="north")
     scene.follow()
     [item] = scene.claim().items
@@ -167,7 +183,9 @@ def test_a_breaker_that_cannot_be_reached_does_not_hinder_the_outcome(scene: Sce
     assert scene.row("f1").attempts == 1
 
 
-def test_a_closed_breaker_costs_no_write_for_an_item(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_breaker_costs_no_write_for_an_item(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[str] = []
     real = scene.store.control.write
 

@@ -47,7 +47,9 @@ def test_it_is_set_aside_and_replayed_as_it_was(ledger: AwsLedger) -> None:
     assert "not a message for stage 'weigh'" in entry.reason
     assert (entry.content["url"], json.loads(entry.content["body"])) == (url, WRONG)
     assert ledger.store.queues.depth(url) == (0, 0, 0)
-    [replayed] = ledger.quarantine.replay({"parcels": world.plan}, [entry.id], world.now, by="ops", why="a test")
+    [replayed] = ledger.quarantine.replay(
+        {"parcels": world.plan}, [entry.id], world.now, by="ops", why="a test"
+    )
     assert replayed.done, replayed.why
     assert [message.body for message in ledger.store.queues.receive(url, 10, 60)] == [WRONG]
 
@@ -128,5 +130,7 @@ def test_an_item_whose_content_cannot_be_read_for_now_is_given_back_and_not_lost
         assert (row.status, row.lease, row.losses, row.attempts) == (Status.QUEUED, None, 0, 0)
     ledger.store.queues.send([message_for(ledger.store, world.item("big"), world.plan.first)])
     assert world.take("big").input["text"] == "x" * 9000
-    given = [line for line in ledger.history("parcels", "big") if line.line.reason is Reason.GIVEN_BACK]
+    given = [
+        line for line in ledger.history("parcels", "big") if line.line.reason is Reason.GIVEN_BACK
+    ]
     assert len(given) == 3

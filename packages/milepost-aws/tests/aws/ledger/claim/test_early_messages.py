@@ -32,8 +32,12 @@ def let_go(world: World) -> Change:
 
 
 @pytest.mark.parametrize("end", [lost, let_go])
-def test_a_call_that_overtakes_its_write_is_kept(endpoint: str, prefix: str, end: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
+def test_a_call_that_overtakes_its_write_is_kept(
+    endpoint: str, prefix: str, end: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = AwsLedger(
+        Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True
+    )
     world = World(ledger)
     world.add("p1")
     call = apply.message_for(ledger.store, world.item("p1"), world.plan.first)

@@ -54,7 +54,9 @@ def test_all_lanes_resume_in_one_run(scene: Scene) -> None:
     assert held(scene, keys) == []
 
 
-def test_a_run_that_ends_early_is_continued_with_the_lanes_that_it_did_not_reach(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_early_is_continued_with_the_lanes_that_it_did_not_reach(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paused_lanes, "PORTION", 2)
     keys, lanes = put_apart(scene, 3), HeldLanes(scene.store)
 
@@ -64,7 +66,9 @@ def test_a_run_that_ends_early_is_continued_with_the_lanes_that_it_did_not_reach
 
     first = [one_portion() for _ in LANES]
     assert first == [Resumed(2, ended=False)] * 3
-    assert sorted(key[:-1] for key in held(scene, keys)) == sorted(LANES), "each lane had its portion"
+    assert sorted(key[:-1] for key in held(scene, keys)) == sorted(LANES), (
+        "each lane had its portion"
+    )
     assert lanes.resume(scene.clock) == Resumed(3)
     assert {item.key for _ in range(3) for item in scene.claim().items} == set(keys)
 
@@ -75,7 +79,9 @@ def test_a_lane_with_a_rate_resumes_as_fast_as_its_rate_allows(scene: Scene) -> 
     scene.store.control.write(LIMIT, "parcels/weigh/air", msgspec.to_builtins(limit))
     scene.store.forget(LIMIT)
     lanes = HeldLanes(scene.store)
-    assert lanes.resume(scene.clock) == Resumed(26), "six of the limited lane, which are those of a minute"
+    assert lanes.resume(scene.clock) == Resumed(26), (
+        "six of the limited lane, which are those of a minute"
+    )
     assert lanes.resume(scene.clock) == Resumed(0)
     assert len(held(scene, keys)) == 4
     scene.clock.advance("1m")
@@ -100,7 +106,9 @@ def test_a_lane_that_is_open_again_is_noticed(scene: Scene) -> None:
     assert lanes.oldest(scene.now) == 0
 
 
-def test_milepost_up_offers_the_rows_of_a_lane_within_seconds_after_it_is_resumed(scene: Scene) -> None:
+def test_milepost_up_offers_the_rows_of_a_lane_within_seconds_after_it_is_resumed(
+    scene: Scene,
+) -> None:
     scene.add("a", lane="air")
     scene.hold("parcels/weigh/air")
     scene.follow()
@@ -116,7 +124,9 @@ def test_milepost_up_offers_the_rows_of_a_lane_within_seconds_after_it_is_resume
     assert scene.now - at <= 5_000
 
 
-def test_a_row_that_the_index_shows_late_is_resumed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_the_index_shows_late_is_resumed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = put_apart(scene, 1)
     query = scene.store.requests.query
     lagging = True
@@ -138,7 +148,9 @@ def test_a_row_put_apart_after_its_lane_was_found_empty_keeps_the_record(scene: 
     assert HeldLanes(scene.store).resume(scene.clock).rows == len(keys)
     assert {item.key for item in scene.claim().items} == set(keys)
     assert HeldLanes(scene.store).resume(scene.clock).rows == 0
-    assert all("emptyAt" in document.value for document in scene.store.control.read(HOLDING).values())
+    assert all(
+        "emptyAt" in document.value for document in scene.store.control.read(HOLDING).values()
+    )
     scene.add("late", lane="air")
     scene.hold("parcels/weigh/air")
     scene.follow()
@@ -153,7 +165,11 @@ def test_a_pause_with_an_end_lets_its_backlog_go_by_itself(scene: Scene) -> None
     keys = ["a1", "a2", "a3"]
     scene.add(*keys, lane="air")
     ends = scene.now + 3_600_000
-    scene.store.control.write(HOLD, "parcels/weigh/air", msgspec.to_builtins(Hold(scene.now, "ops", "down until three", until=ends)))
+    scene.store.control.write(
+        HOLD,
+        "parcels/weigh/air",
+        msgspec.to_builtins(Hold(scene.now, "ops", "down until three", until=ends)),
+    )
     scene.follow()
     while any(not shard.startswith("held#") for shard in shards(scene, keys)):
         assert scene.claim().items == []

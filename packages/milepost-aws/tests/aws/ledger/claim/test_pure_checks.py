@@ -29,7 +29,9 @@ class Looking(World):
 
     def __init__(self, ledger: Any) -> None:
         super().__init__(ledger, sample_route(claims=False))
-        self.ctx = Context(ledger, {self.plan.name: self.plan}, self.clock, self.chance, MemoryBlobs())
+        self.ctx = Context(
+            ledger, {self.plan.name: self.plan}, self.clock, self.chance, MemoryBlobs()
+        )
 
     def say(self, item: Item, outcome: Outcome) -> Any:
         return settle(self.ctx, [JobResult(item, outcome, 1)])
@@ -54,8 +56,17 @@ def test_a_look_writes_nothing_and_its_outcome_is_written_once(world: Looking) -
     assert world.row("p1") == before
     assert world.say(item, NotYet(note="nothing there")).written == 1
     row = world.row("p1")
-    assert (row.status, row.looks, row.note, row.lease, row.holder) == (Status.WAITING, 1, "nothing there", None, None)
-    assert [(line.reason.value, line.by) for line in world.lines("p1")] == [("accepted", None), ("not-yet", "worker")]
+    assert (row.status, row.looks, row.note, row.lease, row.holder) == (
+        Status.WAITING,
+        1,
+        "nothing there",
+        None,
+        None,
+    )
+    assert [(line.reason.value, line.by) for line in world.lines("p1")] == [
+        ("accepted", None),
+        ("not-yet", "worker"),
+    ]
     assert world.ledger.store.queues.depth(world.url) == (0, 0, 0)
     world.audit()
 

@@ -16,7 +16,9 @@ NOW = 1_700_000_000_000
 SCOPE = "parcels/weigh"
 
 
-def take(control: Control, name: str, per_second: float, now: int, wanted: int, spent: int = 0) -> Grant:
+def take(
+    control: Control, name: str, per_second: float, now: int, wanted: int, spent: int = 0
+) -> Grant:
     return admission.take_tokens(control, name, claim_rate(per_second), now, wanted, spent)
 
 
@@ -113,7 +115,9 @@ def test_a_lost_answer_costs_no_tokens(control: Control, process: Process, fault
     assert take(control, SCOPE, 100, NOW, 100).granted == 6
 
 
-def test_a_lost_race_is_run_again_with_what_is_left(scene: Scene, control: Control, process: Process) -> None:
+def test_a_lost_race_is_run_again_with_what_is_left(
+    scene: Scene, control: Control, process: Process
+) -> None:
     other = Control(scene.process(), scene.names)
     process.at("update_item", lambda: take(other, SCOPE, 100, NOW, 7))
     assert take(control, SCOPE, 100, NOW, 10).granted == 3

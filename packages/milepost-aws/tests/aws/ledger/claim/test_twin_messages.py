@@ -35,7 +35,9 @@ ROUNDS = int(os.environ.get("MILEPOST_TWIN_ROUNDS", "6"))
 
 @pytest.fixture
 def ledger(endpoint: str, prefix: str) -> Iterator[AwsLedger]:
-    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
+    ledger = AwsLedger(
+        Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True
+    )
     yield ledger
     ledger.close()
 
@@ -47,7 +49,9 @@ def call(world: World, *keys: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["process", "function"])
-def test_the_newest_of_two_calls_survives(ledger: AwsLedger, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_the_newest_of_two_calls_survives(
+    ledger: AwsLedger, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     world = World(ledger)
     world.add("p1")
     call(world, "p1")
@@ -74,7 +78,9 @@ def test_the_newest_of_two_calls_survives(ledger: AwsLedger, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("way", ["process", "function"])
-def test_a_message_that_is_received_twice_at_once_stays_while_its_item_cannot_be_claimed(ledger: AwsLedger, way: str) -> None:
+def test_a_message_that_is_received_twice_at_once_stays_while_its_item_cannot_be_claimed(
+    ledger: AwsLedger, way: str
+) -> None:
     route = sample_route(lanes={"crm": Limits(concurrency=1)})
     world = World(ledger, route)
     world.add("p1", lane="crm")
@@ -90,7 +96,9 @@ def test_a_message_that_is_received_twice_at_once_stays_while_its_item_cannot_be
         assert world.claim(held={"crm": 1}).items == [], "its lane is full"
     else:
         batch = queues.receive(url, 10, 60)
-        answered = FunctionMessages(ledger.store).answer(world.ask(held={"crm": 1}), batch, world.now, 0.0)
+        answered = FunctionMessages(ledger.store).answer(
+            world.ask(held={"crm": 1}), batch, world.now, 0.0
+        )
         assert [message.id for message in answered.waiting] == [batch[0].id]
         queues.release(answered.waiting)
     assert sum(queues.depth(url)) == 1
@@ -112,7 +120,9 @@ def answer_both(world: World, ledger: AwsLedger) -> None:
     assert answered.failed == []
 
 
-def test_no_item_is_left_without_a_call_when_visibility_ends_as_the_resender_comes(ledger: AwsLedger, endpoint: str, prefix: str) -> None:
+def test_no_item_is_left_without_a_call_when_visibility_ends_as_the_resender_comes(
+    ledger: AwsLedger, endpoint: str, prefix: str
+) -> None:
     """No fault point: a worker died with six items, and their messages become visible at about the time of the resender's run."""
     other = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT)
     world = World(ledger)
@@ -142,7 +152,11 @@ def test_no_item_is_left_without_a_call_when_visibility_ends_as_the_resender_com
         threads = [threading.Thread(target=job) for job in (receive, run_out)]
         for thread in threads:
             thread.start()
-        Resender(Context(ledger, {world.plan.name: world.plan}, world.clock, SeededChance(), MemoryBlobs())).run_once()
+        Resender(
+            Context(
+                ledger, {world.plan.name: world.plan}, world.clock, SeededChance(), MemoryBlobs()
+            )
+        ).run_once()
         threads[1].join()
         # A copy that was put off comes back at once here; three empty receives in a row show that no message is left.
         for _ in range(100):

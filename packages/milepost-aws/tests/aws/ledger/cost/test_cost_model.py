@@ -66,7 +66,14 @@ def test_a_handler_stage_is_called_claimed_and_settled() -> None:
     assert on_rows(one, "notes") == (5, 6)
     # One more stage: called 1+2, claimed 1+2, advanced 1+2.
     assert on_rows(two, "notes") == (8, 12)
-    assert dict(two.steps) == {"put": 1, "called": 2, "claimed": 2, "advanced": 1, "ended": 1, "marked": 1}
+    assert dict(two.steps) == {
+        "put": 1,
+        "called": 2,
+        "claimed": 2,
+        "advanced": 1,
+        "ended": 1,
+        "marked": 1,
+    }
 
 
 def test_a_call_that_follows_an_external_stage_is_a_write_of_its_own() -> None:
@@ -78,20 +85,35 @@ def test_a_call_that_follows_an_external_stage_is_a_write_of_its_own() -> None:
         return mp.Done()
 
     steps = predicted(route, SMALL).steps
-    assert (steps["offered"], steps["called"], steps["advanced"], steps["confirmed"]) == (1, 1, 1, 1)
+    assert (steps["offered"], steps["called"], steps["advanced"], steps["confirmed"]) == (
+        1,
+        1,
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
     ("route", "usage", "counted"),
     [
         # Ten items of each, one phase after the other; units for one of them.
-        (assets(), Usage(payload=584, key=62, result=20), {"rows": 13, "due": 6, "history": 4, "seen": 1}),
+        (
+            assets(),
+            Usage(payload=584, key=62, result=20),
+            {"rows": 13, "due": 6, "history": 4, "seen": 1},
+        ),
         # The stage's name is on the row, and these rows are just over 1 KB.
-        (notes(1, "delive"), Usage(payload=660, key=12), {"rows": 10, "due": 6, "history": 2, "seen": 1}),
+        (
+            notes(1, "delive"),
+            Usage(payload=660, key=12),
+            {"rows": 10, "due": 6, "history": 2, "seen": 1},
+        ),
     ],
     ids=["two external stages", "one handler stage"],
 )
-def test_units_are_those_that_were_counted(route: mp.Route, usage: Usage, counted: dict[str, float]) -> None:
+def test_units_are_those_that_were_counted(
+    route: mp.Route, usage: Usage, counted: dict[str, float]
+) -> None:
     units = predicted(route, usage, ResourceNames("t")).units
     rows = f"t-{route.name}"
     found = {"rows": units[rows, "write"], "due": units[f"{rows}/due", "write"]}
@@ -116,7 +138,10 @@ def test_fuller_batches_cost_less_and_change_nothing_on_the_rows() -> None:
 
 
 def test_retries_are_bounded_by_the_threshold() -> None:
-    need = predicted(notes(1, retry=mp.Backoff(attempts=3, base=1)), Usage(retries=0.5, batch=1, payload=2, key=10))
+    need = predicted(
+        notes(1, retry=mp.Backoff(attempts=3, base=1)),
+        Usage(retries=0.5, batch=1, payload=2, key=10),
+    )
     assert need.steps["claimed"] == 1 + 0.5 + 0.25
     assert need.steps["failed"] == 0.5 + 0.25
     assert need.steps["marked failed"] == 0.125
@@ -131,18 +156,27 @@ def test_what_is_rejected_ends_at_its_first_try_and_goes_to_the_failed_partition
     assert on_rows(need, "notes")[1] == 7
     half = predicted(notes(1), Usage(rejects=0.25, retries=0.5, payload=2, key=10, batch=1)).steps
     assert half["ended"] == pytest.approx(1)
-    assert half["marked"] == pytest.approx(0.25 * (1 - 0.5 ** notes(1).stages[0].retry.attempts) / 0.5)
+    assert half["marked"] == pytest.approx(
+        0.25 * (1 - 0.5 ** notes(1).stages[0].retry.attempts) / 0.5
+    )
 
 
 def test_outputs_and_columns_are_on_the_row() -> None:
-    route = mp.Route("notes", key=["id", "sender"], columns=["id", "sender", "method", "retryHistory"])
+    route = mp.Route(
+        "notes", key=["id", "sender"], columns=["id", "sender", "method", "retryHistory"]
+    )
     route.stage("deliver")(lambda item: mp.Done())
     plain, wide = predicted(notes(1), SMALL), predicted(route, SMALL)
     assert wide.row_bytes - plain.row_bytes >= len("methodretryHistory")
     heavy = predicted(notes(1), Usage(payload=2, key=10, batch=1, output=900))
     # The settled row and the last write of it are over 1 KB.
     assert on_rows(heavy, "notes") == (7, 6)
-    assert on_rows(predicted(notes(1), Usage(payload=2, key=10, batch=1, output=900, rejects=1)), "notes")[0] > 7
+    assert (
+        on_rows(
+            predicted(notes(1), Usage(payload=2, key=10, batch=1, output=900, rejects=1)), "notes"
+        )[0]
+        > 7
+    )
 
 
 def test_what_comes_back_after_more_than_a_quarter_of_an_hour_is_brought_by_the_resender() -> None:
@@ -166,7 +200,9 @@ def test_only_stages_with_a_schedule_of_looks_are_looked_at_again() -> None:
 def test_looks_of_confirmers_are_receives_and_no_writes() -> None:
     once, often = predicted(assets(), Usage(checks=1)), predicted(assets(), Usage(checks=20))
     assert often.units == once.units
-    assert often.calls["sqs", "receive_message"] == pytest.approx(20 * once.calls["sqs", "receive_message"])
+    assert often.calls["sqs", "receive_message"] == pytest.approx(
+        20 * once.calls["sqs", "receive_message"]
+    )
 
 
 def test_a_long_wait_is_offered_again() -> None:
@@ -189,7 +225,9 @@ def test_heavier_rows_cost_more_until_they_are_kept_apart() -> None:
 
 def test_a_rate_is_paid_for_in_tokens() -> None:
     free, limited = predicted(notes(1), Usage()), predicted(notes(1, rate="50/s"), Usage())
-    assert limited.units["milepost-control", "write"] - free.units["milepost-control", "write"] == pytest.approx(0.2)
+    assert limited.units["milepost-control", "write"] - free.units[
+        "milepost-control", "write"
+    ] == pytest.approx(0.2)
     assert limited.calls["dynamodb", "get_item"] == pytest.approx(0.2)
 
 
@@ -198,15 +236,24 @@ def test_processes_of_ones_own_pay_for_the_stream_and_not_for_functions() -> Non
     ours, theirs = Usage(lambdas=False), Usage()
     own, functions = predicted(notes(1), ours), predicted(notes(1), theirs)
     assert dollars(own, prices, lambdas=False)["Lambda"] == 0 < dollars(functions, prices)["Lambda"]
-    assert dollars(own, prices, lambdas=False)["DynamoDB streams"] > 0 == dollars(functions, prices)["DynamoDB streams"]
+    assert (
+        dollars(own, prices, lambdas=False)["DynamoDB streams"]
+        > 0
+        == dollars(functions, prices)["DynamoDB streams"]
+    )
 
 
 def test_evidence_is_a_blob_a_query_and_one_more_read_of_every_line() -> None:
-    plain, kept = (predicted(assets(evidence=evidence), Usage(key=10, lambdas=False)) for evidence in (False, True))
+    plain, kept = (
+        predicted(assets(evidence=evidence), Usage(key=10, lambdas=False))
+        for evidence in (False, True)
+    )
     history = "milepost-history", "read"
     assert kept.total("write") == plain.total("write")
     assert kept.units[history] - plain.units[history] == pytest.approx(1 + plain.lines)
-    assert kept.calls["dynamodb", "query"] - plain.calls["dynamodb", "query"] == pytest.approx(1, abs=0.01)
+    assert kept.calls["dynamodb", "query"] - plain.calls["dynamodb", "query"] == pytest.approx(
+        1, abs=0.01
+    )
     assert kept.calls["s3", "put_object"] == pytest.approx(1, abs=0.01)
     assert kept.blob_bytes > 1000 > plain.blob_bytes
     assert dollars(kept, REGIONS["us-east-1"])["S3"] == pytest.approx(5e-6, rel=0.01)
@@ -222,7 +269,11 @@ def test_dollars_are_units_times_prices() -> None:
 
 
 def test_every_region_has_every_price_and_an_unknown_one_says_which_there_are() -> None:
-    assert standing([assets(), notes(3)], prices_in("eu-west-2")) >= standing([assets()], prices_in("eu-west-2")) > 0
+    assert (
+        standing([assets(), notes(3)], prices_in("eu-west-2"))
+        >= standing([assets()], prices_in("eu-west-2"))
+        > 0
+    )
     with pytest.raises(UsageError, match="us-east-1, eu-west-2"):
         prices_in("mars-north-1")
 
@@ -242,4 +293,6 @@ def test_an_item_that_comes_by_a_request_costs_the_gateway_its_function_and_the_
     assert (plain.bytes_out, asked.bytes_out) == (0, 1_950)
     price = dollars(asked, prices_in("us-east-1"))
     assert price["API Gateway"] * 1e6 == pytest.approx(1.0)
-    assert (price["Lambda"] - dollars(plain, prices_in("us-east-1"))["Lambda"]) * 1e6 == pytest.approx(0.20 + 0.04 * 13.3334)
+    assert (
+        price["Lambda"] - dollars(plain, prices_in("us-east-1"))["Lambda"]
+    ) * 1e6 == pytest.approx(0.20 + 0.04 * 13.3334)

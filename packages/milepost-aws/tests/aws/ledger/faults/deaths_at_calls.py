@@ -56,7 +56,13 @@ class Reaper:
 
         return Process(self.scene, attach)
 
-    def _call(self, alive: list[bool], send: Callable[[str, dict[str, Any]], Any], operation: str, params: dict[str, Any]) -> Any:
+    def _call(
+        self,
+        alive: list[bool],
+        send: Callable[[str, dict[str, Any]], Any],
+        operation: str,
+        params: dict[str, Any],
+    ) -> Any:
         if not alive[0]:
             raise Death("it is dead already")
         site = _site(operation)

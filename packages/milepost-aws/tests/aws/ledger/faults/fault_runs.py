@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tests.aws.ledger.faults.fault_scene import Process, Scene, Turn, check_gone, check_whole, plainly, see_through, take_down
+from tests.aws.ledger.faults.fault_scene import (
+    Process,
+    Scene,
+    Turn,
+    check_gone,
+    check_whole,
+    plainly,
+    see_through,
+    take_down,
+)
 
 from milepost_aws.aws_model import Faults
 
@@ -14,12 +23,24 @@ MOST_CALLS = 3000
 
 STORIES = {
     "a": [
-        *(("accepted", "pack", "PENDING"), ("advanced", "pack", "PENDING"), ("offered", "ship", "QUEUED")),
+        *(
+            ("accepted", "pack", "PENDING"),
+            ("advanced", "pack", "PENDING"),
+            ("offered", "ship", "QUEUED"),
+        ),
         ("confirmed", "ship", "COMPLETED"),
     ],
     "b": [
-        *(("accepted", "pack", "PENDING"), ("retry", "pack", "RETRY_SCHEDULED"), ("not-yet", "pack", "WAITING")),
-        *(("advanced", "pack", "PENDING"), ("offered", "ship", "QUEUED"), ("resent", "ship", "QUEUED")),
+        *(
+            ("accepted", "pack", "PENDING"),
+            ("retry", "pack", "RETRY_SCHEDULED"),
+            ("not-yet", "pack", "WAITING"),
+        ),
+        *(
+            ("advanced", "pack", "PENDING"),
+            ("offered", "ship", "QUEUED"),
+            ("resent", "ship", "QUEUED"),
+        ),
         ("confirmed", "ship", "COMPLETED"),
     ],
 }
@@ -45,7 +66,9 @@ def planned(spots: Sequence[Spot]) -> Faults:
     return faults
 
 
-def run(scene: Scene, faults: Faults, careful: Callable[[Turn], None] = plainly, *, exact: bool = True) -> None:
+def run(
+    scene: Scene, faults: Faults, careful: Callable[[Turn], None] = plainly, *, exact: bool = True
+) -> None:
     """The whole life with these faults, and everything that must be true of it, as a process that meets none sees it.
     `exact`: nobody gave up, so nothing was done or told a second time."""
     process, witness = Process(scene, faults.attach), Process(scene)

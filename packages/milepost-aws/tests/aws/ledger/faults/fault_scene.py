@@ -95,8 +95,12 @@ class Scene:
         self.receipts: dict[str, str] = {}
         self.started = 0
         self.session = boto3.session.Session(region_name=REGION)
-        self.sqs, self.dynamodb = (self.session.client(name, endpoint_url=endpoint) for name in ("sqs", "dynamodb"))
-        maker = AwsLedger(self.share(Requests(REGION, endpoint)), prefix, self.blobs, settings=SETTINGS, make=True)
+        self.sqs, self.dynamodb = (
+            self.session.client(name, endpoint_url=endpoint) for name in ("sqs", "dynamodb")
+        )
+        maker = AwsLedger(
+            self.share(Requests(REGION, endpoint)), prefix, self.blobs, settings=SETTINGS, make=True
+        )
         maker.prepare(Plan(self.route()))
         maker.close()
         self._put()
@@ -105,7 +109,14 @@ class Scene:
         parcels = Route(ROUTE, key="id")
         limits = {"sea": Limits(rate="50/s", concurrency=5)}
         retry, checks = Backoff(attempts=4, base="1m", jitter=0), Checks(every="1m", up_to="1m")
-        parcels.stage("pack", retry=retry, checks=checks, rate="100/s", lane=lambda content: content["lane"], lanes=limits)(self._pack)
+        parcels.stage(
+            "pack",
+            retry=retry,
+            checks=checks,
+            rate="100/s",
+            lane=lambda content: content["lane"],
+            lanes=limits,
+        )(self._pack)
         parcels.external("ship", resend_after="20m")
         return parcels
 
@@ -137,7 +148,9 @@ class Scene:
         if self.lost_call:
             return
         url = self._queue("pack")
-        for message in self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0).get("Messages", []):
+        for message in self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0
+        ).get("Messages", []):
             if msgspec.json.decode(message["Body"])["key"] == PUT["id"]:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
                 self.lost_call = True
@@ -155,7 +168,9 @@ class Scene:
     def ship(self) -> None:
         """The outsider takes its offers and confirms each parcel once. What it is offered of "b" at first gets lost."""
         url = self._queue("ship")
-        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
+            "Messages", []
+        ):
             for message in messages:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
                 offer = msgspec.json.decode(message["Body"])
@@ -163,7 +178,9 @@ class Scene:
                 assert offer["payload"] == {"box": offer["key"]}
                 if offer["key"] == "b":
                     self.lost_at = self.clock.now() if self.lost_at is None else self.lost_at
-                if offer["key"] in self.shipped or (offer["key"] == "b" and self.lost_at == self.clock.now()):
+                if offer["key"] in self.shipped or (
+                    offer["key"] == "b" and self.lost_at == self.clock.now()
+                ):
                     continue
                 self.shipped.append(offer["key"])
                 confirm = offer["confirm"]
@@ -179,13 +196,20 @@ class Scene:
 class Process:
     """One process with everything in it. `attach` is given its requests before the first of them is made."""
 
-    def __init__(self, scene: Scene, attach: Callable[[Requests], None] | None = None, *, late_ms: int = 0) -> None:
+    def __init__(
+        self, scene: Scene, attach: Callable[[Requests], None] | None = None, *, late_ms: int = 0
+    ) -> None:
         self.scene = scene
         scene.started += 1
         self.name = f"process-{scene.started}"
         self._slept = 0.0
         # Jobs one after the other, so that a run is the same every time; pauses take no time, and are soon over.
-        patience: dict[str, Any] = {"deadline_s": 2.0, "sleep": self._sleep, "chance": lambda: 1.0, "clock": lambda: self._slept}
+        patience: dict[str, Any] = {
+            "deadline_s": 2.0,
+            "sleep": self._sleep,
+            "chance": lambda: 1.0,
+            "clock": lambda: self._slept,
+        }
         self.requests = scene.share(Requests(REGION, scene.endpoint, width=1, **patience))
         if attach is not None:
             attach(self.requests)
@@ -193,10 +217,16 @@ class Process:
         self.ledger = AwsLedger(self.requests, scene.prefix, scene.blobs, settings=SETTINGS)
         self.store = self.ledger.store
         timing = self.ledger.timing
-        self.plan = Plan(scene.route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
-        self.ctx = Context(self.ledger, {ROUTE: self.plan}, self.clock, SeededChance(scene.started), scene.blobs)
+        self.plan = Plan(
+            scene.route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms
+        )
+        self.ctx = Context(
+            self.ledger, {ROUTE: self.plan}, self.clock, SeededChance(scene.started), scene.blobs
+        )
         self.relay = StreamRelay(self.store, {ROUTE: self.plan}, lambda: 0.0)
-        self.stream = Stream(self.requests, self.store.control, ROUTE, self.store.names.rows(ROUTE), self.name)
+        self.stream = Stream(
+            self.requests, self.store.control, ROUTE, self.store.names.rows(ROUTE), self.name
+        )
         self.resender = Resender(self.ctx)
         self.author = Teller(self.ctx, scene.desk, self.name)
         self.claims = 0
@@ -234,11 +264,20 @@ class Process:
             now = self.clock.now()
             self.claims += 1
             lease = Lease(f"{self.name}/{self.claims}", self.name, now + LEASE_MS)
-            (claimed,) = self.ledger.claim([ClaimRequest(self.plan, "pack", 5, lease, fragile=fragile)], now, 0.0)
+            (claimed,) = self.ledger.claim(
+                [ClaimRequest(self.plan, "pack", 5, lease, fragile=fragile)], now, 0.0
+            )
             if claimed.items:
-                rows, tickets = [item.row for item in claimed.items], [item.ticket for item in claimed.items]
+                rows, tickets = (
+                    [item.row for item in claimed.items],
+                    [item.ticket for item in claimed.items],
+                )
                 held = self.ledger.extend(rows, now + 2 * LEASE_MS, now, tickets)
-                rans = [JobResult(item, self.scene._pack(item), 5) for item, ours in zip(claimed.items, held, strict=True) if ours]
+                rans = [
+                    JobResult(item, self.scene._pack(item), 5)
+                    for item, ours in zip(claimed.items, held, strict=True)
+                    if ours
+                ]
                 settle(self.ctx, rans)
             if not claimed.fragile:
                 break
@@ -252,7 +291,9 @@ class Process:
             pass
 
     def prune(self) -> None:
-        self.ledger.prune(PruneCriteria(ROUTE, TERMINAL, self.clock.now() - 1, None, delivered(self.ctx), 100))
+        self.ledger.prune(
+            PruneCriteria(ROUTE, TERMINAL, self.clock.now() - 1, None, delivered(self.ctx), 100)
+        )
 
 
 class Watch:
@@ -279,9 +320,15 @@ OUTSIDE = ("lose", "ship")
 """What the scene does: no process of ours takes part in it."""
 
 
-def take_turns(scene: Scene, process: Callable[[], Process], careful: Careful, roles: Sequence[str]) -> None:
+def take_turns(
+    scene: Scene, process: Callable[[], Process], careful: Careful, roles: Sequence[str]
+) -> None:
     for role in roles:
-        careful(getattr(scene, role) if role in OUTSIDE else lambda role=role: getattr(process(), role)())  # type: ignore[misc]
+        careful(
+            getattr(scene, role)
+            if role in OUTSIDE
+            else lambda role=role: getattr(process(), role)()
+        )  # type: ignore[misc]
 
 
 def rows(scene: Scene) -> dict[str, dict[str, Any]]:
@@ -296,7 +343,11 @@ def see_through(scene: Scene, process: Callable[[], Process], careful: Careful =
         take_turns(scene, process, careful, ROLES)
         scene.clock.advance(ROUND_MS / 1000)
         found = rows(scene)
-        ended = {key for key, image in found.items() if image.get("status") == {"S": Status.COMPLETED.value}}
+        ended = {
+            key
+            for key, image in found.items()
+            if image.get("status") == {"S": Status.COMPLETED.value}
+        }
         if scene.receipts.keys() >= {"a", "b"} and ended >= KEYS:
             take_turns(scene, process, careful, ("follow", "tell", "follow"))
             return
@@ -305,7 +356,9 @@ def see_through(scene: Scene, process: Callable[[], Process], careful: Careful =
             # drops it, and its item is called again.
             scene.leap()
         before = found
-    raise AssertionError(f"after {MOST_ROUNDS} rounds the parcels are {_shown(scene)}; receipts {scene.receipts}")
+    raise AssertionError(
+        f"after {MOST_ROUNDS} rounds the parcels are {_shown(scene)}; receipts {scene.receipts}"
+    )
 
 
 def take_down(scene: Scene, process: Callable[[], Process], careful: Careful = plainly) -> None:
@@ -319,7 +372,10 @@ def take_down(scene: Scene, process: Callable[[], Process], careful: Careful = p
 
 
 def _shown(scene: Scene) -> dict[str, str]:
-    return {key: f"{image.get('status', {}).get('S')} at {image.get('queue', {}).get('S')}" for key, image in rows(scene).items()}
+    return {
+        key: f"{image.get('status', {}).get('S')} at {image.get('queue', {}).get('S')}"
+        for key, image in rows(scene).items()
+    }
 
 
 # What must be true -------------------------------------------------------------------------------------------------------------
@@ -337,7 +393,9 @@ def repair(process: Process) -> None:
     process.store.counters.replace(ROUTE, truth, process.clock.now())
 
 
-def check_whole(scene: Scene, process: Process, *, exact: bool) -> dict[str, list[tuple[str, str, str]]]:
+def check_whole(
+    scene: Scene, process: Process, *, exact: bool
+) -> dict[str, list[tuple[str, str, str]]]:
     """All promises, while the rows are still there; `exact`: no record was told twice, so counters need no repair. The stories."""
     if not exact:
         repair(process)
@@ -352,17 +410,23 @@ def check_whole(scene: Scene, process: Process, *, exact: bool) -> dict[str, lis
     feed = process.ledger.feed(0, 1000)
     assert [written.seq for written in feed] == list(range(1, len(feed) + 1))
     lines = [(written.key, written.line.version) for written in feed]
-    assert sorted(lines) == sorted((key, number + 1) for key, story in stories.items() for number in range(len(story))), "lost or doubled"
+    assert sorted(lines) == sorted(
+        (key, number + 1) for key, story in stories.items() for number in range(len(story))
+    ), "lost or doubled"
     expected = [
         (written.route, written.key, event.sequence, event.id)
         for written in feed
-        for event in events_of(written.line, written.route, written.key, written.correlation_id, written.payload)
+        for event in events_of(
+            written.line, written.route, written.key, written.correlation_id, written.payload
+        )
     ]
     assert set(scene.desk.told) == set(expected)
     assert scene.desk.contradictions == []
     firsts = list(dict.fromkeys(scene.desk.told))
     for key in KEYS:
-        assert [event for event in firsts if event[1] == key] == [event for event in expected if event[1] == key], "told out of order"
+        assert [event for event in firsts if event[1] == key] == [
+            event for event in expected if event[1] == key
+        ], "told out of order"
     if exact:
         assert len(scene.desk.told) == len(expected), "told twice"
     return stories
@@ -385,4 +449,7 @@ def check_gone(scene: Scene, process: Process, *, exact: bool, evidence: bool = 
 
 def set_aside(scene: Scene) -> list[Any]:
     url = scene.sqs.get_queue_url(QueueName=f"{scene.prefix}-quarantine")["QueueUrl"]
-    return [msgspec.json.decode(one["Body"]) for one in scene.sqs.receive_message(QueueUrl=url, VisibilityTimeout=0).get("Messages", [])]
+    return [
+        msgspec.json.decode(one["Body"])
+        for one in scene.sqs.receive_message(QueueUrl=url, VisibilityTimeout=0).get("Messages", [])
+    ]

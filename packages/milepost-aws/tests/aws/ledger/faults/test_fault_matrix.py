@@ -24,11 +24,33 @@ READS = {
 """These change nothing, whatever becomes of their answer: each kind of fault meets all of them in one run."""
 WRITES = {
     "dynamodb": ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"),
-    "sqs": ("ReceiveMessage", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"),
+    "sqs": (
+        "ReceiveMessage",
+        "SendMessageBatch",
+        "DeleteMessageBatch",
+        "ChangeMessageVisibilityBatch",
+    ),
 }
-READ_KINDS = sorted({kind for service, some in READS.items() for operation in some for kind in kinds(service, operation)})
-CASES = [(service, operation, kind) for service, some in WRITES.items() for operation in some for kind in kinds(service, operation)]
-ALL = [(service, operation) for table in (READS, WRITES) for service, some in table.items() for operation in some]
+READ_KINDS = sorted(
+    {
+        kind
+        for service, some in READS.items()
+        for operation in some
+        for kind in kinds(service, operation)
+    }
+)
+CASES = [
+    (service, operation, kind)
+    for service, some in WRITES.items()
+    for operation in some
+    for kind in kinds(service, operation)
+]
+ALL = [
+    (service, operation)
+    for table in (READS, WRITES)
+    for service, some in table.items()
+    for operation in some
+]
 SWALLOWED = ("timeout_after", "twice")
 """A receive whose messages nobody gets: they are hidden from everybody. Were it so every time, nobody could ever be called."""
 
@@ -69,16 +91,27 @@ def test_every_call_has_its_cases(new_scene: Callable[[], Scene]) -> None:
 
 @pytest.mark.parametrize("kind", READ_KINDS)
 def test_a_fault_at_every_read(new_scene: Callable[[], Scene], kind: str) -> None:
-    met = [operation for service, some in READS.items() for operation in some if kind in kinds(service, operation)]
-    faults = go_through(new_scene, [Spot(operation, nth, kind) for operation in met for nth in range(1, MOST_CALLS)])
+    met = [
+        operation
+        for service, some in READS.items()
+        for operation in some
+        if kind in kinds(service, operation)
+    ]
+    faults = go_through(
+        new_scene, [Spot(operation, nth, kind) for operation in met for nth in range(1, MOST_CALLS)]
+    )
     assert {call.operation for call, _ in faults.fired} == set(met)
 
 
 @pytest.mark.parametrize(("service", "operation", "kind"), CASES)
-def test_a_fault_at_every_write(new_scene: Callable[[], Scene], service: str, operation: str, kind: str) -> None:
+def test_a_fault_at_every_write(
+    new_scene: Callable[[], Scene], service: str, operation: str, kind: str
+) -> None:
     if operation == "ReceiveMessage" and kind in SWALLOWED:
         for first in (1, 2, 3):
-            go_through(new_scene, [Spot(operation, nth, kind) for nth in range(first, MOST_CALLS, 3)])
+            go_through(
+                new_scene, [Spot(operation, nth, kind) for nth in range(first, MOST_CALLS, 3)]
+            )
         return
     faults = go_through(new_scene, [Spot(operation, nth, kind) for nth in range(1, MOST_CALLS)])
     made = sum(call.operation == operation for call in faults.calls)
@@ -87,7 +120,9 @@ def test_a_fault_at_every_write(new_scene: Callable[[], Scene], service: str, op
 
 
 @pytest.mark.parametrize(("service", "operation"), ALL)
-def test_a_fault_that_lasts_now_and_then(new_scene: Callable[[], Scene], service: str, operation: str) -> None:
+def test_a_fault_that_lasts_now_and_then(
+    new_scene: Callable[[], Scene], service: str, operation: str
+) -> None:
     """An operation is carried out, but its answers are lost for longer than anybody waits; then it works for a while; and so on.
     Whoever meets it gives up for this turn with LedgerBusy. Nothing else may be raised, and at the end nothing may be wrong."""
     faults = Faults()

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import pytest
 from tests.aws.ledger.faults.deaths_at_calls import Reaper, Site
-from tests.aws.ledger.faults.fault_scene import Process, Scene, check_gone, check_whole, see_through, take_down
+from tests.aws.ledger.faults.fault_scene import (
+    Process,
+    Scene,
+    check_gone,
+    check_whole,
+    see_through,
+    take_down,
+)
 
 GROUPS = 6
 _sites: list[Site] = []

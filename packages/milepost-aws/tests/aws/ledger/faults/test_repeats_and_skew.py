@@ -11,7 +11,15 @@ import pytest
 from msgspec.structs import replace
 from tests.aws.lambdas.event_source_mapping import StreamMapping
 from tests.aws.ledger.faults.fault_runs import STORIES
-from tests.aws.ledger.faults.fault_scene import ROUTE, Process, Scene, check_gone, check_whole, see_through, take_down
+from tests.aws.ledger.faults.fault_scene import (
+    ROUTE,
+    Process,
+    Scene,
+    check_gone,
+    check_whole,
+    see_through,
+    take_down,
+)
 
 from milepost.core.errors import LedgerBusy
 from milepost_aws.ledger.retention import finish
@@ -26,7 +34,9 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
     scene.close()
 
 
-def live_and_check(scene: Scene, *processes: Process, exact: bool = False, evidence: bool = False) -> None:
+def live_and_check(
+    scene: Scene, *processes: Process, exact: bool = False, evidence: bool = False
+) -> None:
     """Everything is seen through by these processes, who take turns; all must be right then, and every parcel packed once."""
     turn = 0
 
@@ -106,7 +116,9 @@ def test_records_come_again(scene: Scene, how: str) -> None:
     live_and_check(scene, Repeating(scene, how), evidence=how != "at once")
 
 
-def test_a_batch_whose_place_could_not_be_written_down_is_not_told_twice(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_place_could_not_be_written_down_is_not_told_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was handled, but that was not to be kept: it comes again, to the same process or to one that reads for long already."""
     lost: list[str] = []
     write, put_with = Control.write, Control.put_with
@@ -118,11 +130,15 @@ def test_a_batch_whose_place_could_not_be_written_down_is_not_told_twice(scene: 
         if kind == "shard":
             lost.append("")
 
-    def forgetful(self: Control, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
+    def forgetful(
+        self: Control, kind: str, name: str, value: Any, expect: int | None = None
+    ) -> bool:
         forget(kind, name, value)
         return write(self, kind, name, value, expect)
 
-    def forgetful_with(self: Control, kind: str, name: str, value: Any, expect: int, others: Any) -> int | None:
+    def forgetful_with(
+        self: Control, kind: str, name: str, value: Any, expect: int, others: Any
+    ) -> int | None:
         forget(kind, name, value)
         return put_with(self, kind, name, value, expect, others)
 
@@ -172,7 +188,9 @@ class Called(Process):
         super().__init__(scene)
         self.others = [Process(scene), Process(scene)]
         self.calls = 0
-        arn = scene.dynamodb.describe_table(TableName=f"{scene.prefix}-{ROUTE}")["Table"]["LatestStreamArn"]
+        arn = scene.dynamodb.describe_table(TableName=f"{scene.prefix}-{ROUTE}")["Table"][
+            "LatestStreamArn"
+        ]
         streams = scene.session.client("dynamodbstreams", endpoint_url=scene.endpoint)
         self.mapping = StreamMapping(streams, arn, self.function, batch_size=4, shards=3, **options)
 
@@ -202,7 +220,11 @@ class Called(Process):
         super().close()
 
 
-@pytest.mark.parametrize("options", [{}, {"bisect": True}, {"twice": True}], ids=["as one again", "cut in two", "every batch twice"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bisect": True}, {"twice": True}],
+    ids=["as one again", "cut in two", "every batch twice"],
+)
 def test_a_function_that_fails_in_part(scene: Scene, options: dict[str, Any]) -> None:
     called = Called(scene, **options)
     live_and_check(scene, called)

@@ -26,7 +26,11 @@ PATHS = {"filePaths": ["one", "two"]}
 
 @pytest.fixture
 def command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    endpoint: str,
+    prefix: str,
 ) -> AwsCommandLine:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
@@ -44,13 +48,21 @@ def put(command_line: AwsCommandLine, client: Callable[[str], Any], prefix: str)
     """A row as today's system leaves it."""
 
     def put(
-        asset: str, queue: str | None = None, content: str | None = '{"id":"s1"}', last: str = "2026-01-05T10:00:00.5Z", **answers: Any
+        asset: str,
+        queue: str | None = None,
+        content: str | None = '{"id":"s1"}',
+        last: str = "2026-01-05T10:00:00.5Z",
+        **answers: Any,
     ) -> None:
         row: dict[str, Any] = {"assetId": {"S": asset}, "batchId": {"S": "b"}}
         if content is not None:
             row["input"] = {"S": content}
         if queue is not None:
-            row |= {"queue": {"S": queue}, "firstQueued": {"S": "2026-01-02T10:00:00.123456Z"}, "lastQueued": {"S": last}}
+            row |= {
+                "queue": {"S": queue},
+                "firstQueued": {"S": "2026-01-02T10:00:00.123456Z"},
+                "lastQueued": {"S": last},
+            }
         row |= {f"result_{stage}": {"S": json.dumps(value)} for stage, value in answers.items()}
         client("dynamodb").put_item(TableName=ResourceNames(prefix).rows("parcels"), Item=row)
 
@@ -63,9 +75,17 @@ def calls(client: Callable[[str], Any], prefix: str) -> Callable[[str], list[dic
 
     def calls(queue: str) -> list[dict[str, Any]]:
         sqs = client("sqs")
-        url = queue if "/" in queue else sqs.get_queue_url(QueueName=ResourceNames(prefix).queue("parcels", queue))["QueueUrl"]
+        url = (
+            queue
+            if "/" in queue
+            else sqs.get_queue_url(QueueName=ResourceNames(prefix).queue("parcels", queue))[
+                "QueueUrl"
+            ]
+        )
         found = []
-        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
+            "Messages", []
+        ):
             found += [json.loads(message["Body"]) for message in messages]
         return sorted(found, key=lambda call: str(call["key"]))
 
@@ -81,29 +101,55 @@ def test_a_whole_table_is_taken_in_each_row_where_it_stands(
     put("answered", "TC", CC=PATHS, TC={"one": ["L1"]})
     put("elsewhere", "Glacier", CC=PATHS)
     planned = command_line("adopt", "parcels", "--all", "--dry-run", "--json").json
-    assert (planned["adopted"], planned["stages"], planned["refused_count"]) == (4, {"CC": 2, "TC": 2}, 1)
+    assert (planned["adopted"], planned["stages"], planned["refused_count"]) == (
+        4,
+        {"CC": 2, "TC": 2},
+        1,
+    )
     answer = command_line("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 1
     assert "6 rows read: 4 items adopted" in answer.flat
     assert "its stage 'Glacier' is not in the route (CC, TC)" in answer.flat
     second = command_line.show("second#b")
-    assert (second["stage"], second["status"], second["results"], second["payload"]) == ("TC", "QUEUED", {"CC": PATHS}, PATHS)
+    assert (second["stage"], second["status"], second["results"], second["payload"]) == (
+        "TC",
+        "QUEUED",
+        {"CC": PATHS},
+        PATHS,
+    )
     assert second["entered_at"] == "2026-01-02T10:00:00.123Z", "its age is not lost"
     [line] = second["history"]
-    assert (line["reason"], line["stage"], line["by"], line["why"]) == ("accepted", "TC", "ops", "a test")
+    assert (line["reason"], line["stage"], line["by"], line["why"]) == (
+        "accepted",
+        "TC",
+        "ops",
+        "a test",
+    )
     assert line["note"] == {"found": {"queue": "TC", "through": ["CC"]}}
     assert second["verified"]
-    assert [(call["key"], call["payload"]) for call in calls("TC")] == [("second#b", PATHS)], "who has answered is not called"
+    assert [(call["key"], call["payload"]) for call in calls("TC")] == [("second#b", PATHS)], (
+        "who has answered is not called"
+    )
     assert [call["key"] for call in calls("CC")] == ["first#b", "new#b"]
     command_line.up()
-    assert (command_line.show("answered#b")["status"], command_line.show("answered#b")["results"]) == (
+    assert (
+        command_line.show("answered#b")["status"],
+        command_line.show("answered#b")["results"],
+    ) == (
         "COMPLETED",
         {"CC": PATHS, "TC": {"one": ["L1"]}},
     )
-    assert [command_line.show(f"{name}#b")["stage"] for name in ("new", "first", "second")] == ["CC", "CC", "TC"]
+    assert [command_line.show(f"{name}#b")["stage"] for name in ("new", "first", "second")] == [
+        "CC",
+        "CC",
+        "TC",
+    ]
     again = command_line("adopt", "parcels", "--all", *SIGNED, "--json").json
     assert (again["adopted"], again["refused_count"]) == (0, 1)
-    assert [act["verb"] for act in command_line.ok("acts", "--json").json["acts"]] == ["adopt", "adopt"]
+    assert [act["verb"] for act in command_line.ok("acts", "--json").json["acts"]] == [
+        "adopt",
+        "adopt",
+    ]
 
 
 def test_what_is_adopted_is_confirmed_like_any_other(
@@ -122,9 +168,15 @@ def test_what_is_adopted_is_confirmed_like_any_other(
 
 
 def test_a_call_that_the_old_queue_still_keeps_is_not_made_again(
-    command_line: AwsCommandLine, put: Put, calls: Callable[[str], list[dict[str, Any]]], client: Callable[[str], Any], prefix: str
+    command_line: AwsCommandLine,
+    put: Put,
+    calls: Callable[[str], list[dict[str, Any]]],
+    client: Callable[[str], Any],
+    prefix: str,
 ) -> None:
-    own = client("sqs").create_queue(QueueName=f"{prefix}-theirs", Attributes={"MessageRetentionPeriod": "1209600"})["QueueUrl"]
+    own = client("sqs").create_queue(
+        QueueName=f"{prefix}-theirs", Attributes={"MessageRetentionPeriod": "1209600"}
+    )["QueueUrl"]
     command_line.write("parcels.py", TODAY.format(queue=f', queue="{own}"'))
     put("old", "CC")
     put("recent", "CC", last="2099-01-01T00:00:00Z")
@@ -133,7 +185,9 @@ def test_a_call_that_the_old_queue_still_keeps_is_not_made_again(
     assert command_line.show("recent#b")["due_at"] == "2099-01-15T00:00:00.000Z"
 
 
-def test_rows_are_not_adopted_twice_nor_without_being_there(command_line: AwsCommandLine, put: Put) -> None:
+def test_rows_are_not_adopted_twice_nor_without_being_there(
+    command_line: AwsCommandLine, put: Put
+) -> None:
     put("one")
     command_line.signed("adopt", "parcels", "one#b")
     answer = command_line("adopt", "parcels", "one#b", "none#b", *SIGNED)
@@ -156,14 +210,20 @@ def test_rows_of_another_stage_are_left_to_people(command_line: AwsCommandLine, 
     assert command_line.ok("quarantine", "list", "--json").json["set_aside"] == []
 
 
-def test_quarantine_is_looked_at_without_taking_anything_away(command_line: AwsCommandLine, put: Put) -> None:
+def test_quarantine_is_looked_at_without_taking_anything_away(
+    command_line: AwsCommandLine, put: Put
+) -> None:
     assert command_line.ok("quarantine", "list").out == "The quarantine is empty.\n"
     put("ghost", content=None)
     put("born", CC=PATHS)
     command_line.up()
     for _ in range(2):
         answer = command_line.ok("quarantine", "list", "--json").json
-        assert ({aside["kind"] for aside in answer["set_aside"]}, len(answer["set_aside"]), answer["more"]) == ({"row"}, 2, False)
+        assert (
+            {aside["kind"] for aside in answer["set_aside"]},
+            len(answer["set_aside"]),
+            answer["more"],
+        ) == ({"row"}, 2, False)
     [one] = command_line.ok("quarantine", "list", "-n", "1", "--json").json["set_aside"]
     assert command_line.ok("quarantine", "list", "-n", "1", "--json").json["more"]
     assert "it has no input" in command_line.ok("quarantine", "list").flat
@@ -177,12 +237,16 @@ def test_quarantine_is_looked_at_without_taking_anything_away(command_line: AwsC
     assert len(command_line.ok("quarantine", "list", "--json").json["set_aside"]) == 1
 
 
-def test_what_still_cannot_be_used_stays(command_line: AwsCommandLine, put: Put, client: Callable[[str], Any], prefix: str) -> None:
+def test_what_still_cannot_be_used_stays(
+    command_line: AwsCommandLine, put: Put, client: Callable[[str], Any], prefix: str
+) -> None:
     put("second", "TC")
     put("lost", "TC")
     command_line.up()
     table = ResourceNames(prefix).rows("parcels")
-    client("dynamodb").delete_item(TableName=table, Key={"assetId": {"S": "lost"}, "batchId": {"S": "b"}})
+    client("dynamodb").delete_item(
+        TableName=table, Key={"assetId": {"S": "lost"}, "batchId": {"S": "b"}}
+    )
     answer = command_line("quarantine", "replay", "--all", *SIGNED)
     assert answer.code == 1
     assert "1 of 2 entries processed." in answer.flat
@@ -190,7 +254,10 @@ def test_what_still_cannot_be_used_stays(command_line: AwsCommandLine, put: Put,
     [left] = command_line.ok("quarantine", "list", "--json").json["set_aside"]
     assert left["content"]["row"]["assetId"] == "lost"
     assert command_line.signed("quarantine", "drop", "--all").out == "1 entry deleted.\n"
-    assert [act["verb"] for act in command_line.ok("acts", "--json").json["acts"]] == ["drop", "replay"]
+    assert [act["verb"] for act in command_line.ok("acts", "--json").json["acts"]] == [
+        "drop",
+        "replay",
+    ]
 
 
 def test_a_message_that_nobody_could_read_goes_back_to_its_queue(
@@ -217,11 +284,19 @@ def test_a_row_that_cannot_be_read_keeps_no_other_from_being_taken_in(
 ) -> None:
     lost = {"M": {"blob": {"S": "gone/for/good"}, "sha256": {"S": "0"}, "size": {"N": "1"}}}
     put("one", "TC", CC=PATHS)
-    for asset, row in (("answer", {"input": {"S": "{}"}, "queue": {"S": "TC"}, "result_CC": lost}), ("input", {"input": lost})):
+    for asset, row in (
+        ("answer", {"input": {"S": "{}"}, "queue": {"S": "TC"}, "result_CC": lost}),
+        ("input", {"input": lost}),
+    ):
         key = {"assetId": {"S": asset}, "batchId": {"S": "b"}}
-        client("dynamodb").put_item(TableName=ResourceNames(prefix).rows("parcels"), Item={**key, **row})
+        client("dynamodb").put_item(
+            TableName=ResourceNames(prefix).rows("parcels"), Item={**key, **row}
+        )
     answer = command_line("adopt", "parcels", "--all", *SIGNED, "--json").json
-    assert (answer["adopted"], sorted(key for key, _ in answer["refused"])) == (1, ["answer#b", "input#b"])
+    assert (answer["adopted"], sorted(key for key, _ in answer["refused"])) == (
+        1,
+        ["answer#b", "input#b"],
+    )
     assert all("cannot be read" in why for _, why in answer["refused"])
 
 
@@ -238,13 +313,19 @@ def test_on_an_embedded_ledger_nothing_is_left_to_be_taken_in(command_line: AwsC
 def test_a_row_for_later_starts_then_unless_it_has_started(
     command_line: AwsCommandLine, put: Put, calls: Callable[[str], list[dict[str, Any]]]
 ) -> None:
-    command_line.write("parcels.py", TODAY.format(queue="").replace('dialect="today"', 'dialect="today", not_before="at"'))
+    command_line.write(
+        "parcels.py",
+        TODAY.format(queue="").replace('dialect="today"', 'dialect="today", not_before="at"'),
+    )
     put("later", content='{"id":"s1","at":"2099-01-01T00:00:00Z"}')
     put("begun", "CC", content='{"id":"s1","at":"2099-01-01T00:00:00Z"}')
     put("wrong", content='{"id":"s1","at":"some day"}')
     answer = command_line("adopt", "parcels", "--all", *SIGNED, "--json").json
     assert (answer["adopted"], [key for key, _ in answer["refused"]]) == (2, ["wrong#b"])
     later = command_line.show("later#b")
-    assert (later["status"], later["not_before"], later["due_at"]) == ("PENDING", *["2099-01-01T00:00:00.000Z"] * 2)
+    assert (later["status"], later["not_before"], later["due_at"]) == (
+        "PENDING",
+        *["2099-01-01T00:00:00.000Z"] * 2,
+    )
     assert command_line.show("begun#b")["status"] == "QUEUED"
     assert [call["key"] for call in calls("CC")] == ["begun#b"]

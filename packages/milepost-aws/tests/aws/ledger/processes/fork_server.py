@@ -65,7 +65,11 @@ class ForkServer:
 
     def words(self) -> str:
         """What the processes had to say."""
-        return "\n".join(f"{path.stem}: {path.read_text()[-1500:]}" for path in sorted(self.folder.glob("*.log")) if path.stat().st_size)
+        return "\n".join(
+            f"{path.stem}: {path.read_text()[-1500:]}"
+            for path in sorted(self.folder.glob("*.log"))
+            if path.stat().st_size
+        )
 
     def _ask(self, wish: list[Any]) -> Any:
         assert self._process.stdin is not None
@@ -95,7 +99,12 @@ def serve(folder: Path, module: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _fork(folder: Path, run_process: Callable[[str, dict[str, Any]], None], kind: str, life: dict[str, Any]) -> int:
+def _fork(
+    folder: Path,
+    run_process: Callable[[str, dict[str, Any]], None],
+    kind: str,
+    life: dict[str, Any],
+) -> int:
     pid = os.fork()
     if pid:
         return pid

@@ -31,7 +31,9 @@ def lines_of(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def wait_until_ended(ctx: Context, names: list[str], folder: Path, forks: ForkServer, at_most_s: float = 150.0) -> None:
+def wait_until_ended(
+    ctx: Context, names: list[str], folder: Path, forks: ForkServer, at_most_s: float = 150.0
+) -> None:
     """Wait until all these items have ended, their lines are in the journal, and everything has been told."""
     until = time.monotonic() + at_most_s
     while True:
@@ -39,15 +41,22 @@ def wait_until_ended(ctx: Context, names: list[str], folder: Path, forks: ForkSe
         left = [item.row for item in items if not item.row.terminal]
         if len(items) == len(set(names)) and not left:
             copied = {(written.key, written.line.version) for written in feed(ctx)}
-            if all((item.key, item.row.version) in copied for item in items) and not untold(ctx, folder):
+            if all((item.key, item.row.version) in copied for item in items) and not untold(
+                ctx, folder
+            ):
                 return
         if time.monotonic() >= until:
             assert isinstance(ctx.ledger, AwsLedger)
             where = Counter((row.stage, row.status.value) for row in left)
             queues = ctx.ledger.store.queues
-            depths = {stage: queues.depth(queues.url(ROUTE, stage)) for stage in {row.stage for row in left}}
+            depths = {
+                stage: queues.depth(queues.url(ROUTE, stage))
+                for stage in {row.stage for row in left}
+            }
             told = f"on their way: {where}; messages visible, in flight and delayed: {depths}"
-            raise AssertionError(f"{len(items)} of {len(names)} items are there; {told}\n{forks.words()}")
+            raise AssertionError(
+                f"{len(items)} of {len(names)} items are there; {told}\n{forks.words()}"
+            )
         time.sleep(0.3)
 
 
@@ -66,9 +75,13 @@ def put_right(ctx: Context) -> None:
 
 def check_whole(ctx: Context, names: list[str]) -> list[Item]:
     """Promises 1, 5, 6 and 8. Before the repair only counters may be wrong, after it nothing."""
-    assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"known"}
+    assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {
+        "known"
+    }
     wrong = [
-        problem for problem in problems(ctx.ledger, ROUTE, ctx.plans[ROUTE]) if not problem.startswith(("counters say", "error groups"))
+        problem
+        for problem in problems(ctx.ledger, ROUTE, ctx.plans[ROUTE])
+        if not problem.startswith(("counters say", "error groups"))
     ]
     assert not wrong, "\n".join(wrong)
     put_right(ctx)
@@ -109,14 +122,22 @@ def check_calls(ctx: Context, items: list[Item], folder: Path) -> None:
             if line.to is not None or line.status is Status.COMPLETED:
                 passed.add(line.stage)
         for stage in ("one", "two"):
-            assert (stage in passed) <= calls[item.key, stage] <= 1 + again[stage], (item.key, stage, calls[item.key, stage])
+            assert (stage in passed) <= calls[item.key, stage] <= 1 + again[stage], (
+                item.key,
+                stage,
+                calls[item.key, stage],
+            )
 
 
 def untold(ctx: Context, folder: Path) -> set[str]:
     """Events of the ledger that the subscriber has not been told; nothing else was told either."""
     events = {entry.event.id for entry in feed_events(feed(ctx))}
     path = folder / "told"
-    told = {json.loads(line)["id"] for line in path.read_text().splitlines()} if path.exists() else set()
+    told = (
+        {json.loads(line)["id"] for line in path.read_text().splitlines()}
+        if path.exists()
+        else set()
+    )
     assert told <= events, told - events
     return events - told
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.aws.ledger.processes.fork_server import ForkServer
-from tests.aws.ledger.processes.ledger_checks import check_calls, check_fenced, check_whole, untold, wait_until_ended
+from tests.aws.ledger.processes.ledger_checks import (
+    check_calls,
+    check_fenced,
+    check_whole,
+    untold,
+    wait_until_ended,
+)
 from tests.aws.ledger.processes.worker_process import POINTS, Life, open_process_ledger
 from tests.standins import REGION
 
@@ -25,7 +31,9 @@ EACH = 4
 
 
 @pytest.mark.slow
-def test_26_kills_lose_nothing_and_break_no_promise(endpoint: str, prefix: str, tmp_path: Path) -> None:
+def test_26_kills_lose_nothing_and_break_no_promise(
+    endpoint: str, prefix: str, tmp_path: Path
+) -> None:
     first = Life(endpoint=endpoint, prefix=prefix, folder=str(tmp_path), region=REGION)
     ctx = open_process_ledger(first)
     kills: Counter[str] = Counter()
@@ -34,7 +42,9 @@ def test_26_kills_lose_nothing_and_break_no_promise(endpoint: str, prefix: str, 
     turn = 0
     with ForkServer(tmp_path) as forks:
         while sum(kills.values()) < KILLS or min(kills[point] for point in points) < 2:
-            assert turn < 3 * KILLS, f"nobody comes to some of the points: {dict(kills)}\n{forks.words()}"
+            assert turn < 3 * KILLS, (
+                f"nobody comes to some of the points: {dict(kills)}\n{forks.words()}"
+            )
             # The ones that have been seen least; each process has another, and dies at its first, second or third passing.
             points.sort(key=lambda point: kills[point])
             begun = []
@@ -43,7 +53,13 @@ def test_26_kills_lose_nothing_and_break_no_promise(endpoint: str, prefix: str, 
                 items = tuple(f"item-{turn}-{number}" for number in range(5, 5 + EACH))
                 names += items
                 passes = 1 + turn % 3 if point != "finishing" else 1
-                life = {"items": items, "holder": f"heart-{turn}", "point": point, "passes": passes, "at_most_s": 5.0}
+                life = {
+                    "items": items,
+                    "holder": f"heart-{turn}",
+                    "point": point,
+                    "passes": passes,
+                    "at_most_s": 5.0,
+                }
                 begun.append((point, forks.start(replace(first, **life))))
             for point, pid in begun:
                 code = forks.wait(pid)
@@ -59,7 +75,9 @@ def test_26_kills_lose_nothing_and_break_no_promise(endpoint: str, prefix: str, 
     items = check_whole(ctx, names)
     # 3: nothing lost. An item may only have ended early because ten processes died with it.
     for item in items:
-        assert item.row.status is Status.COMPLETED or (item.row.error is not None and item.row.error.category == "WORKER_LOST"), item
+        assert item.row.status is Status.COMPLETED or (
+            item.row.error is not None and item.row.error.category == "WORKER_LOST"
+        ), item
     assert sum(item.row.status is Status.COMPLETED for item in items) >= len(names) * 0.9
     assert sum(check_fenced(ctx, items).values()) > 0
     check_calls(ctx, items, tmp_path)

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.aws.ledger.processes.fork_server import ForkServer
-from tests.aws.ledger.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, untold, wait_until_ended
+from tests.aws.ledger.processes.ledger_checks import (
+    check_calls,
+    check_fenced,
+    check_whole,
+    lines_of,
+    untold,
+    wait_until_ended,
+)
 from tests.aws.ledger.processes.worker_process import ROUTE, Life, open_process_ledger
 from tests.polling import wait_until
 from tests.standins import REGION, Server
@@ -25,7 +32,9 @@ CREW = {"worker": ("worker",), "others": ("resender", "relay")}
 
 
 @pytest.mark.slow
-def test_a_killed_database_loses_nothing_and_ends_nobody(dynoxide_on_file: Server, endpoint: str, prefix: str, tmp_path: Path) -> None:
+def test_a_killed_database_loses_nothing_and_ends_nobody(
+    dynoxide_on_file: Server, endpoint: str, prefix: str, tmp_path: Path
+) -> None:
     database = dynoxide_on_file
     base = Life(
         endpoint=database.url,
@@ -39,9 +48,14 @@ def test_a_killed_database_loses_nothing_and_ends_nobody(dynoxide_on_file: Serve
     )
     ctx = open_process_ledger(replace(base, deadline_s=30.0))
     names = [f"item-{number}" for number in range(ITEMS)]
-    assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"new"}
+    assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {
+        "new"
+    }
     with ForkServer(tmp_path) as forks:
-        pids = {role: forks.start(replace(base, holder=role, roles=roles)) for role, roles in CREW.items()}
+        pids = {
+            role: forks.start(replace(base, holder=role, roles=roles))
+            for role, roles in CREW.items()
+        }
         for progress in (ITEMS // 4, ITEMS):
             wait_until(partial(has_lines, tmp_path / "calls", progress), otherwise=forks.words)
             database.kill()
@@ -51,7 +65,9 @@ def test_a_killed_database_loses_nothing_and_ends_nobody(dynoxide_on_file: Serve
         wait_until_ended(ctx, names, tmp_path, forks)
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        assert {role: forks.wait(pid) for role, pid in pids.items()} == dict.fromkeys(pids, 0), forks.words()
+        assert {role: forks.wait(pid) for role, pid in pids.items()} == dict.fromkeys(pids, 0), (
+            forks.words()
+        )
         assert "is waiting for the ledger" in forks.words()
     items = check_whole(ctx, names)
     assert {item.row.status for item in items} == {Status.COMPLETED}

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.aws.ledger.processes.fork_server import ForkServer
-from tests.aws.ledger.processes.ledger_checks import check_calls, check_fenced, check_whole, lines_of, untold, wait_until_ended
+from tests.aws.ledger.processes.ledger_checks import (
+    check_calls,
+    check_fenced,
+    check_whole,
+    lines_of,
+    untold,
+    wait_until_ended,
+)
 from tests.aws.ledger.processes.worker_process import ROUTE, Life, open_process_ledger
 from tests.polling import wait_until
 from tests.standins import REGION
@@ -37,7 +44,9 @@ CREW = {
 
 
 @pytest.mark.slow
-def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, prefix: str, tmp_path: Path) -> None:
+def test_two_deaths_among_eight_processes_whose_clocks_disagree(
+    endpoint: str, prefix: str, tmp_path: Path
+) -> None:
     base = Life(
         endpoint=endpoint,
         prefix=prefix,
@@ -53,9 +62,14 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, p
     names = [f"item-{number}" for number in range(ITEMS)]
     calls, told = tmp_path / "calls", tmp_path / "told"
     with ForkServer(tmp_path) as forks:
-        pids = {name: forks.start(replace(base, holder=name, roles=(role,), skew_ms=skew)) for name, (role, skew) in CREW.items()}
+        pids = {
+            name: forks.start(replace(base, holder=name, roles=(role,), skew_ms=skew))
+            for name, (role, skew) in CREW.items()
+        }
         pids["confirmer"] = forks.start(replace(base, holder="confirmer"), "confirm")
-        assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"new"}
+        assert {
+            receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])
+        } == {"new"}
 
         wait_until(lambda: lines_of(calls) > ITEMS // 2, otherwise=forks.words)
         worker = hands(calls)[0]
@@ -67,7 +81,9 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, p
         wait_until_ended(ctx, names, tmp_path, forks)
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        assert {name: forks.wait(pid) for name, pid in pids.items()} == dict.fromkeys(pids, 0), forks.words()
+        assert {name: forks.wait(pid) for name, pid in pids.items()} == dict.fromkeys(pids, 0), (
+            forks.words()
+        )
 
     items = check_whole(ctx, names)
     assert {item.row.status for item in items} == {Status.COMPLETED}
@@ -77,7 +93,9 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, p
     assert untold(ctx, tmp_path) == set()
     # And it was many hands' work.
     assert {name for name in CREW if name.startswith("worker")} == set(hands(calls))
-    confirmed = Counter(line.line.reason for item in items for line in ctx.ledger.history(ROUTE, item.key))[Reason.CONFIRMED]
+    confirmed = Counter(
+        line.line.reason for item in items for line in ctx.ledger.history(ROUTE, item.key)
+    )[Reason.CONFIRMED]
     assert confirmed == ITEMS
     ctx.ledger.close()
 
@@ -93,4 +111,11 @@ def hands(calls: Path) -> list[str]:
 
 
 def holder_of_the_shard(ctx: Context) -> str:
-    return next((document.value["holder"] for document in ctx.ledger.read("shard").values() if document.value.get("holder")), "")
+    return next(
+        (
+            document.value["holder"]
+            for document in ctx.ledger.read("shard").values()
+            if document.value.get("holder")
+        ),
+        "",
+    )

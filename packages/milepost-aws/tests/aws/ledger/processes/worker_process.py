@@ -156,12 +156,20 @@ def route_of(life: Life, fault: Fault) -> mp.Route:
 
 def open_process_ledger(life: Life, fault: Fault | None = None) -> Context:
     """The ledger with its route, as this process has it."""
-    requests = Requests(life.region, life.endpoint, endpoints=life.endpoints, deadline_s=life.deadline_s)
+    requests = Requests(
+        life.region, life.endpoint, endpoints=life.endpoints, deadline_s=life.deadline_s
+    )
     blobs = FolderBlobs(str(Path(life.folder) / "blobs"))
-    settings = StoreSettings(fresh_ms=200, poll_ms=200, resend_delay_ms=life.resend_delay_ms, grace_ms=2_000)
+    settings = StoreSettings(
+        fresh_ms=200, poll_ms=200, resend_delay_ms=life.resend_delay_ms, grace_ms=2_000
+    )
     ledger = AwsLedger(requests, life.prefix, blobs, settings=settings, make=True)
     clock = WrongClock(life.skew_ms)
-    plan = Plan(route_of(life, fault or Fault()), grace_ms=settings.grace_ms, offer_life_ms=settings.offer_life_ms)
+    plan = Plan(
+        route_of(life, fault or Fault()),
+        grace_ms=settings.grace_ms,
+        offer_life_ms=settings.offer_life_ms,
+    )
     plan = register(ledger, ledger.prepare(plan), clock.now(), life.holder)
     return Context(ledger, {ROUTE: plan}, clock, SystemChance(), blobs)
 
@@ -203,7 +211,12 @@ def arm(fault: Fault) -> None:
     """Put the points in."""
 
     def around(
-        owner: Any, name: str, *, before: Callable[..., bool] | None = None, after: Callable[..., bool] | None = None, point: str
+        owner: Any,
+        name: str,
+        *,
+        before: Callable[..., bool] | None = None,
+        after: Callable[..., bool] | None = None,
+        point: str,
     ) -> None:
         """Reach the point before or after a call; `before` and `after` say whether this call is one that counts."""
         call = getattr(owner, name)
@@ -219,16 +232,30 @@ def arm(fault: Fault) -> None:
         setattr(owner, name, wrapped)
 
     def settles(changes: Sequence[Any]) -> bool:
-        return any(change.before.lease is not None and change.after.lease is None for change in changes)
+        return any(
+            change.before.lease is not None and change.after.lease is None for change in changes
+        )
 
-    def puts_an_item(_: Any, me: Any, patience: Any, service: str, operation: str, params: dict[str, Any]) -> bool:
+    def puts_an_item(
+        _: Any, me: Any, patience: Any, service: str, operation: str, params: dict[str, Any]
+    ) -> bool:
         return operation == "put_item" and "createToken" in params["Item"]
 
     around(Requests, "attempt", after=puts_an_item, point="accepted")
-    around(AwsLedger, "claim", after=lambda answer, *_: any(claimed.items for claimed in answer), point="claimed")
+    around(
+        AwsLedger,
+        "claim",
+        after=lambda answer, *_: any(claimed.items for claimed in answer),
+        point="claimed",
+    )
     around(AwsLedger, "apply", before=lambda me, changes, *_: settles(changes), point="settling")
     around(AwsLedger, "drop_tickets", before=lambda me, tickets: bool(tickets), point="settled")
-    around(apply, "_send_offers", after=lambda _, store, changes, contents: any(map(apply.records_offer, changes)), point="called")
+    around(
+        apply,
+        "_send_offers",
+        after=lambda _, store, changes, contents: any(map(apply.records_offer, changes)),
+        point="called",
+    )
     around(Journal, "_place", before=lambda *_: True, point="lines")
     around(Journal, "_place", after=lambda *_: True, point="placed")
     around(StreamRelay, "_carry_out", after=lambda *_: True, point="followed")
@@ -246,13 +273,17 @@ def arm(fault: Fault) -> None:
 
 def confirm(life: Life) -> None:
     """Not ours: somebody who knows boto3 and the offer. Takes every offer of the third stage and says that it is done."""
-    sqs = boto3.client("sqs", region_name=life.region, endpoint_url=life.endpoints.get("sqs", life.endpoint))
+    sqs = boto3.client(
+        "sqs", region_name=life.region, endpoint_url=life.endpoints.get("sqs", life.endpoint)
+    )
     dynamodb = boto3.client("dynamodb", region_name=life.region, endpoint_url=life.endpoint)
     queue = sqs.get_queue_url(QueueName=f"{life.prefix}-{ROUTE}-three")["QueueUrl"]
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     while not stopped.is_set():
-        for message in sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1).get("Messages", ()):
+        for message in sqs.receive_message(
+            QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1
+        ).get("Messages", ()):
             offer = json.loads(message["Body"])
             where = offer["confirm"]
             dynamodb.update_item(

@@ -36,13 +36,17 @@ class Scene(World):
         self.store = self.aws.store
         self.table = self.store.names.rows(self.plan.name)
         self.layout = self.store.load_route(self.plan)
-        self.stream = Stream(self.store.requests, self.store.control, self.plan.name, self.table, "reader")
+        self.stream = Stream(
+            self.store.requests, self.store.control, self.plan.name, self.table, "reader"
+        )
         self.relay = StreamRelay(self.store, {self.plan.name: self.plan}, lambda: 0.0)
         self.told: list[str] = []
 
     def open(self, process: Process) -> AwsLedger:
         """The same deployment as another process sees it."""
-        self._ledgers.append(AwsLedger(process, self.prefix, self.blobs, settings=PROMPT, make=True))
+        self._ledgers.append(
+            AwsLedger(process, self.prefix, self.blobs, settings=PROMPT, make=True)
+        )
         return self._ledgers[-1]
 
     def close(self) -> None:
@@ -60,7 +64,9 @@ class Scene(World):
     def follow(self) -> None:
         """The stream is read to its end, and rows that have ended are finished."""
         for _ in range(50):
-            if not self.stream.poll(lambda records: carry_out(self.store, self.relay, records, self.now), self.clock):
+            if not self.stream.poll(
+                lambda records: carry_out(self.store, self.relay, records, self.now), self.clock
+            ):
                 return
         raise AssertionError("the stream never comes to rest")
 
@@ -74,26 +80,41 @@ class Scene(World):
 
     def put(self, key: str, **attributes: Any) -> None:
         """Somebody puts a row."""
-        self.process.call("dynamodb", "put_item", TableName=self.table, Item={**self.layout.key_image(key), **attributes})
+        self.process.call(
+            "dynamodb",
+            "put_item",
+            TableName=self.table,
+            Item={**self.layout.key_image(key), **attributes},
+        )
 
     def damage(self, key: str, *remove: str, **put: dict[str, Any]) -> None:
         """Somebody changes attributes of a row, knowing nothing of Milepost."""
         sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(put)))
         removes = ", ".join(f"#r{n}" for n in range(len(remove)))
-        names = {f"#s{n}": name for n, name in enumerate(put)} | {f"#r{n}": name for n, name in enumerate(remove)}
-        more = {"ExpressionAttributeValues": {f":s{n}": value for n, value in enumerate(put.values())}} if put else {}
+        names = {f"#s{n}": name for n, name in enumerate(put)} | {
+            f"#r{n}": name for n, name in enumerate(remove)
+        }
+        more = (
+            {"ExpressionAttributeValues": {f":s{n}": value for n, value in enumerate(put.values())}}
+            if put
+            else {}
+        )
         self.process.call(
             "dynamodb",
             "update_item",
             TableName=self.table,
             Key=self.layout.key_image(key),
-            UpdateExpression=" ".join([*(["SET " + sets] if put else []), *(["REMOVE " + removes] if remove else [])]),
+            UpdateExpression=" ".join(
+                [*(["SET " + sets] if put else []), *(["REMOVE " + removes] if remove else [])]
+            ),
             ExpressionAttributeNames=names,
             **more,
         )
 
     def remove_seal(self, key: str) -> None:
-        self.process.batch_write(self.store.names.seen, deletes=[{"key": {"S": f"{self.plan.name}/{key}"}}])
+        self.process.batch_write(
+            self.store.names.seen, deletes=[{"key": {"S": f"{self.plan.name}/{key}"}}]
+        )
 
     def quarantined(self) -> list[dict[str, Any]]:
         """Everything that is set aside, taken out of the queue."""

@@ -27,7 +27,9 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
 
 @pytest.fixture
 def ctx(scene: Scene) -> Context:
-    return Context(scene.aws, {scene.plan.name: scene.plan}, scene.clock, SeededChance(), MemoryBlobs())
+    return Context(
+        scene.aws, {scene.plan.name: scene.plan}, scene.clock, SeededChance(), MemoryBlobs()
+    )
 
 
 def dated_ahead(scene: Scene) -> None:
@@ -43,21 +45,30 @@ def dated_ahead(scene: Scene) -> None:
 
 
 def findings(ctx: Context) -> list[tuple[str, str]]:
-    return [(finding.level, finding.what) for finding in doctor(ctx).findings if "dated in the future" in finding.what]
+    return [
+        (finding.level, finding.what)
+        for finding in doctor(ctx).findings
+        if "dated in the future" in finding.what
+    ]
 
 
 def test_before_the_first_count_it_is_not_known(scene: Scene, ctx: Context) -> None:
     dated_ahead(scene)
     assert scene.aws.counted_future("parcels") is None
     [(level, what)] = findings(ctx)
-    assert (level, "it is not known whether items of parcels are dated in the future" in what) == ("ok", True)
+    assert (level, "it is not known whether items of parcels are dated in the future" in what) == (
+        "ok",
+        True,
+    )
 
 
 def test_the_repair_counts_them_and_doctor_says_as_of_when(scene: Scene, ctx: Context) -> None:
     dated_ahead(scene)
     began = scene.now
     scene.run()
-    assert scene.aws.counted_future("parcels") == FutureCount(3, began), "the claim of the sound row is dated ahead too"
+    assert scene.aws.counted_future("parcels") == FutureCount(3, began), (
+        "the claim of the sound row is dated ahead too"
+    )
     scene.clock.advance("1h")
     [(level, what)] = findings(ctx)
     assert level == "warn"
@@ -65,7 +76,9 @@ def test_the_repair_counts_them_and_doctor_says_as_of_when(scene: Scene, ctx: Co
     assert "1 h ago" in what or "when the daily repair began to count" in what
 
 
-def test_after_redate_the_count_is_said_to_be_old_until_the_next_one(scene: Scene, ctx: Context) -> None:
+def test_after_redate_the_count_is_said_to_be_old_until_the_next_one(
+    scene: Scene, ctx: Context
+) -> None:
     dated_ahead(scene)
     scene.run()
     report = redate_rows(ctx, "parcels", by="ops", reason="the clock was ahead")
@@ -84,7 +97,10 @@ def test_no_item_is_a_count_with_its_time(scene: Scene, ctx: Context) -> None:
     scene.add("sound")
     scene.run()
     [(level, what)] = findings(ctx)
-    assert (level, what.startswith("no item of parcels is dated in the future, as of ")) == ("ok", True)
+    assert (level, what.startswith("no item of parcels is dated in the future, as of ")) == (
+        "ok",
+        True,
+    )
 
 
 def test_completed_rows_are_not_counted(scene: Scene) -> None:

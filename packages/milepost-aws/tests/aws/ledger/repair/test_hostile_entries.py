@@ -16,8 +16,16 @@ HOSTILE = [
     json.dumps({"requestContext": {}, "DDBStreamBatchInfo": 7}),
     json.dumps({"kind": "stream batch", "reason": "x", "content": {}}),
     json.dumps({"kind": "stream batch", "reason": "x", "content": {"DDBStreamBatchInfo": 7}}),
-    json.dumps({"kind": "message", "reason": "x", "content": {"url": "u", "body": "b", "attributes": [1]}}),
-    json.dumps({"kind": "message", "reason": "x", "content": {"url": "https://elsewhere.example/1/queue", "body": "b"}}),
+    json.dumps(
+        {"kind": "message", "reason": "x", "content": {"url": "u", "body": "b", "attributes": [1]}}
+    ),
+    json.dumps(
+        {
+            "kind": "message",
+            "reason": "x",
+            "content": {"url": "https://elsewhere.example/1/queue", "body": "b"},
+        }
+    ),
     json.dumps({"kind": "row", "reason": "x", "content": {"route": "parcels", "row": 7}}),
 ]
 
@@ -38,7 +46,11 @@ def test_hostile_entries_are_listed_and_refused_alone(scene: Scene) -> None:
     entries, _ = scene.aws.quarantine.entries(100)
     assert len(entries) == len(HOSTILE) + 1
     before = sum(queues.depth(target))
-    answers = scene.aws.quarantine.replay({"parcels": scene.plan}, [entry.id for entry in entries], scene.now, by="ops", why="a test")
+    answers = scene.aws.quarantine.replay(
+        {"parcels": scene.plan}, [entry.id for entry in entries], scene.now, by="ops", why="a test"
+    )
     done = [answer.done for answer in answers]
-    assert done == [entry.reason == "it came too early" for entry in entries], [answer.why for answer in answers]
+    assert done == [entry.reason == "it came too early" for entry in entries], [
+        answer.why for answer in answers
+    ]
     assert sum(queues.depth(target)) == before + 1

@@ -21,7 +21,11 @@ GIVEN_UP = {
         "condition": "RetryAttemptsExhausted",
         "approximateInvokeCount": 1001,
     },
-    "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
+    "responseContext": {
+        "statusCode": 200,
+        "executedVersion": "$LATEST",
+        "functionError": "Unhandled",
+    },
     "version": "1.0",
     "timestamp": "2026-11-14T00:13:49.717Z",
     "DDBStreamBatchInfo": {
@@ -36,7 +40,11 @@ GIVEN_UP = {
 }
 NO_LIST = {
     "requestContext": {"condition": "RetriesExhausted"},
-    "requestPayload": {"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "lists/parcels/monday.csv"}}}]},
+    "requestPayload": {
+        "Records": [
+            {"s3": {"bucket": {"name": "b"}, "object": {"key": "lists/parcels/monday.csv"}}}
+        ]
+    },
     "responsePayload": {"errorMessage": "the ledger is busy"},
 }
 PARCELS = (
@@ -69,12 +77,24 @@ def test_a_list_that_lambda_gave_up_names_its_object_and_the_error() -> None:
     )
 
 
-@pytest.mark.parametrize("body", [None, [], "text", {}, {"requestContext": 1}, {"requestContext": {}, "requestPayload": {"Records": [1]}}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        [],
+        "text",
+        {},
+        {"requestContext": 1},
+        {"requestContext": {}, "requestPayload": {"Records": [1]}},
+    ],
+)
 def test_other_messages_are_none_of_lambdas(body: object) -> None:
     assert read_failure(body) is None
 
 
-def test_replaying_a_given_up_batch_has_the_rows_repaired(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaying_a_given_up_batch_has_the_rows_repaired(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = Deployment(endpoint, "test", tmp_path, PARCELS, monkeypatch)
     try:
         one.open()
@@ -82,12 +102,20 @@ def test_replaying_a_given_up_batch_has_the_rows_repaired(endpoint: str, tmp_pat
         one.run()
         store = one.opened.ledger.store
         quarantine = one.opened.ledger.quarantine
-        one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}})
+        one.dynamodb.put_item(
+            TableName="test-parcels",
+            Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}},
+        )
         # The relay never hears of the put: Lambda gave it up.
         for mapping in (one.stream, *one.own_streams):
             mapping._caller.handler = lambda event, context: {"batchItemFailures": []}
         one.run()
-        store.requests.call("sqs", "send_message", QueueUrl=store.queues.quarantine(), MessageBody=json.dumps(GIVEN_UP))
+        store.requests.call(
+            "sqs",
+            "send_message",
+            QueueUrl=store.queues.quarantine(),
+            MessageBody=json.dumps(GIVEN_UP),
+        )
         [aside], more = quarantine.entries(10)
         assert (aside.kind, more) == (BATCH, False)
         now = one.clock.now()

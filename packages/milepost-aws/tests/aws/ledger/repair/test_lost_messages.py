@@ -35,7 +35,9 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
 
 
 def context(scene: Scene) -> Context:
-    return Context(scene.aws, {scene.plan.name: scene.plan}, scene.clock, SeededChance(), scene.blobs)
+    return Context(
+        scene.aws, {scene.plan.name: scene.plan}, scene.clock, SeededChance(), scene.blobs
+    )
 
 
 def resend(scene: Scene) -> ResendSummary:
@@ -68,7 +70,9 @@ def work_all(scene: Scene, most_rounds: int = 100) -> set[str]:
     return done
 
 
-def test_a_purged_queue_of_300_items_is_worked_within_minutes_without_an_operator(scene: Scene) -> None:
+def test_a_purged_queue_of_300_items_is_worked_within_minutes_without_an_operator(
+    scene: Scene,
+) -> None:
     keys = offer(scene, 300)
     purge(scene)
     minutes = 0
@@ -162,7 +166,9 @@ def test_a_call_that_came_before_its_write_does_not_get_lost(scene: Scene) -> No
     assert scene.take("p1").row.status is Status.PROCESSING
 
 
-def test_an_overdue_mark_of_an_item_that_waits_in_its_queue_is_told(endpoint: str, prefix: str) -> None:
+def test_an_overdue_mark_of_an_item_that_waits_in_its_queue_is_told(
+    endpoint: str, prefix: str
+) -> None:
     def handler(item: Item) -> Outcome:
         return Done()
 
@@ -198,9 +204,13 @@ def test_items_with_an_overdue_mark_are_called_again_too(endpoint: str, prefix: 
 def test_the_doctor_tells_of_lost_messages(scene: Scene) -> None:
     offer(scene, 3)
     scene.clock.advance(OFFER + 1)
-    assert [finding for finding in doctor(context(scene)).findings if finding.about == "message"] == []
+    assert [
+        finding for finding in doctor(context(scene)).findings if finding.about == "message"
+    ] == []
     purge(scene)
-    (finding,) = [finding for finding in doctor(context(scene)).findings if finding.about == "message"]
+    (finding,) = [
+        finding for finding in doctor(context(scene)).findings if finding.about == "message"
+    ]
     assert finding.level == "warn"
     assert "3 items queued at parcels/weigh without a message in its queue" in finding.what
     assert "milepost resend parcels --stage weigh --status QUEUED" in finding.next

@@ -11,7 +11,9 @@ some = st.integers(0, 200_000)
 
 
 @given(queued=some, others=some, visible=some, in_flight=some, delayed=some)
-def test_never_more_are_missing_than_wait(queued: int, others: int, visible: int, in_flight: int, delayed: int) -> None:
+def test_never_more_are_missing_than_wait(
+    queued: int, others: int, visible: int, in_flight: int, delayed: int
+) -> None:
     assert 0 <= missing_messages(queued, others, visible, in_flight, delayed) <= queued
 
 
@@ -21,7 +23,9 @@ def test_all_are_missing_in_a_queue_that_was_purged(queued: int, others: int) ->
 
 
 @given(queued=some, more=some, others=some, in_flight=some, delayed=some)
-def test_a_backlog_whose_messages_are_visible_is_left_alone(queued: int, more: int, others: int, in_flight: int, delayed: int) -> None:
+def test_a_backlog_whose_messages_are_visible_is_left_alone(
+    queued: int, more: int, others: int, in_flight: int, delayed: int
+) -> None:
     assert missing_messages(queued, others, queued + more, in_flight, delayed) == 0
 
 
@@ -34,19 +38,29 @@ def test_nothing_is_missing_where_every_item_has_a_message(
     hidden = min(hidden, queued)
     held_back = min(held_back, queued - hidden)
     visible = queued - hidden - held_back + stale
-    assert missing_messages(queued, in_hand + soon, visible, in_hand + hidden, soon + held_back) == 0
+    assert (
+        missing_messages(queued, in_hand + soon, visible, in_hand + hidden, soon + held_back) == 0
+    )
 
 
 @given(queued=some, others=some, visible=some, in_flight=some, delayed=some)
-def test_what_is_sent_again_is_not_missing_any_more(queued: int, others: int, visible: int, in_flight: int, delayed: int) -> None:
+def test_what_is_sent_again_is_not_missing_any_more(
+    queued: int, others: int, visible: int, in_flight: int, delayed: int
+) -> None:
     missing = missing_messages(queued, others, visible, in_flight, delayed)
     assert missing_messages(queued, others, visible + missing, in_flight, delayed) == 0
 
 
 @given(queued=some, others=some, visible=some, in_flight=some, delayed=some, more=some)
-def test_more_messages_never_make_more_missing(queued: int, others: int, visible: int, in_flight: int, delayed: int, more: int) -> None:
+def test_more_messages_never_make_more_missing(
+    queued: int, others: int, visible: int, in_flight: int, delayed: int, more: int
+) -> None:
     before = missing_messages(queued, others, visible, in_flight, delayed)
-    for counts in ((visible + more, in_flight, delayed), (visible, in_flight + more, delayed), (visible, in_flight, delayed + more)):
+    for counts in (
+        (visible + more, in_flight, delayed),
+        (visible, in_flight + more, delayed),
+        (visible, in_flight, delayed + more),
+    ):
         assert missing_messages(queued, others, *counts) <= before
 
 
@@ -59,4 +73,7 @@ def test_an_old_backlog_of_100_000_is_left_alone_though_its_queue_counts_roughly
 def test_a_single_lost_message_is_noticed_beside_others_in_hand_and_held_back() -> None:
     assert missing_messages(queued=1, others=20, visible=0, in_flight=8, delayed=12) == 1
     assert missing_messages(queued=1, others=1000, visible=0, in_flight=0, delayed=1000) == 1
-    assert missing_messages(queued=TOLERANCE + 1, others=0, visible=TOLERANCE, in_flight=0, delayed=0) == 0, "too few to tell"
+    assert (
+        missing_messages(queued=TOLERANCE + 1, others=0, visible=TOLERANCE, in_flight=0, delayed=0)
+        == 0
+    ), "too few to tell"

@@ -25,7 +25,9 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("lane", ["", "north"])
-def test_rows_of_a_paused_lane_are_resumed_under_the_stages_new_name(scene: Scene, endpoint: str, lane: str) -> None:
+def test_rows_of_a_paused_lane_are_resumed_under_the_stages_new_name(
+    scene: Scene, endpoint: str, lane: str
+) -> None:
     scope = f"parcels/weigh/{lane}"
     scene.add("a", lane=lane)
     scene.add("b", lane="south")
@@ -53,7 +55,9 @@ def test_rows_of_a_paused_lane_are_resumed_under_the_stages_new_name(scene: Scen
         newer.close()
 
 
-def test_a_partners_answer_that_reads_like_a_reference_to_the_stage_is_not_renamed(scene: Scene) -> None:
+def test_a_partners_answer_that_reads_like_a_reference_to_the_stage_is_not_renamed(
+    scene: Scene,
+) -> None:
     answer = {"M": {"of": {"S": "weigh"}}}
     scene.add("a")
     scene.follow()
@@ -70,13 +74,17 @@ class DiesAfterTheCheckpoint(Process):
 
     def call(self, service: str, operation: str, /, **params: Any) -> dict[str, Any]:
         answer = super().call(service, operation, **params)
-        moved_on = params.get("Key", {}).get("kind") == {"S": "shard"} and '"seq"' in str(params.get("ExpressionAttributeValues"))
+        moved_on = params.get("Key", {}).get("kind") == {"S": "shard"} and '"seq"' in str(
+            params.get("ExpressionAttributeValues")
+        )
         if self.armed and operation == "update_item" and moved_on:
             raise Died(operation)
         return answer
 
 
-def test_a_row_that_everybody_was_told_of_is_finished_though_its_reader_dies_right_after_the_checkpoint(scene: Scene) -> None:
+def test_a_row_that_everybody_was_told_of_is_finished_though_its_reader_dies_right_after_the_checkpoint(
+    scene: Scene,
+) -> None:
     process = DiesAfterTheCheckpoint(scene.endpoint)
     store = scene.open(process).store
     store.load_route(scene.plan)
@@ -94,7 +102,9 @@ def test_a_row_that_everybody_was_told_of_is_finished_though_its_reader_dies_rig
 
 
 def test_a_row_is_finished_by_one_write_whoever_has_still_to_be_told(scene: Scene) -> None:
-    reader = StreamReader(scene.store, {scene.plan.name: scene.plan}, scene.clock, lambda: 0.0, "reader")
+    reader = StreamReader(
+        scene.store, {scene.plan.name: scene.plan}, scene.clock, lambda: 0.0, "reader"
+    )
     scene.aws.write(CURSOR, "away", Cursor(0, 0))
     scene.add("a")
     while reader.turn() == 0.0:

@@ -73,7 +73,9 @@ def test_a_row_that_is_known_by_its_seal_goes_again(scene: Scene) -> None:
     delivered(scene, "a")
     scene.confirm("a", "delivered")
     scene.follow()
-    scene.process.call("dynamodb", "delete_item", TableName=scene.table, Key=scene.layout.key_image("a"))
+    scene.process.call(
+        "dynamodb", "delete_item", TableName=scene.table, Key=scene.layout.key_image("a")
+    )
     scene.put("a", input={"S": '{"id":"a"}'})
     scene.lose()
     assert scene.mended() == {"known": 1, "counters": 1}
@@ -90,7 +92,10 @@ def test_what_is_no_row_to_be_taken_in_is_set_aside_once(scene: Scene) -> None:
     first = scene.run()
     assert first.found.mended == {"set aside": 2, "counters": 1}
     assert first.found.left == {"set aside": 1}
-    reasons = {body["content"]["row"]["id" if "id" in body["content"]["row"] else "key"]: body["reason"] for body in scene.quarantined()}
+    reasons = {
+        body["content"]["row"]["id" if "id" in body["content"]["row"] else "key"]: body["reason"]
+        for body in scene.quarantined()
+    }
     assert "no input" in reasons["ghost"]
     assert "cannot be read" in reasons["broken"]
 
@@ -98,7 +103,10 @@ def test_what_is_no_row_to_be_taken_in_is_set_aside_once(scene: Scene) -> None:
     second = scene.run()
     assert second.found.mended == {}
     assert second.found.left == {"set aside": 2}
-    assert sorted(example.partition(":")[0] for example in second.found.examples) == ["broken", "ghost"]
+    assert sorted(example.partition(":")[0] for example in second.found.examples) == [
+        "broken",
+        "ghost",
+    ]
     assert scene.quarantined() == []
 
     # Another row under the same key is another matter, and one that is mended is forgotten.
@@ -145,7 +153,9 @@ def test_a_line_lost_between_others_is_told_and_those_after_it_again(scene: Scen
     assert scene.versions_told("a") == [1, 3]
     read = scene.aws.last_seq()
     assert scene.mended() == {"lines": 1, "counters": 2}
-    assert [line.line.version for line in scene.aws.feed(read, 100)] == [2, 3], "a subscriber that has read the third gets it again"
+    assert [line.line.version for line in scene.aws.feed(read, 100)] == [2, 3], (
+        "a subscriber that has read the third gets it again"
+    )
     assert scene.versions_told("a") == [1, 2, 3], "a new one gets each once, in order"
     scene.whole()
 
@@ -275,7 +285,9 @@ def test_a_live_row_does_not_leave_by_its_time_to_live(scene: Scene) -> None:
     scene.whole()
 
 
-def test_the_time_to_live_that_an_earlier_version_gave_to_a_failed_row_is_taken_off(scene: Scene) -> None:
+def test_the_time_to_live_that_an_earlier_version_gave_to_a_failed_row_is_taken_off(
+    scene: Scene,
+) -> None:
     scene.add("a")
     scene.follow()
     scene.settle(scene.take("a"), Reject("not a parcel"))
@@ -299,13 +311,22 @@ def test_an_end_that_nobody_was_told_of(scene: Scene, outcome: Reject | None) ->
     ended = scene.row("a")
     assert ended.terminal
     assert scene.store.seals(scene.plan.name, ["a"]) == {}
-    assert scene.mended() == {"lines": 1, "sealed": 1, "ended": 1, "counters": 2 + (outcome is not None)}
+    assert scene.mended() == {
+        "lines": 1,
+        "sealed": 1,
+        "ended": 1,
+        "counters": 2 + (outcome is not None),
+    }
     seal = scene.store.seals(scene.plan.name, ["a"])["a"]
     assert (seal.status, seal.head) == (ended.status, ended.head)
     scene.whole()
     image = scene.image("a")
     assert "trail" not in image
-    assert ("dueShard" not in image) if outcome is None else image["dueShard"]["S"].startswith("failed#")
+    assert (
+        ("dueShard" not in image)
+        if outcome is None
+        else image["dueShard"]["S"].startswith("failed#")
+    )
 
 
 def test_a_seal_that_is_not_there_or_tells_of_an_earlier_end(scene: Scene) -> None:
@@ -490,7 +511,10 @@ def test_a_page_that_takes_minutes_leaves_the_run_leased_to_its_process(scene: S
 
 def test_a_run_taken_over_during_a_page_is_not_moved_on_twice(scene: Scene) -> None:
     broken(scene, 30)
-    one, other = scene.repair(page=10), Repair(scene.open(Process(scene.endpoint)).store, scene.plan, lambda: 0.0, page=10)
+    one, other = (
+        scene.repair(page=10),
+        Repair(scene.open(Process(scene.endpoint)).store, scene.plan, lambda: 0.0, page=10),
+    )
     first = one.step(scene.clock)
     scene.clock.advance_to(first.next_at or 0)
     late = (first.next_at or 0) + 120_000
@@ -643,7 +667,9 @@ def test_a_large_table_is_read_faster_so_that_the_scan_ends_in_time(scene: Scene
         (100_000_000, 0, 1000, 0),
     ],
 )
-def test_the_pace_follows_the_size_of_the_table(rows: int, hours: int, page: int, pause_ms: int) -> None:
+def test_the_pace_follows_the_size_of_the_table(
+    rows: int, hours: int, page: int, pause_ms: int
+) -> None:
     pace = ScanPace(rows, hours * 3_600_000)
     assert (pace.page, pace.pause_ms(200, 400, PACE)) == (page, pause_ms)
 
@@ -689,4 +715,10 @@ def test_several_pages_and_what_each_costs(scene: Scene) -> None:
         assert page["dynamodb", "scan"] == 1
         assert page["dynamodb", "update_item"] == 1
         assert page.total() <= 10, page
-        assert {operation for _, operation in page} <= {"scan", "update_item", "batch_get_item", "query", "get_item"}
+        assert {operation for _, operation in page} <= {
+            "scan",
+            "update_item",
+            "batch_get_item",
+            "query",
+            "get_item",
+        }

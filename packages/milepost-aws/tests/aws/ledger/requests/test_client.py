@@ -15,10 +15,22 @@ from tests.aws.ledger.metered_requests import MeteredRequests
 from tests.standins import REGION
 from urllib3 import HTTPResponse
 
-from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
+from milepost.core.errors import (
+    ConfigMistake,
+    LedgerBusy,
+    LedgerError,
+    LedgerMissing,
+    LedgerReadOnly,
+)
 from milepost_aws.aws_model import Faults
 from milepost_aws.ledger.names import ResourceNames, b64, due_shard, iso, ms, unb64
-from milepost_aws.ledger.requests.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
+from milepost_aws.ledger.requests.client import (
+    AwsRefused,
+    ConditionFailed,
+    Image,
+    Requests,
+    TransactionRefused,
+)
 
 pytestmark = pytest.mark.wire
 
@@ -44,13 +56,23 @@ def clock() -> Time:
 
 @pytest.fixture
 def requests(endpoint: str, clock: Time) -> Iterator[MeteredRequests]:
-    made = MeteredRequests(REGION, endpoint, deadline_s=5.0, width=4, sleep=clock.sleep, chance=lambda: 1.0, clock=lambda: clock.now)
+    made = MeteredRequests(
+        REGION,
+        endpoint,
+        deadline_s=5.0,
+        width=4,
+        sleep=clock.sleep,
+        chance=lambda: 1.0,
+        clock=lambda: clock.now,
+    )
     made.call(
         "dynamodb",
         "create_table",
         TableName="rows",
         KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("key", "dueShard")],
+        AttributeDefinitions=[
+            {"AttributeName": name, "AttributeType": "S"} for name in ("key", "dueShard")
+        ],
         GlobalSecondaryIndexes=[
             {
                 "IndexName": "due",
@@ -101,7 +123,9 @@ def error(code: str, **more: Any) -> dict[str, Any]:
 
 # What passes ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["throttle", "500", "conflict", "timeout_before", "timeout_after"])
-def test_what_passes_is_tried_again(requests: Requests, faults: Faults, clock: Time, kind: str) -> None:
+def test_what_passes_is_tried_again(
+    requests: Requests, faults: Faults, clock: Time, kind: str
+) -> None:
     faults.plan("PutItem", kind, times=3)
     put(requests)
     assert keys(requests) == ["a"]
@@ -118,7 +142,10 @@ def test_pauses_are_full_jitter(requests: Requests, faults: Faults, clock: Time)
 
 def test_nobody_sleeps_past_the_deadline(requests: Requests, faults: Faults, clock: Time) -> None:
     faults.plan("PutItem", "throttle", times=100)
-    with pytest.raises(LedgerBusy, match=r"put_item of rows in http.*ProvisionedThroughput.*in 5 s.*Try again later") as busy:
+    with pytest.raises(
+        LedgerBusy,
+        match=r"put_item of rows in http.*ProvisionedThroughput.*in 5 s.*Try again later",
+    ) as busy:
         put(requests)
     assert sum(clock.slept) == pytest.approx(5.0)
     assert requests.counts[PUT] == len(clock.slept) + 1
@@ -126,7 +153,10 @@ def test_nobody_sleeps_past_the_deadline(requests: Requests, faults: Faults, clo
     assert busy.value.__cause__ is not None
 
 
-@pytest.mark.parametrize("error", [ConnectTimeoutError(endpoint_url="there"), EndpointConnectionError(endpoint_url="there")])
+@pytest.mark.parametrize(
+    "error",
+    [ConnectTimeoutError(endpoint_url="there"), EndpointConnectionError(endpoint_url="there")],
+)
 def test_no_connection_is_tried_again(requests: Requests, clock: Time, error: Exception) -> None:
     failing = [error, error]
 
@@ -144,7 +174,9 @@ def test_no_connection_is_tried_again(requests: Requests, clock: Time, error: Ex
 def test_an_answer_that_cannot_be_read_is_no_answer(requests: Requests, body: bytes) -> None:
     put(requests)
     torn = [answer(200, body)]
-    requests.client("dynamodb").meta.events.register("before-send.dynamodb", lambda **_: torn.pop() if torn else None)
+    requests.client("dynamodb").meta.events.register(
+        "before-send.dynamodb", lambda **_: torn.pop() if torn else None
+    )
     assert requests.call("dynamodb", "get_item", TableName="rows", Key=row("a"))["Item"] == row("a")
     assert requests.counts["dynamodb", "get_item"] == 2
 
@@ -156,7 +188,9 @@ def test_a_status_alone_says_that_it_passes(requests: Requests, status: int) -> 
         put(requests)
 
 
-def test_a_transaction_whose_answer_was_lost_is_not_made_twice(requests: Requests, faults: Faults) -> None:
+def test_a_transaction_whose_answer_was_lost_is_not_made_twice(
+    requests: Requests, faults: Faults
+) -> None:
     faults.plan("TransactWriteItems", "timeout_after")
     only_new = {
         "TableName": "rows",
@@ -169,10 +203,15 @@ def test_a_transaction_whose_answer_was_lost_is_not_made_twice(requests: Request
 
 
 # Refusals ----------------------------------------------------------------------------------------------------------------
-ONLY_NEW = {"ConditionExpression": "attribute_not_exists(#k)", "ExpressionAttributeNames": {"#k": "key"}}
+ONLY_NEW = {
+    "ConditionExpression": "attribute_not_exists(#k)",
+    "ExpressionAttributeNames": {"#k": "key"},
+}
 
 
-def test_a_failed_condition_brings_the_row_where_it_was_asked_for(requests: Requests, clock: Time) -> None:
+def test_a_failed_condition_brings_the_row_where_it_was_asked_for(
+    requests: Requests, clock: Time
+) -> None:
     requests.call("dynamodb", "put_item", TableName="rows", Item=row("a", colour="red"))
     with pytest.raises(ConditionFailed) as failed:
         put(requests, **ONLY_NEW, ReturnValuesOnConditionCheckFailure="ALL_OLD")
@@ -196,20 +235,36 @@ def test_a_failed_condition_brings_the_row_where_it_was_asked_for(requests: Requ
 
 def test_a_refused_transaction_says_which_action_and_why(requests: Requests, clock: Time) -> None:
     requests.call("dynamodb", "put_item", TableName="rows", Item=row("a", colour="red"))
-    guarded = {"TableName": "rows", "Item": row("a"), **ONLY_NEW, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    guarded = {
+        "TableName": "rows",
+        "Item": row("a"),
+        **ONLY_NEW,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
     with pytest.raises(TransactionRefused, match="transact_write_items of rows") as refused:
         requests.call(
-            "dynamodb", "transact_write_items", TransactItems=[{"Put": {"TableName": "rows", "Item": row("b")}}, {"Put": guarded}]
+            "dynamodb",
+            "transact_write_items",
+            TransactItems=[{"Put": {"TableName": "rows", "Item": row("b")}}, {"Put": guarded}],
         )
-    assert [reason["Code"] for reason in refused.value.reasons] == ["None", "ConditionalCheckFailed"]
+    assert [reason["Code"] for reason in refused.value.reasons] == [
+        "None",
+        "ConditionalCheckFailed",
+    ]
     assert refused.value.reasons[1]["Item"] == row("a", colour="red")
     assert keys(requests) == ["a"]
     assert clock.slept == []
 
 
-def test_a_transaction_in_conflict_is_tried_again(requests: Requests, faults: Faults, clock: Time) -> None:
+def test_a_transaction_in_conflict_is_tried_again(
+    requests: Requests, faults: Faults, clock: Time
+) -> None:
     faults.plan("TransactWriteItems", "conflict", times=2)
-    requests.call("dynamodb", "transact_write_items", TransactItems=[{"Put": {"TableName": "rows", "Item": row(key)}} for key in "ab"])
+    requests.call(
+        "dynamodb",
+        "transact_write_items",
+        TransactItems=[{"Put": {"TableName": "rows", "Item": row(key)}} for key in "ab"],
+    )
     assert keys(requests) == ["a", "b"]
     assert len(clock.slept) == 2
 
@@ -223,9 +278,19 @@ def test_a_transaction_in_conflict_is_tried_again(requests: Requests, faults: Fa
     ],
 )
 def test_mixed_reasons(requests: Requests, codes: list[str], expected: type[Exception]) -> None:
-    answering(requests, 400, error("TransactionCanceledException", CancellationReasons=[{"Code": code} for code in codes]))
+    answering(
+        requests,
+        400,
+        error(
+            "TransactionCanceledException", CancellationReasons=[{"Code": code} for code in codes]
+        ),
+    )
     with pytest.raises(expected) as raised:
-        requests.call("dynamodb", "transact_write_items", TransactItems=[{"Put": {"TableName": "rows", "Item": row("a")}}])
+        requests.call(
+            "dynamodb",
+            "transact_write_items",
+            TransactItems=[{"Put": {"TableName": "rows", "Item": row("a")}}],
+        )
     assert type(raised.value) is expected
 
 
@@ -238,7 +303,9 @@ def test_mixed_reasons(requests: Requests, codes: list[str], expected: type[Exce
         ("ItemCollectionSizeLimitExceededException", AwsRefused, "said by a test"),
     ],
 )
-def test_refused_at_once(requests: Requests, clock: Time, code: str, expected: type[Exception], cure: str) -> None:
+def test_refused_at_once(
+    requests: Requests, clock: Time, code: str, expected: type[Exception], cure: str
+) -> None:
     answering(requests, 400, error(code))
     with pytest.raises(expected, match=f"put_item of rows.*{code}.*{cure}") as raised:
         put(requests)
@@ -293,7 +360,9 @@ def test_batches_are_chunked_and_repeated_keys_asked_once(requests: Requests) ->
     assert requests.batch_get("rows", []) == []
 
 
-def test_what_was_left_undone_is_done_after_a_pause(requests: Requests, faults: Faults, clock: Time) -> None:
+def test_what_was_left_undone_is_done_after_a_pause(
+    requests: Requests, faults: Faults, clock: Time
+) -> None:
     faults.plan("BatchWriteItem", "unprocessed", times=3)
     faults.plan("BatchGetItem", "unprocessed", times=3)
     requests.batch_write("rows", [row(f"k{number}") for number in range(20)])
@@ -305,8 +374,17 @@ def test_what_was_left_undone_is_done_after_a_pause(requests: Requests, faults: 
 
 @pytest.mark.parametrize("operation", ["BatchWriteItem", "BatchGetItem"])
 def test_what_is_left_undone_too_long(requests: Requests, operation: str) -> None:
-    left = {"rows": [{"PutRequest": {"Item": row("a")}}]} if operation == "BatchWriteItem" else {"rows": {"Keys": [row("a")]}}
-    answering(requests, 200, {"UnprocessedItems" if operation == "BatchWriteItem" else "UnprocessedKeys": left}, operation)
+    left = (
+        {"rows": [{"PutRequest": {"Item": row("a")}}]}
+        if operation == "BatchWriteItem"
+        else {"rows": {"Keys": [row("a")]}}
+    )
+    answering(
+        requests,
+        200,
+        {"UnprocessedItems" if operation == "BatchWriteItem" else "UnprocessedKeys": left},
+        operation,
+    )
     with pytest.raises(LedgerBusy, match=r"of rows: 1 (writes|keys) are still"):
         if operation == "BatchWriteItem":
             requests.batch_write("rows", [row("a")])
@@ -331,8 +409,14 @@ def test_a_key_written_twice_ends_as_the_later_one(requests: Requests) -> None:
 def test_all_pages(requests: Requests) -> None:
     requests.batch_write("rows", [row(f"k{number:02d}", dueShard="s") for number in range(25)])
     assert len(list(requests.scan("rows", Limit=10))) == 25
-    condition = {"KeyConditionExpression": "dueShard = :s", "ExpressionAttributeValues": {":s": {"S": "s"}}}
-    found = [image["key"]["S"] for image in requests.query("rows", IndexName="due", Limit=10, **condition)]
+    condition = {
+        "KeyConditionExpression": "dueShard = :s",
+        "ExpressionAttributeValues": {":s": {"S": "s"}},
+    }
+    found = [
+        image["key"]["S"]
+        for image in requests.query("rows", IndexName="due", Limit=10, **condition)
+    ]
     assert sorted(found) == [f"k{number:02d}" for number in range(25)]
     assert requests.counts["dynamodb", "query"] == 3
 
@@ -409,7 +493,17 @@ LAST = 253_402_300_799_999
 
 
 def test_times_there_and_back() -> None:
-    moments = [0, 1, 999, 1000, 951_782_400_123, 1_794_771_000_123, LAST - 1000, LAST, *range(0, LAST, LAST // 5000)]
+    moments = [
+        0,
+        1,
+        999,
+        1000,
+        951_782_400_123,
+        1_794_771_000_123,
+        LAST - 1000,
+        LAST,
+        *range(0, LAST, LAST // 5000),
+    ]
     assert [ms(iso(moment)) for moment in moments] == moments
     assert sorted(map(iso, moments)) == [iso(moment) for moment in sorted(moments)]
     assert iso(1_794_771_000_123) == "2026-11-15T19:30:00.123Z"
@@ -447,15 +541,25 @@ def test_digests_there_and_back() -> None:
 
 def test_shards_are_the_same_everywhere() -> None:
     assert due_shard("send", "10.1/a") == "send#4"
-    assert {due_shard("send", f"k{number}") for number in range(200)} == {f"send#{shard}" for shard in range(8)}
+    assert {due_shard("send", f"k{number}") for number in range(200)} == {
+        f"send#{shard}" for shard in range(8)
+    }
     assert due_shard("send", "\ud800").startswith("send#")
 
 
 def test_names_that_aws_takes_and_that_differ() -> None:
     names = ResourceNames("acme")
-    assert (names.rows("orders"), names.queue("orders", "send")) == ("acme-orders", "acme-orders-send")
+    assert (names.rows("orders"), names.queue("orders", "send")) == (
+        "acme-orders",
+        "acme-orders-send",
+    )
     assert names.rows("history") != names.history
-    odd = [names.queue("orders", "a.b"), names.queue("orders", "a-b"), names.queue("r" * 64, "s" * 64), names.queue("r" * 64, "s" * 63)]
+    odd = [
+        names.queue("orders", "a.b"),
+        names.queue("orders", "a-b"),
+        names.queue("r" * 64, "s" * 64),
+        names.queue("r" * 64, "s" * 63),
+    ]
     assert len(set(odd)) == 4
     assert all(len(name) <= 80 and "." not in name for name in odd)
     with pytest.raises(ConfigMistake, match=r"'b-c' of route 'a'.*'c' of route 'a-b'"):

@@ -18,13 +18,17 @@ from milepost_aws.ledger.requests.queues import IDLE_POLLS
 from milepost_aws.ledger.store import StoreSettings
 from milepost_testing.contract.world import World
 
-WAITING = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0, long_poll_s=20)
+WAITING = StoreSettings(
+    fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0, long_poll_s=20
+)
 RECEIVE = ("sqs", "receive_message")
 
 
 @pytest.fixture
 def world(endpoint: str, prefix: str) -> Iterator[World]:
-    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING, make=True)
+    ledger = AwsLedger(
+        Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING, make=True
+    )
     yield World(ledger)
     ledger.close()
 
@@ -82,7 +86,9 @@ def test_what_comes_to_a_paused_stage_is_given_back(world: World) -> None:
 
 
 def test_closing_waits_for_no_poll_and_gives_back_what_came(endpoint: str, prefix: str) -> None:
-    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING, make=True)
+    ledger = AwsLedger(
+        Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING, make=True
+    )
     world = World(ledger)
     idle(world)
     idle(world, "stamp")
@@ -91,9 +97,9 @@ def test_closing_waits_for_no_poll_and_gives_back_what_came(endpoint: str, prefi
     call(world, "p1")
     wait_until(waits[url].done.is_set)
     ledger.close()
-    assert [address for address, wait in waits.items() if wait.thread.is_alive()] == [address for address in waits if address != url], (
-        "the other wait is still under way"
-    )
+    assert [address for address, wait in waits.items() if wait.thread.is_alive()] == [
+        address for address in waits if address != url
+    ], "the other wait is still under way"
     later = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING)
     World(later, clock=world.clock).take("p1")
     later.close()
@@ -103,6 +109,8 @@ def test_a_queue_that_is_asked_by_url_is_waited_for(endpoint: str) -> None:
     requests = Requests(REGION, endpoint)
     try:
         assert requests._timeouts("sqs", "receive_message", {"WaitTimeSeconds": 20}) == LONG_POLL
-        assert requests.client("sqs").meta.config.max_pool_connections == CONNECTIONS > requests.width
+        assert (
+            requests.client("sqs").meta.config.max_pool_connections == CONNECTIONS > requests.width
+        )
     finally:
         requests.close()

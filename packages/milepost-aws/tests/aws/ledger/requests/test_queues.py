@@ -28,9 +28,13 @@ def requests(endpoint: str) -> Iterator[Requests]:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    made = Requests(REGION, endpoint, deadline_s=3.0, sleep=sleep, chance=lambda: 1.0, clock=lambda: now[0])
+    made = Requests(
+        REGION, endpoint, deadline_s=3.0, sleep=sleep, chance=lambda: 1.0, clock=lambda: now[0]
+    )
     for name in (NAMES.queue("orders", "send"), NAMES.queue("orders", "bill"), NAMES.quarantine):
-        made.call("sqs", "create_queue", QueueName=name, Attributes={"MessageRetentionPeriod": "7200"})
+        made.call(
+            "sqs", "create_queue", QueueName=name, Attributes={"MessageRetentionPeriod": "7200"}
+        )
     made.counts.clear()
     yield made
     made.close()
@@ -63,11 +67,15 @@ def numbers(messages: list[SqsMessage]) -> list[int]:
 
 def quarantined(requests: Requests) -> list[dict[str, Any]]:
     address = requests.call("sqs", "get_queue_url", QueueName=NAMES.quarantine)["QueueUrl"]
-    found = requests.call("sqs", "receive_message", QueueUrl=address, MaxNumberOfMessages=10).get("Messages", [])
+    found = requests.call("sqs", "receive_message", QueueUrl=address, MaxNumberOfMessages=10).get(
+        "Messages", []
+    )
     return [json.loads(message["Body"]) for message in found]
 
 
-def test_addresses_are_asked_for_once_and_an_own_one_wins(queues: Queues, requests: Requests) -> None:
+def test_addresses_are_asked_for_once_and_an_own_one_wins(
+    queues: Queues, requests: Requests
+) -> None:
     first = queues.url("orders", "send")
     assert first.endswith("/acme-orders-send")
     assert queues.url("orders", "send") == first
@@ -78,7 +86,9 @@ def test_addresses_are_asked_for_once_and_an_own_one_wins(queues: Queues, reques
         queues.url("orders", "none")
 
 
-def test_250_messages_take_25_requests_each_way(queues: Queues, requests: Requests, url: str) -> None:
+def test_250_messages_take_25_requests_each_way(
+    queues: Queues, requests: Requests, url: str
+) -> None:
     assert queues.send(numbered(url, 250)) == [None] * 250
     assert requests.counts[SEND] == 25
     assert queues.depth(url) == (250, 0, 0)
@@ -94,7 +104,9 @@ def test_250_messages_take_25_requests_each_way(queues: Queues, requests: Reques
     assert queues.depth(url) == (0, 0, 0)
 
 
-def test_receiving_stops_at_most_or_when_nothing_comes(queues: Queues, requests: Requests, url: str) -> None:
+def test_receiving_stops_at_most_or_when_nothing_comes(
+    queues: Queues, requests: Requests, url: str
+) -> None:
     queues.send(numbered(url, 23))
     assert len(queues.receive(url, 12, 60)) == 12
     assert requests.counts["sqs", "receive_message"] == 2
@@ -113,12 +125,22 @@ def test_what_is_released_comes_again_at_once(queues: Queues, url: str) -> None:
 
 def test_several_queues_delays_and_lanes(queues: Queues, requests: Requests, url: str) -> None:
     other = queues.url("orders", "bill")
-    outgoing = [Outgoing(one, '{"n":1}', lane=lane) for one in (url, other) for lane in ("", "tenant-1", "tenant ä", "x" * 200)]
+    outgoing = [
+        Outgoing(one, '{"n":1}', lane=lane)
+        for one in (url, other)
+        for lane in ("", "tenant-1", "tenant ä", "x" * 200)
+    ]
     assert queues.send([*outgoing, Outgoing(other, '{"n":2}', delay_s=5000)]) == [None] * 9
     assert requests.counts[SEND] == 2
     assert queues.depth(url) == (4, 0, 0)
     assert queues.depth(other) == (4, 0, 1)
-    found = requests.call("sqs", "receive_message", QueueUrl=url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"])["Messages"]
+    found = requests.call(
+        "sqs",
+        "receive_message",
+        QueueUrl=url,
+        MaxNumberOfMessages=10,
+        MessageSystemAttributeNames=["All"],
+    )["Messages"]
     groups = [message["Attributes"].get("MessageGroupId") for message in found]
     hashed = {b64(hashlib.sha256(lane.encode()).digest()) for lane in ("tenant ä", "x" * 200)}
     assert set(groups) == {None, "tenant-1", *hashed}
@@ -126,7 +148,12 @@ def test_several_queues_delays_and_lanes(queues: Queues, requests: Requests, url
 
 # One entry among others --------------------------------------------------------------------------------------------------
 def test_a_batch_is_split_by_size(queues: Queues, requests: Requests, url: str) -> None:
-    assert queues.send([Outgoing(url, json.dumps({"n": number, "fill": "x" * 400_000})) for number in range(5)]) == [None] * 5
+    assert (
+        queues.send(
+            [Outgoing(url, json.dumps({"n": number, "fill": "x" * 400_000})) for number in range(5)]
+        )
+        == [None] * 5
+    )
     assert requests.counts[SEND] == 3
     assert numbers(queues.receive(url, 10, 60)) == [0, 1, 2, 3, 4]
 
@@ -146,7 +173,9 @@ def test_what_sqs_will_never_take_is_answered_for_itself(queues: Queues, url: st
 
 
 def test_too_long_for_this_queue_alone(queues: Queues, requests: Requests, url: str) -> None:
-    requests.call("sqs", "set_queue_attributes", QueueUrl=url, Attributes={"MaximumMessageSize": "2048"})
+    requests.call(
+        "sqs", "set_queue_attributes", QueueUrl=url, Attributes={"MaximumMessageSize": "2048"}
+    )
     outgoing = numbered(url, 10)
     outgoing[3] = Outgoing(url, json.dumps({"n": "x" * 5000}))
     answers = queues.send(outgoing)
@@ -166,12 +195,17 @@ def test_an_entry_that_failed_is_sent_again_alone(
 
 def test_an_entry_that_fails_too_long(queues: Queues, faults: Faults, url: str) -> None:
     faults.plan("SendMessageBatch", "partial_lost", times=100)
-    with pytest.raises(LedgerBusy, match=r"send_message_batch of .*acme-orders-send.*InternalError.*Try again later"):
+    with pytest.raises(
+        LedgerBusy,
+        match=r"send_message_batch of .*acme-orders-send.*InternalError.*Try again later",
+    ):
         queues.send(numbered(url, 10))
     assert numbers(queues.receive(url, 10, 60)) == list(range(9))
 
 
-def test_a_queue_in_trouble_does_not_stop_another(queues: Queues, requests: Requests, url: str) -> None:
+def test_a_queue_in_trouble_does_not_stop_another(
+    queues: Queues, requests: Requests, url: str
+) -> None:
     with pytest.raises(LedgerMissing):
         queues.send([Outgoing(url.replace("send", "none"), '{"n":0}'), *numbered(url, 12)])
     assert queues.depth(url) == (12, 0, 0)
@@ -190,7 +224,9 @@ def test_an_answer_that_forgets_an_entry(queues: Queues, requests: Requests, url
 
 
 # Receipts out of date -----------------------------------------------------------------------------------------------------
-def test_a_stale_receipt_is_no_error_and_its_neighbours_are_served(queues: Queues, url: str) -> None:
+def test_a_stale_receipt_is_no_error_and_its_neighbours_are_served(
+    queues: Queues, url: str
+) -> None:
     queues.send(numbered(url, 10))
     messages = queues.receive(url, 10, 60)
     queues.delete(messages[:4])
@@ -204,7 +240,9 @@ def test_a_stale_receipt_is_no_error_and_its_neighbours_are_served(queues: Queue
     assert queues.depth(url) == (0, 0, 0)
 
 
-def test_a_message_given_twice_can_be_deleted_twice(queues: Queues, faults: Faults, url: str) -> None:
+def test_a_message_given_twice_can_be_deleted_twice(
+    queues: Queues, faults: Faults, url: str
+) -> None:
     queues.send(numbered(url, 2))
     faults.plan(("ReceiveMessage", 2), "dup")
     messages = queues.receive(url, 2, 60) + queues.receive(url, 5, 60)
@@ -222,10 +260,20 @@ def test_a_lost_answer_to_a_delete(queues: Queues, faults: Faults, url: str) -> 
 
 
 # What cannot be read ------------------------------------------------------------------------------------------------------
-UNREADABLE = ["no JSON", "[1, 2]", '"text"', "null", "{", "[" * 5000, '{"x": ' + "[" * 300 + "]" * 300 + "}"]
+UNREADABLE = [
+    "no JSON",
+    "[1, 2]",
+    '"text"',
+    "null",
+    "{",
+    "[" * 5000,
+    '{"x": ' + "[" * 300 + "]" * 300 + "}",
+]
 
 
-def test_what_is_no_object_is_set_aside_and_its_neighbours_are_received(queues: Queues, requests: Requests, url: str) -> None:
+def test_what_is_no_object_is_set_aside_and_its_neighbours_are_received(
+    queues: Queues, requests: Requests, url: str
+) -> None:
     good = numbered(url, 4)
     queues.send([good[0], *[Outgoing(url, body) for body in UNREADABLE], *good[1:]])
     messages = queues.receive(url, 50, 60)
@@ -239,7 +287,9 @@ def test_what_is_no_object_is_set_aside_and_its_neighbours_are_received(queues: 
     assert queues.depth(url) == (0, 0, 0)
 
 
-def test_a_flood_of_what_cannot_be_read_ends_with_the_asking(queues: Queues, requests: Requests, url: str) -> None:
+def test_a_flood_of_what_cannot_be_read_ends_with_the_asking(
+    queues: Queues, requests: Requests, url: str
+) -> None:
     queues.send([Outgoing(url, "no JSON")] * 30)
     assert queues.receive(url, 10, 60) == []
     assert queues.depth(url) == (20, 0, 0)
@@ -259,7 +309,9 @@ def test_without_a_quarantine_the_message_stays_and_the_others_come(
     assert queues.depth(url) == (0, 1, 0)
 
 
-def test_what_is_in_hand_is_not_given_up_for_a_later_error(queues: Queues, faults: Faults, url: str) -> None:
+def test_what_is_in_hand_is_not_given_up_for_a_later_error(
+    queues: Queues, faults: Faults, url: str
+) -> None:
     queues.send(numbered(url, 15))
     faults.plan(("ReceiveMessage", 2), "throttle", times=200)
     assert len(queues.receive(url, 15, 60)) == 10
@@ -268,9 +320,13 @@ def test_what_is_in_hand_is_not_given_up_for_a_later_error(queues: Queues, fault
 
 
 @pytest.mark.parametrize(
-    "content", ['quote " and \\ ' * 30_000, {"input": {"B": b"\xff" * 300_000}}, ["ä" * 60_000]], ids=["text", "bytes", "wide"]
+    "content",
+    ['quote " and \\ ' * 30_000, {"input": {"B": b"\xff" * 300_000}}, ["ä" * 60_000]],
+    ids=["text", "bytes", "wide"],
 )
-def test_long_content_is_cut_and_its_digest_told(queues: Queues, requests: Requests, content: Any) -> None:
+def test_long_content_is_cut_and_its_digest_told(
+    queues: Queues, requests: Requests, content: Any
+) -> None:
     queues.set_aside("row", content, "why" * 2000)
     (aside,) = quarantined(requests)
     assert aside["kind"] == "row"
@@ -298,12 +354,21 @@ def test_nothing_to_do_asks_nothing(queues: Queues, requests: Requests) -> None:
     assert not requests.counts
 
 
-def test_a_refusal_that_is_nobodys_receipt_is_raised(queues: Queues, requests: Requests, url: str) -> None:
+def test_a_refusal_that_is_nobodys_receipt_is_raised(
+    queues: Queues, requests: Requests, url: str
+) -> None:
     queues.send(numbered(url, 2))
     messages = queues.receive(url, 2, 60)
 
     def refuse(parsed: dict[str, Any], **_: Any) -> None:
-        parsed["Failed"] = [{"Id": parsed["Successful"].pop()["Id"], "Code": "Odd", "Message": "no", "SenderFault": True}]
+        parsed["Failed"] = [
+            {
+                "Id": parsed["Successful"].pop()["Id"],
+                "Code": "Odd",
+                "Message": "no",
+                "SenderFault": True,
+            }
+        ]
 
     requests.client("sqs").meta.events.register("after-call.sqs.DeleteMessageBatch", refuse)
     with pytest.raises(LedgerError, match="Odd: no"):

@@ -52,11 +52,18 @@ def forget(scene: Scene, key: str) -> Forgotten:
 def traces(scene: Scene, text: str) -> list[str]:
     names = scene.store.names
     tables = (scene.table, names.history, names.seen, names.control)
-    rows = [table for table in tables for image in scene.store.requests.scan(table, ConsistentRead=True) if text in repr(image)]
+    rows = [
+        table
+        for table in tables
+        for image in scene.store.requests.scan(table, ConsistentRead=True)
+        if text in repr(image)
+    ]
     return rows + [name for name, body in scene.blobs.held.items() if text.encode() in body]
 
 
-def test_a_call_that_dies_at_any_request_is_continued(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_dies_at_any_request_is_continued(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempt = scene.store.requests.attempt
     finished, n = False, 0
     while not finished:
@@ -102,7 +109,9 @@ def test_an_item_is_forgotten_an_hour_after_its_end(scene: Scene) -> None:
     assert forget(scene, "a").refused == ""
 
 
-def test_lines_of_one_block_are_forgotten_by_two_processes_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_one_block_are_forgotten_by_two_processes_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended(scene, "a", "b")
     rename = Journal._rename_in_block
     again = True
@@ -178,7 +187,9 @@ def test_the_lines_of_a_forgotten_item_are_pruned_by_its_seal(scene: Scene) -> N
     ended(scene, "a")
     assert forget(scene, "a").lines == 2
     scene.follow()
-    criteria = PruneCriteria("parcels", TERMINAL, scene.now, None, DeliveredLines(scene.store.journal.last_seq()), 100)
+    criteria = PruneCriteria(
+        "parcels", TERMINAL, scene.now, None, DeliveredLines(scene.store.journal.last_seq()), 100
+    )
     assert scene.aws.prune(criteria).lines == 1
     assert scene.aws.feed(0, 100) == []
     [known] = scene.aws.peek("parcels", ["a"])

@@ -67,7 +67,9 @@ def remove_row(world: World, key: str) -> None:
     store = followed(world).ledger.store
     layout = store.layout("parcels")
     assert layout is not None
-    store.requests.call("dynamodb", "delete_item", TableName=layout.table, Key=layout.key_image(key))
+    store.requests.call(
+        "dynamodb", "delete_item", TableName=layout.table, Key=layout.key_image(key)
+    )
     followed(world).follower.follow()
 
 
@@ -123,7 +125,9 @@ def test_a_route_that_wants_none_keeps_none_and_its_lines_speak_for_it(world: Wo
     assert record(world, "p1") == before
 
 
-def test_pruning_keeps_it_too_for_rows_that_were_sealed_before_that_was_wanted(world: World) -> None:
+def test_pruning_keeps_it_too_for_rows_that_were_sealed_before_that_was_wanted(
+    world: World,
+) -> None:
     world.plan.route.evidence = False
     world.add("p1")
     world.settle(world.take("p1"), Reject("no"))
@@ -131,7 +135,15 @@ def test_pruning_keeps_it_too_for_rows_that_were_sealed_before_that_was_wanted(w
     before = record(world, "p1")
     world.clock.advance("3h")
     gone = world.ledger.prune(
-        PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10, keeper(place(world)))
+        PruneCriteria(
+            "parcels",
+            TERMINAL,
+            world.now,
+            None,
+            DeliveredLines(world.ledger.last_seq()),
+            10,
+            keeper(place(world)),
+        )
     )
     assert gone.items == 1
     assert world.ledger.history("parcels", "p1") == []
@@ -152,7 +164,11 @@ def spoil(world: World, key: str, how: str) -> None:
     layout = store.layout("parcels")
     assert layout is not None
     what, attribute, value = SPOILT[how]
-    table, place = (layout.table, layout.key_image(key)) if what == "rows" else (store.names.history, line_key("parcels", key, 1))
+    table, place = (
+        (layout.table, layout.key_image(key))
+        if what == "rows"
+        else (store.names.history, line_key("parcels", key, 1))
+    )
     store.requests.call(
         "dynamodb",
         "update_item",
@@ -176,7 +192,9 @@ def test_kept_records_are_compared_with_their_seals(world: World) -> None:
     assert list(scrub(ctx, "parcels").faults) == ["p2"]
 
 
-def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.plan.route.evidence = False
     sound = {"first", "last"}
     for key in (*sound, *SPOILT):
@@ -187,7 +205,15 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
     for key in SPOILT:
         spoil(world, key, key)
     gone = world.ledger.prune(
-        PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10, keeper(place(world)))
+        PruneCriteria(
+            "parcels",
+            TERMINAL,
+            world.now,
+            None,
+            DeliveredLines(world.ledger.last_seq()),
+            10,
+            keeper(place(world)),
+        )
     )
     assert gone.items == len(sound)
     assert place(world).held.keys() == {blob_name("parcels", key) for key in sound}
@@ -195,10 +221,15 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
     assert store.images("parcels", [*sound, *SPOILT]).keys() == SPOILT.keys()
     for key in SPOILT:
         assert len(world.ledger.history("parcels", key)) == 2
-        assert f"cannot read {key} of {store.names.rows('parcels')}, so it is not removed" in caplog.text
+        assert (
+            f"cannot read {key} of {store.names.rows('parcels')}, so it is not removed"
+            in caplog.text
+        )
 
 
-def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str) -> None:
+def test_without_a_place_for_it_evidence_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str
+) -> None:
     from milepost import composition
     from milepost.blobs.addresses import NoBlobs
 
@@ -210,7 +241,11 @@ def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: py
 
 
 def test_evidence_goes_along_when_a_ledger_is_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    endpoint: str,
+    prefix: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
@@ -218,7 +253,10 @@ def test_evidence_goes_along_when_a_ledger_is_moved(
     command_line.write("parcels.py", ROUTES.replace('key="id"', 'key="id", evidence=True'))
 
     def exported(*keys: str) -> list[Any]:
-        return [json.loads(line).get("record") for line in command_line.ok("export", "parcels", *keys, "--evidence").out.splitlines()][1:-1]
+        return [
+            json.loads(line).get("record")
+            for line in command_line.ok("export", "parcels", *keys, "--evidence").out.splitlines()
+        ][1:-1]
 
     command_line.submit({"id": "gone", "torn": True})
     command_line.up()
@@ -227,6 +265,8 @@ def test_evidence_goes_along_when_a_ledger_is_moved(
     command_line.up()
     here = exported("gone", "torn", "fresh")
     assert here[0]["chain"]["lines"], "more than the seal"
-    assert command_line.signed("move", "--to", address(endpoint, prefix), "--json").json["blobs"] == 1
+    assert (
+        command_line.signed("move", "--to", address(endpoint, prefix), "--json").json["blobs"] == 1
+    )
     command_line.settle(address(endpoint, prefix))
     assert exported("gone", "torn", "fresh") == here

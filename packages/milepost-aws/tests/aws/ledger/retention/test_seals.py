@@ -45,7 +45,9 @@ def test_a_late_writer_does_not_put_an_older_seal_over_a_newer_one(scene: Scene)
     assert scene.store.seals("parcels", ["a"])["a"].head == second.head
 
 
-def test_failed_items_that_left_before_there_were_notes_are_known_after_a_repair(scene: Scene) -> None:
+def test_failed_items_that_left_before_there_were_notes_are_known_after_a_repair(
+    scene: Scene,
+) -> None:
     for key in ("a", "b"):
         scene.add(key)
         scene.follow()
@@ -67,7 +69,9 @@ def test_failed_items_that_left_before_there_were_notes_are_known_after_a_repair
     assert not repair.due(scene.now)
 
 
-def test_lines_are_found_by_the_next_prune_where_one_died_after_the_row(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_found_by_the_next_prune_where_one_died_after_the_row(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.add("a")
     scene.follow()
     rejected(scene, "no")
@@ -77,7 +81,16 @@ def test_lines_are_found_by_the_next_prune_where_one_died_after_the_row(scene: S
         raise RuntimeError("the process died here")
 
     def prune() -> Any:
-        return scene.aws.prune(PruneCriteria("parcels", TERMINAL, scene.now, None, DeliveredLines(scene.store.journal.last_seq()), 100))
+        return scene.aws.prune(
+            PruneCriteria(
+                "parcels",
+                TERMINAL,
+                scene.now,
+                None,
+                DeliveredLines(scene.store.journal.last_seq()),
+                100,
+            )
+        )
 
     with monkeypatch.context() as dying:
         dying.setattr(Journal, "remove", dies)

@@ -36,10 +36,14 @@ def live(world: World, retries: int) -> None:
 def forget(world: World, ledger: SynchronousLedger) -> None:
     """The row leaves by TTL and the seal is forgotten, but the lines stay, as they do where pruning died in between."""
     store = ledger.store
-    store.requests.call("dynamodb", "delete_item", TableName=store.names.rows("mail"), Key={"id": {"S": "m1"}})
+    store.requests.call(
+        "dynamodb", "delete_item", TableName=store.names.rows("mail"), Key={"id": {"S": "m1"}}
+    )
     ledger.follower.follow(world.now)
     world.clock.advance("40d")
-    store.requests.call("dynamodb", "delete_item", TableName=store.names.seen, Key={"key": {"S": "mail/m1"}})
+    store.requests.call(
+        "dynamodb", "delete_item", TableName=store.names.seen, Key={"key": {"S": "mail/m1"}}
+    )
 
 
 def test_pruning_removes_the_lines_of_its_own_life(ledger: SynchronousLedger) -> None:
@@ -48,12 +52,29 @@ def test_pruning_removes_the_lines_of_its_own_life(ledger: SynchronousLedger) ->
     forget(world, ledger)
     live(world, retries=0)
     store = ledger.store
-    store.requests.call("dynamodb", "delete_item", TableName=store.names.rows("mail"), Key={"id": {"S": "m1"}})
+    store.requests.call(
+        "dynamodb", "delete_item", TableName=store.names.rows("mail"), Key={"id": {"S": "m1"}}
+    )
     ledger.follower.follow(world.now)
     world.clock.advance("40d")
-    pruned = ledger.prune(PruneCriteria("mail", TERMINAL, world.now, world.now - 30 * DAY_MS, DeliveredLines(ledger.last_seq()), 100))
+    pruned = ledger.prune(
+        PruneCriteria(
+            "mail",
+            TERMINAL,
+            world.now,
+            world.now - 30 * DAY_MS,
+            DeliveredLines(ledger.last_seq()),
+            100,
+        )
+    )
     assert (pruned.lines, pruned.forgotten) == (1, 1)
-    assert [written.line.reason.value for written in ledger.feed(0, 100)] == ["accepted", "retry", "retry", "retry", "completed"]
+    assert [written.line.reason.value for written in ledger.feed(0, 100)] == [
+        "accepted",
+        "retry",
+        "retry",
+        "retry",
+        "completed",
+    ]
 
 
 def test_the_lines_of_an_earlier_life_stay_what_they_were(ledger: SynchronousLedger) -> None:
@@ -68,7 +89,11 @@ def test_the_lines_of_an_earlier_life_stay_what_they_were(ledger: SynchronousLed
     assert chain_broken_at(ctx, item) is None
     told = ledger.feed(0, 100)
     assert [written.body for written in told] == [written.body for written in [*first, *second]]
-    ids = [event.id for written in told for event in events_of(written.line, "mail", "m1", written.correlation_id)]
+    ids = [
+        event.id
+        for written in told
+        for event in events_of(written.line, "mail", "m1", written.correlation_id)
+    ]
     assert len(ids) == len(set(ids)) == 7
     forget(world, ledger)
     assert ledger.history("mail", "m1") == []
@@ -80,6 +105,10 @@ def test_an_item_that_has_left_is_found_by_its_seal(ledger: SynchronousLedger) -
     live(world, retries=1)
     before = ledger.history("mail", "m1")
     key = {"id": {"S": "m1"}}
-    ledger.store.requests.call("dynamodb", "delete_item", TableName=ledger.store.names.rows("mail"), Key=key)
+    ledger.store.requests.call(
+        "dynamodb", "delete_item", TableName=ledger.store.names.rows("mail"), Key=key
+    )
     ledger.follower.follow(world.now)
-    assert [written.body for written in ledger.history("mail", "m1")] == [written.body for written in before]
+    assert [written.body for written in ledger.history("mail", "m1")] == [
+        written.body for written in before
+    ]

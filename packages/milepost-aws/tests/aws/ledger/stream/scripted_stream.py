@@ -70,9 +70,15 @@ class Reader:
 
     def _describe_table(self, TableName: str) -> dict[str, Any]:
         stream = {"StreamEnabled": True, "StreamViewType": self.view}
-        return {"Table": {"LatestStreamArn": self.arn, "StreamSpecification": stream} if self.view else {}}
+        return {
+            "Table": {"LatestStreamArn": self.arn, "StreamSpecification": stream}
+            if self.view
+            else {}
+        }
 
-    def _describe_stream(self, StreamArn: str, ExclusiveStartShardId: str | None = None) -> dict[str, Any]:
+    def _describe_stream(
+        self, StreamArn: str, ExclusiveStartShardId: str | None = None
+    ) -> dict[str, Any]:
         """Two shards a page, the newest first: a reader must not rely on an order."""
         self._check(StreamArn)
         names = [name for name in reversed(self.shards) if name not in self.hidden]
@@ -86,14 +92,20 @@ class Reader:
         return {"ShardId": name} | ({"ParentShardId": parent} if parent else {})
 
     def _get_shard_iterator(
-        self, StreamArn: str, ShardId: str, ShardIteratorType: str, SequenceNumber: str | None = None
+        self,
+        StreamArn: str,
+        ShardId: str,
+        ShardIteratorType: str,
+        SequenceNumber: str | None = None,
     ) -> dict[str, Any]:
         self._check(StreamArn, ShardId)
         shard = self.shards[ShardId]
         place = shard.trimmed
         if ShardIteratorType != "TRIM_HORIZON":
             assert ShardIteratorType == "AFTER_SEQUENCE_NUMBER"
-            place = [record["dynamodb"]["SequenceNumber"] for record in shard.records].index(SequenceNumber) + 1
+            place = [record["dynamodb"]["SequenceNumber"] for record in shard.records].index(
+                SequenceNumber
+            ) + 1
             if place <= shard.trimmed:
                 raise AwsRefused("trimmed", "TrimmedDataAccessException")
         return {"ShardIterator": self._iterator(ShardId, place)}
@@ -108,7 +120,9 @@ class Reader:
             raise AwsRefused("trimmed", "TrimmedDataAccessException")
         page = shard.records[place : place + Limit]
         at_end = shard.closed and place + len(page) == len(shard.records)
-        return {"Records": page} | ({} if at_end else {"NextShardIterator": self._iterator(name, place + len(page))})
+        return {"Records": page} | (
+            {} if at_end else {"NextShardIterator": self._iterator(name, place + len(page))}
+        )
 
     def _iterator(self, shard: str, place: int) -> str:
         token = f"iterator {shard} {place}"

@@ -23,7 +23,9 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
 
 
 def reader_of(scene: Scene, holder: str) -> StreamReader:
-    return StreamReader(scene.store, {scene.plan.name: scene.plan}, scene.clock, lambda: 0.0, holder)
+    return StreamReader(
+        scene.store, {scene.plan.name: scene.plan}, scene.clock, lambda: 0.0, holder
+    )
 
 
 def turns(reader: StreamReader, times: int = 4) -> None:
@@ -31,7 +33,9 @@ def turns(reader: StreamReader, times: int = 4) -> None:
         reader.turn()
 
 
-def test_a_follower_stays_until_the_lease_of_a_dead_reader_has_run_out_and_reads_what_it_left(scene: Scene) -> None:
+def test_a_follower_stays_until_the_lease_of_a_dead_reader_has_run_out_and_reads_what_it_left(
+    scene: Scene,
+) -> None:
     dead, heir = reader_of(scene, "dead"), reader_of(scene, "heir")
     turns(dead)
     assert dead.quiet, "it reads everything by itself"
@@ -75,10 +79,15 @@ def test_a_neighbour_that_leaves_in_order_keeps_nobody(scene: Scene) -> None:
     assert passing.quiet
 
 
-def test_what_is_left_to_somebody_who_never_takes_it_is_doubtful_until_it_is_ours(scene: Scene) -> None:
+def test_what_is_left_to_somebody_who_never_takes_it_is_doubtful_until_it_is_ours(
+    scene: Scene,
+) -> None:
     """The one with fewer shards is to take what is free. It is dead, and is believed to live until its word has run out."""
     stream = Reader("s1", "s2")
-    ours, other = (Shards(stream, scene.store.control, "orders", "rows", holder) for holder in ("ours", "other"))  # type: ignore[arg-type]
+    ours, other = (
+        Shards(stream, scene.store.control, "orders", "rows", holder)
+        for holder in ("ours", "other")
+    )  # type: ignore[arg-type]
     ours.refresh(T0)
     other.refresh(T0)
     ours.refresh(T0 + LOOK_MS)
@@ -91,7 +100,10 @@ def test_what_is_left_to_somebody_who_never_takes_it_is_doubtful_until_it_is_our
 
 def test_of_a_new_reader_of_a_shard_no_more_is_known_than_of_the_one_before(scene: Scene) -> None:
     stream: Any = Reader("s1")
-    first, second, looking = (Shards(stream, scene.store.control, "orders", "rows", holder) for holder in ("first", "second", "looking"))
+    first, second, looking = (
+        Shards(stream, scene.store.control, "orders", "rows", holder)
+        for holder in ("first", "second", "looking")
+    )
     first.refresh(T0)
     looking.refresh(T0)
     first.keep(first.held["s1"], T0 + 1, None)

@@ -123,12 +123,16 @@ def test_a_line_that_two_readers_have_placed_is_delivered_once(scene: Scene) -> 
     assert scene.aws.last_seq() == 250, "some lines have two places"
     found = delivered(scene)
     assert len(found) == 150
-    assert sum(found.values()) <= 151, "only the newest place is read though it is a repeat, so that a subscriber comes to the end"
+    assert sum(found.values()) <= 151, (
+        "only the newest place is read though it is a repeat, so that a subscriber comes to the end"
+    )
     last = scene.aws.feed(0, 100_000)[-1].seq
     assert (last, scene.aws.feed(last, 100)) == (scene.aws.last_seq(), [])
 
 
-def test_changes_of_more_cells_than_a_transaction_takes_are_counted_in_portions(scene: Scene) -> None:
+def test_changes_of_more_cells_than_a_transaction_takes_are_counted_in_portions(
+    scene: Scene,
+) -> None:
     reader = Reader(scene, "reader")
     reader.poll()
     add_many(scene, 100)
@@ -142,14 +146,22 @@ def test_changes_of_more_cells_than_a_transaction_takes_are_counted_in_portions(
             assert change.after is not None
             at = scene.now - nth * HOUR
             sums[at // HOUR] += 1
-            changes.append(RowChange(change.before, replace(change.after, entered_at=at), change.seq))
+            changes.append(
+                RowChange(change.before, replace(change.after, entered_at=at), change.seq)
+            )
         return HandledBatch(changes)
 
     reader.handle = long_ago  # type: ignore[method-assign]
     scene.process.counts.clear()
     assert reader.poll() == 100
-    assert scene.process.counts["dynamodb", "transact_write_items"] == 2, f"{MOST_CELLS} cells, and the rest"
-    assert {count.hour: count.n for count in scene.aws.counts("parcels") if count.status.value == "PENDING"} == dict(sums)
+    assert scene.process.counts["dynamodb", "transact_write_items"] == 2, (
+        f"{MOST_CELLS} cells, and the rest"
+    )
+    assert {
+        count.hour: count.n
+        for count in scene.aws.counts("parcels")
+        if count.status.value == "PENDING"
+    } == dict(sums)
 
 
 def test_a_function_that_gets_a_batch_again_counts_it_once(scene: Scene) -> None:

@@ -47,8 +47,13 @@ def control(requests: Requests, client: Callable[[str], Any], prefix: str) -> Co
     names = ResourceNames(prefix)
     client("dynamodb").create_table(
         TableName=names.control,
-        KeySchema=[{"AttributeName": "kind", "KeyType": "HASH"}, {"AttributeName": "name", "KeyType": "RANGE"}],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("kind", "name")],
+        KeySchema=[
+            {"AttributeName": "kind", "KeyType": "HASH"},
+            {"AttributeName": "name", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": name, "AttributeType": "S"} for name in ("kind", "name")
+        ],
         BillingMode="PAY_PER_REQUEST",
     )
     return Control(requests, names)
@@ -57,7 +62,14 @@ def control(requests: Requests, client: Callable[[str], Any], prefix: str) -> Co
 class Poller:
     """A poller and what it was given."""
 
-    def __init__(self, reader: Any, control: Control, holder: str = "a", route: str = "orders", table: str = "rows") -> None:
+    def __init__(
+        self,
+        reader: Any,
+        control: Control,
+        holder: str = "a",
+        route: str = "orders",
+        table: str = "rows",
+    ) -> None:
         self.stream = Stream(reader, control, route, table, holder)
         self.control, self.route = control, route
         self.given: list[StreamRecord] = []
@@ -128,14 +140,23 @@ def test_the_list_of_shards_is_read_every_few_seconds_at_most(control: Control) 
 
 def test_what_a_record_says(control: Control) -> None:
     reader = Reader("s1")
-    reader.write("s1", "k", userIdentity={"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}, eventName="REMOVE")
+    reader.write(
+        "s1",
+        "k",
+        userIdentity={"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"},
+        eventName="REMOVE",
+    )
     seq = reader.write("s1", "k", userIdentity={"PrincipalId": "somebody", "Type": "Service"})
     poller = Poller(reader, control)
     poller.poll(T0)
     first, second = poller.given
     assert (first.name, second.name) == ("REMOVE", "INSERT")
     assert (second.route, second.seq, second.at) == ("orders", seq, 1_794_771_000_000)
-    assert (second.keys, second.old, second.new) == ({"key": {"S": "k"}}, None, {"key": {"S": "k"}, "n": {"N": seq}})
+    assert (second.keys, second.old, second.new) == (
+        {"key": {"S": "k"}},
+        None,
+        {"key": {"S": "k"}, "n": {"N": seq}},
+    )
 
 
 def test_a_shard_goes_on_from_the_record_that_must_be_read_again(control: Control) -> None:
@@ -161,7 +182,9 @@ def test_a_shard_goes_on_from_the_record_that_must_be_read_again(control: Contro
     assert [key for key in poller.keys if key[0] == "a"] == [f"a{n}" for n in range(150)]
 
 
-def test_an_error_of_the_handler_moves_nothing_on_and_is_raised_after_the_other_shards(control: Control) -> None:
+def test_an_error_of_the_handler_moves_nothing_on_and_is_raised_after_the_other_shards(
+    control: Control,
+) -> None:
     reader = Reader("s1", "s2")
     for n in range(150):
         reader.write("s1", f"a{n}")
@@ -175,7 +198,9 @@ def test_an_error_of_the_handler_moves_nothing_on_and_is_raised_after_the_other_
 
     with pytest.raises(RuntimeError, match="the queue is away"):
         poller.stream.poll(handle, Moment(T0))
-    assert sorted(poller.keys) == sorted([f"a{n}" for n in range(100)] + [f"b{n}" for n in range(150)])
+    assert sorted(poller.keys) == sorted(
+        [f"a{n}" for n in range(100)] + [f"b{n}" for n in range(150)]
+    )
     with pytest.raises(RuntimeError, match="the queue is away"):
         poller.stream.poll(handle, Moment(T0 + 1))
     assert poller.poll(T0 + 2) == 50
@@ -236,7 +261,9 @@ def test_what_stops_the_look_around_does_not_stop_the_reading(control: Control) 
 def test_a_table_without_the_right_stream_is_named(control: Control, view: str | None) -> None:
     reader = Reader("s1")
     reader.view = view
-    with pytest.raises(LedgerError, match=r"'rows' of route 'orders' .* view type NEW_AND_OLD_IMAGES"):
+    with pytest.raises(
+        LedgerError, match=r"'rows' of route 'orders' .* view type NEW_AND_OLD_IMAGES"
+    ):
         Poller(reader, control).poll(T0)
 
 
@@ -378,7 +405,9 @@ def test_an_ended_shard_that_is_still_listed_is_not_read_again(control: Control)
 
 # Records that are gone ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("same", [True, False], ids=["iterator kept", "iterator asked for"])
-def test_trimmed_records_are_a_gap_and_reading_goes_on_with_the_oldest(control: Control, same: bool) -> None:
+def test_trimmed_records_are_a_gap_and_reading_goes_on_with_the_oldest(
+    control: Control, same: bool
+) -> None:
     reader = Reader("s1", "s2")
     reader.write("s1", "read")
     poller = Poller(reader, control)
@@ -485,7 +514,9 @@ def test_a_shard_is_taken_over_when_its_lease_has_run_out(control: Control) -> N
     with pytest.raises(Killed):
         dead.stream.poll(die, Moment(T0))
     assert heir.poll(T0 + LEASE_MS - 1) == 0
-    assert heir.poll(T0 + LEASE_MS + LOOK_MS) == 50, "what had been given out but not been written down"
+    assert heir.poll(T0 + LEASE_MS + LOOK_MS) == 50, (
+        "what had been given out but not been written down"
+    )
     assert heir.keys == [f"k{n}" for n in range(100, 150)]
 
 
@@ -508,7 +539,9 @@ def test_who_was_overtaken_by_a_faster_clock_is_told_at_the_next_look(control: C
     assert (slow.poll(T0 + LOOK_MS), slow.keys, slow.held) == (0, [], [])
 
 
-def test_who_is_overtaken_while_handling_hands_out_no_more_and_writes_nothing(control: Control) -> None:
+def test_who_is_overtaken_while_handling_hands_out_no_more_and_writes_nothing(
+    control: Control,
+) -> None:
     reader = Reader("s1")
     for n in range(250):
         reader.write("s1", f"k{n}")
@@ -554,8 +587,12 @@ def test_who_leaves_lets_others_read_on_at_once(control: Control) -> None:
     assert first.held == []
 
 
-@pytest.mark.parametrize(("shards", "pollers", "expected"), [(7, 2, [3, 4]), (4, 3, [1, 1, 2]), (2, 3, [0, 1, 1])])
-def test_newcomers_get_their_share_one_shard_at_a_time(control: Control, shards: int, pollers: int, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("shards", "pollers", "expected"), [(7, 2, [3, 4]), (4, 3, [1, 1, 2]), (2, 3, [0, 1, 1])]
+)
+def test_newcomers_get_their_share_one_shard_at_a_time(
+    control: Control, shards: int, pollers: int, expected: list[int]
+) -> None:
     reader = Reader(*(f"s{n}" for n in range(shards)))
     all_pollers = [Poller(reader, control, f"p{n}") for n in range(pollers)]
     all_pollers[0].poll(T0)
@@ -573,8 +610,14 @@ def test_newcomers_get_their_share_one_shard_at_a_time(control: Control, shards:
     versions = {name: document.version for name, document in control.read("shard").items()}
     for poller in all_pollers:
         poller.poll(T0 + 20 * LOOK_MS)
-    moved = [name for name, document in control.read("shard").items() if document.value["until"] <= T0 + 20 * LOOK_MS]
-    assert (moved, set(versions)) == ([], {f"orders/{shard}" for shard in reader.shards}), "nothing goes to and fro"
+    moved = [
+        name
+        for name, document in control.read("shard").items()
+        if document.value["until"] <= T0 + 20 * LOOK_MS
+    ]
+    assert (moved, set(versions)) == ([], {f"orders/{shard}" for shard in reader.shards}), (
+        "nothing goes to and fro"
+    )
 
 
 def test_what_was_given_up_is_left_to_the_others_while_they_live(control: Control) -> None:
@@ -586,7 +629,11 @@ def test_what_was_given_up_is_left_to_the_others_while_they_live(control: Contro
     for after in range(LOOK_MS, 2 * LEASE_MS, LOOK_MS):
         generous.poll(T0 + after)
         held.append(len(generous.held))
-        let_go += [document.value["until"] for document in control.read("shard").values() if "holder" not in document.value]
+        let_go += [
+            document.value["until"]
+            for document in control.read("shard").values()
+            if "holder" not in document.value
+        ]
     living = LEASE_MS // LOOK_MS
     assert held[:living] == [3] * living, "one, and no second one before the first is taken"
     assert held[living:] == [4] * (len(held) - living)
@@ -609,13 +656,18 @@ def test_routes_do_not_see_each_others_shards(control: Control) -> None:
     orders, returns = Reader("s1"), Reader("s1")
     orders.write("s1", "order")
     returns.write("s1", "return")
-    first, second = Poller(orders, control, route="orders"), Poller(returns, control, route="returns")
+    first, second = (
+        Poller(orders, control, route="orders"),
+        Poller(returns, control, route="returns"),
+    )
     assert (first.poll(T0), second.poll(T0)) == (1, 1)
     assert set(shard_documents(control)) == {"orders/s1", "returns/s1"}
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(control: Control, seed: int) -> None:
+def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(
+    control: Control, seed: int
+) -> None:
     """Pollers come, fail, stand still and vanish while shards divide; first tellings of each item are in its order."""
     chance = random.Random(seed)
     reader = Reader("s0")
@@ -674,7 +726,9 @@ def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(contr
 
 
 # The real thing -------------------------------------------------------------------------------------------------------
-def test_two_pollers_on_a_real_table_one_of_which_dies(control: Control, requests: Requests, client: Callable[[str], Any]) -> None:
+def test_two_pollers_on_a_real_table_one_of_which_dies(
+    control: Control, requests: Requests, client: Callable[[str], Any]
+) -> None:
     dynamodb = client("dynamodb")
     dynamodb.create_table(
         TableName="rows",
@@ -688,7 +742,9 @@ def test_two_pollers_on_a_real_table_one_of_which_dies(control: Control, request
 
     def write(start: int, end: int) -> None:
         for n in range(start, end):
-            dynamodb.put_item(TableName="rows", Item={"key": {"S": f"k{n % 20}"}, "n": {"N": str(n)}})
+            dynamodb.put_item(
+                TableName="rows", Item={"key": {"S": f"k{n % 20}"}, "n": {"N": str(n)}}
+            )
 
     def die(records: list[StreamRecord]) -> HandledBatch | None:
         unwritten.extend(records)
@@ -712,7 +768,16 @@ def test_two_pollers_on_a_real_table_one_of_which_dies(control: Control, request
     changed = second.given[-1]
     assert changed.old == {"key": {"S": "k19"}, "n": {"N": "279"}}
     assert (changed.name, changed.route, first.given[0].old) == ("MODIFY", "orders", None)
-    assert abs(changed.at - int(dynamodb.describe_table(TableName="rows")["Table"]["CreationDateTime"].timestamp() * 1000)) < DAY_MS
+    assert (
+        abs(
+            changed.at
+            - int(
+                dynamodb.describe_table(TableName="rows")["Table"]["CreationDateTime"].timestamp()
+                * 1000
+            )
+        )
+        < DAY_MS
+    )
     requests.counts.clear()
     assert second.poll(T0 + LEASE_MS + LOOK_MS) == 0
     assert requests.counts == {("dynamodbstreams", "get_records"): 1}
@@ -750,11 +815,22 @@ def test_an_event_is_read_with_its_bytes_as_bytes_and_its_numbers_as_text() -> N
         "n": {"N": "12345678901234567890.5"},
         "raw": {"B": b(b"\x00\xff")},
         "set": {"BS": [b(b"a"), b(b"")]},
-        "list": {"L": [{"B": b(b"in list")}, {"NULL": True}, {"M": {"deep": {"L": [{"B": b(b"deep")}]}}}]},
-        "B": {"M": {"S": {"B": b(b"named like a type")}, "NS": {"NS": ["1", "2"]}, "yes": {"BOOL": False}}},
+        "list": {
+            "L": [{"B": b(b"in list")}, {"NULL": True}, {"M": {"deep": {"L": [{"B": b(b"deep")}]}}}]
+        },
+        "B": {
+            "M": {
+                "S": {"B": b(b"named like a type")},
+                "NS": {"NS": ["1", "2"]},
+                "yes": {"BOOL": False},
+            }
+        },
         "empty": {"M": {}},
     }
-    [record] = from_event(lambda_event(dynamodb={"NewImage": image, "OldImage": {"key": {"S": "k"}}}), {"shop-orders": "orders"})
+    [record] = from_event(
+        lambda_event(dynamodb={"NewImage": image, "OldImage": {"key": {"S": "k"}}}),
+        {"shop-orders": "orders"},
+    )
     assert record == StreamRecord(
         route="orders",
         name="MODIFY",
@@ -765,8 +841,16 @@ def test_an_event_is_read_with_its_bytes_as_bytes_and_its_numbers_as_text() -> N
             "n": {"N": "12345678901234567890.5"},
             "raw": {"B": b"\x00\xff"},
             "set": {"BS": [b"a", b""]},
-            "list": {"L": [{"B": b"in list"}, {"NULL": True}, {"M": {"deep": {"L": [{"B": b"deep"}]}}}]},
-            "B": {"M": {"S": {"B": b"named like a type"}, "NS": {"NS": ["1", "2"]}, "yes": {"BOOL": False}}},
+            "list": {
+                "L": [{"B": b"in list"}, {"NULL": True}, {"M": {"deep": {"L": [{"B": b"deep"}]}}}]
+            },
+            "B": {
+                "M": {
+                    "S": {"B": b"named like a type"},
+                    "NS": {"NS": ["1", "2"]},
+                    "yes": {"BOOL": False},
+                }
+            },
             "empty": {"M": {}},
         },
         seq="111",

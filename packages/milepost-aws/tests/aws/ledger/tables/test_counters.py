@@ -36,7 +36,17 @@ def counters(scene: Scene, process: Process) -> Counters:
 
 def row(key: str = "p1", stage: str = "weigh", status: Status = Status.QUEUED, **more: Any) -> Row:
     more = {"route": "parcels", "version": 1, "entered_at": NOW, **more}
-    return Row(key=key, stage=stage, status=status, head=b"", created_at=NOW, updated_at=NOW, correlation_id="c", input_digest=b"", **more)
+    return Row(
+        key=key,
+        stage=stage,
+        status=status,
+        head=b"",
+        created_at=NOW,
+        updated_at=NOW,
+        correlation_id="c",
+        input_digest=b"",
+        **more,
+    )
 
 
 def new(*rows: Row) -> list[RowChange]:
@@ -48,7 +58,9 @@ def failure(message: str = "busy", at: int = NOW, group: str = "g1") -> Failure:
 
 
 def counted(counters: Counters, route: str | None = "parcels") -> dict[tuple[str, str, int], int]:
-    return {(count.stage, count.status.value, count.hour): count.n for count in counters.counts(route)}
+    return {
+        (count.stage, count.status.value, count.hour): count.n for count in counters.counts(route)
+    }
 
 
 # Against the ledger that counts afresh ----------------------------------------------------------------------------------
@@ -84,7 +96,9 @@ def agree(counters: Counters, ledger: MemoryLedger) -> None:
         return sorted(groups, key=lambda group: (group.route, group.stage, group.group))
 
     def sorted_counts(counts: list[Count]) -> list[Count]:
-        return sorted(counts, key=lambda count: (count.route, count.stage, count.status, count.hour))
+        return sorted(
+            counts, key=lambda count: (count.route, count.stage, count.status, count.hour)
+        )
 
     assert sorted_counts(counters.counts()) == sorted_counts(ledger.counts())
     assert sorted_groups(counters.groups()) == sorted_groups(ledger.groups())
@@ -134,7 +148,16 @@ def test_they_say_what_a_count_afresh_says(counters: Counters, seed: int) -> Non
             agree(counters, watched.ledger)
     assert watched.ledger.groups("parcels")
     before = watched.rows("parcels")
-    watched.ledger.prune(PruneCriteria("parcels", TERMINAL, parcels.now + 1, None, DeliveredLines(watched.ledger.last_seq()), 1000))
+    watched.ledger.prune(
+        PruneCriteria(
+            "parcels",
+            TERMINAL,
+            parcels.now + 1,
+            None,
+            DeliveredLines(watched.ledger.last_seq()),
+            1000,
+        )
+    )
     pruned = [row for key, row in before.items() if key not in watched.rows("parcels")]
     assert pruned
     counters.add([RowChange(row, None) for row in pruned])
@@ -147,19 +170,25 @@ def test_an_error_replaced_by_its_like_is_one_more_and_the_same_item(counters: C
     second = row(error=failure("scale 2 is busy", NOW + 5), total_attempts=2)
     counters.add(new(first))
     counters.add([RowChange(first, second)])
-    assert counters.groups("parcels") == [Group("parcels", "weigh", "g1", "ERROR", "scale 1 is busy", 1, 2, NOW, NOW + 5)]
+    assert counters.groups("parcels") == [
+        Group("parcels", "weigh", "g1", "ERROR", "scale 1 is busy", 1, 2, NOW, NOW + 5)
+    ]
 
 
 def test_an_error_that_stays_while_the_row_changes_is_not_counted_again(counters: Counters) -> None:
     failed = row(error=failure(), total_attempts=1, status=Status.RETRY_SCHEDULED)
     counters.add(new(failed))
-    counters.add([RowChange(failed, copied(msgspec.structs.replace(failed, status=Status.PROCESSING)))])
+    counters.add(
+        [RowChange(failed, copied(msgspec.structs.replace(failed, status=Status.PROCESSING)))]
+    )
     assert [(group.now, group.total) for group in counters.groups("parcels")] == [(1, 1)]
 
 
 def test_the_same_error_of_a_new_try_in_the_same_moment_is_counted(counters: Counters) -> None:
     failed = row(error=failure(), total_attempts=1)
-    counters.add([*new(failed), RowChange(failed, msgspec.structs.replace(copied(failed), total_attempts=2))])
+    counters.add(
+        [*new(failed), RowChange(failed, msgspec.structs.replace(copied(failed), total_attempts=2))]
+    )
     assert [(group.now, group.total) for group in counters.groups("parcels")] == [(1, 2)]
 
 
@@ -167,7 +196,9 @@ def test_an_error_that_is_cleared_stays_in_the_groups_past(counters: Counters) -
     failed = row(error=failure())
     counters.add(new(failed))
     counters.add([RowChange(failed, row(status=Status.COMPLETED))])
-    assert counters.groups("parcels") == [Group("parcels", "weigh", "g1", "ERROR", "busy", 0, 1, NOW, NOW)]
+    assert counters.groups("parcels") == [
+        Group("parcels", "weigh", "g1", "ERROR", "busy", 0, 1, NOW, NOW)
+    ]
 
 
 def test_an_item_that_is_moved_takes_its_error_along(counters: Counters) -> None:
@@ -181,7 +212,9 @@ def test_an_item_that_is_moved_takes_its_error_along(counters: Counters) -> None
 def test_an_error_that_comes_late_is_counted_and_the_newest_time_stays(counters: Counters) -> None:
     counters.add(new(row("p1", error=failure("late", NOW + 500))))
     counters.add(new(row("p2", error=failure("early", NOW))))
-    assert counters.groups("parcels") == [Group("parcels", "weigh", "g1", "ERROR", "late", 2, 2, NOW + 500, NOW + 500)]
+    assert counters.groups("parcels") == [
+        Group("parcels", "weigh", "g1", "ERROR", "late", 2, 2, NOW + 500, NOW + 500)
+    ]
 
 
 def test_a_sample_is_cut(counters: Counters) -> None:
@@ -190,17 +223,24 @@ def test_a_sample_is_cut(counters: Counters) -> None:
 
 
 # Cells ----------------------------------------------------------------------------------------------------------------------
-def test_a_batch_is_one_write_for_each_cell_that_it_changes(counters: Counters, process: Process) -> None:
+def test_a_batch_is_one_write_for_each_cell_that_it_changes(
+    counters: Counters, process: Process
+) -> None:
     before = [row(f"p{n}") for n in range(100)]
     counters.add(new(*before))
     process.measure = True
     process.counts.clear()
-    changes = [RowChange(each, msgspec.structs.replace(each, status=Status.PROCESSING)) for each in before]
+    changes = [
+        RowChange(each, msgspec.structs.replace(each, status=Status.PROCESSING)) for each in before
+    ]
     counters.add(changes)
     assert process.counts == {("dynamodb", "update_item"): 2}
     assert writes(process) == 2
     assert counted(counters) == {("weigh", "PROCESSING", HERE): 100}
-    counters.add([RowChange(change.after, change.before) for change in changes if change.after is not None] + changes)
+    counters.add(
+        [RowChange(change.after, change.before) for change in changes if change.after is not None]
+        + changes
+    )
     assert process.counts["dynamodb", "update_item"] == 2, "what cancels out is not written"
 
 
@@ -215,14 +255,18 @@ def test_routes_are_told_one_by_one_or_all_together(counters: Counters, process:
 
 
 @pytest.mark.parametrize("fault", ["timeout_after", "twice", "throttle", "timeout_before"])
-def test_a_lost_answer_is_not_counted_twice(counters: Counters, process: Process, fault: str) -> None:
+def test_a_lost_answer_is_not_counted_twice(
+    counters: Counters, process: Process, fault: str
+) -> None:
     counters.add(new(row("p1", error=failure())))
     process.faults.clear()
     process.faults.plan("UpdateItem", fault, times=2)
     counters.add(new(row("p2", error=failure("busy", NOW + 1))))
     assert len(process.faults.fired) == 2
     assert counted(counters) == {("weigh", "QUEUED", HERE): 2}
-    assert [(group.now, group.total, group.last_at) for group in counters.groups("parcels")] == [(2, 2, NOW + 1)]
+    assert [(group.now, group.total, group.last_at) for group in counters.groups("parcels")] == [
+        (2, 2, NOW + 1)
+    ]
 
 
 def test_many_count_at_once(scene: Scene, counters: Counters) -> None:
@@ -240,12 +284,18 @@ def test_many_count_at_once(scene: Scene, counters: Counters) -> None:
     for thread in threads:
         thread.join()
     assert counted(counters) == {("weigh", "QUEUED", HERE): 40}
-    assert [(group.now, group.total, group.last_at) for group in counters.groups("parcels")] == [(40, 40, NOW + 9)]
+    assert [(group.now, group.total, group.last_at) for group in counters.groups("parcels")] == [
+        (40, 40, NOW + 9)
+    ]
 
 
 def compared_at(scene: Scene) -> list[Any]:
     """When the cells of each route were last compared with its rows."""
-    return [cell.get("asOf") for cell in scene.rows(scene.names.control) if cell["kind"] == {"S": "counted"}]
+    return [
+        cell.get("asOf")
+        for cell in scene.rows(scene.names.control)
+        if cell["kind"] == {"S": "counted"}
+    ]
 
 
 # Repair ---------------------------------------------------------------------------------------------------------------------
@@ -257,16 +307,27 @@ def truth(*rows: Row) -> CounterTally:
 
 
 def test_a_repair_sets_every_wrong_cell_right(scene: Scene, counters: Counters) -> None:
-    right, wrong, missing = row("p1"), row("p2", stage="stamp", error=failure()), row("p3", stage="stamp", error=failure(group="g2"))
+    right, wrong, missing = (
+        row("p1"),
+        row("p2", stage="stamp", error=failure()),
+        row("p3", stage="stamp", error=failure(group="g2")),
+    )
     counters.add(new(right, wrong, row("never", "delivered")))
     assert compared_at(scene) == [None]
     assert counters.replace("parcels", truth(right, missing), NOW) == 3
     assert counted(counters) == {("weigh", "QUEUED", HERE): 1, ("stamp", "QUEUED", HERE): 1}
-    assert {(group.group, group.now, group.total) for group in counters.groups("parcels")} == {("g1", 0, 1), ("g2", 1, 1)}
+    assert {(group.group, group.now, group.total) for group in counters.groups("parcels")} == {
+        ("g1", 0, 1),
+        ("g2", 1, 1),
+    }
     assert compared_at(scene) == [{"S": iso(NOW)}]
     assert counters.replace("parcels", truth(right, missing), NOW + 1) == 0
     assert compared_at(scene) == [{"S": iso(NOW + 1)}]
-    assert not [cell for cell in scene.rows(scene.names.control) if cell.get("n") == {"N": "0"} and cell["kind"]["S"].startswith("count")]
+    assert not [
+        cell
+        for cell in scene.rows(scene.names.control)
+        if cell.get("n") == {"N": "0"} and cell["kind"]["S"].startswith("count")
+    ]
 
 
 def test_a_repair_takes_empty_cells_away(scene: Scene, counters: Counters) -> None:
@@ -274,7 +335,11 @@ def test_a_repair_takes_empty_cells_away(scene: Scene, counters: Counters) -> No
     counters.add(new(first))
     counters.add([RowChange(first, row(status=Status.PROCESSING))])
     assert counters.replace("parcels", truth(row(status=Status.PROCESSING)), NOW) == 0
-    cells = [cell["name"]["S"] for cell in scene.rows(scene.names.control) if cell["kind"]["S"] == "count#parcels"]
+    cells = [
+        cell["name"]["S"]
+        for cell in scene.rows(scene.names.control)
+        if cell["kind"]["S"] == "count#parcels"
+    ]
     assert cells == [f"weigh#PROCESSING#{HERE}"]
 
 
@@ -283,11 +348,15 @@ def test_a_repair_leaves_what_was_counted_while_it_looked(counters: Counters) ->
     since = counters.snapshot("parcels")
     counters.add(new(row("p3"), row("p4", "delivered")))
     assert counters.replace("parcels", truth(row("p1"), row("p2", "stamp")), NOW, since) == 1
-    hours = {(stage, "QUEUED", HERE): n for stage, n in (("weigh", 2), ("stamp", 1), ("delivered", 1))}
+    hours = {
+        (stage, "QUEUED", HERE): n for stage, n in (("weigh", 2), ("stamp", 1), ("delivered", 1))
+    }
     assert counted(counters) == hours
 
 
-def test_a_repair_never_writes_over_what_is_counted_just_then(scene: Scene, counters: Counters, process: Process) -> None:
+def test_a_repair_never_writes_over_what_is_counted_just_then(
+    scene: Scene, counters: Counters, process: Process
+) -> None:
     counters.add(new(row("p1"), row("p2")))
     other = Counters(scene.process(), scene.names)
     process.at("put_item", lambda: other.add(new(row("p3"))))
@@ -303,7 +372,13 @@ def test_a_repair_of_one_route_leaves_the_others(counters: Counters) -> None:
 
 # Renaming -------------------------------------------------------------------------------------------------------------------
 def test_a_renamed_stage_takes_its_cells_along(counters: Counters) -> None:
-    counters.add(new(row("p1", "stamp", error=failure()), row("p2", "stamping"), row("p3", "stamp", route="letters")))
+    counters.add(
+        new(
+            row("p1", "stamp", error=failure()),
+            row("p2", "stamping"),
+            row("p3", "stamp", route="letters"),
+        )
+    )
     counters.rename("parcels", "stamp", "frank")
     assert counted(counters) == {("frank", "QUEUED", HERE): 1, ("stamping", "QUEUED", HERE): 1}
     assert [(group.stage, group.now) for group in counters.groups("parcels")] == [("frank", 1)]
@@ -314,14 +389,23 @@ def test_a_renamed_stage_takes_its_cells_along(counters: Counters) -> None:
 
 
 def test_renaming_onto_a_stage_puts_both_together(counters: Counters) -> None:
-    counters.add(new(row("p1", "weigh", error=failure("first", NOW - 9)), row("p2", "stamp", error=failure("second"))))
+    counters.add(
+        new(
+            row("p1", "weigh", error=failure("first", NOW - 9)),
+            row("p2", "stamp", error=failure("second")),
+        )
+    )
     counters.add(new(row("p3", "weigh", error=failure("third", NOW + 9))))
     counters.rename("parcels", "weigh", "stamp")
     assert counted(counters) == {("stamp", "QUEUED", HERE): 3}
-    assert counters.groups("parcels") == [Group("parcels", "stamp", "g1", "ERROR", "second", 3, 3, NOW - 9, NOW + 9)]
+    assert counters.groups("parcels") == [
+        Group("parcels", "stamp", "g1", "ERROR", "second", 3, 3, NOW - 9, NOW + 9)
+    ]
 
 
-def test_what_is_counted_during_a_renaming_is_not_lost(scene: Scene, counters: Counters, process: Process) -> None:
+def test_what_is_counted_during_a_renaming_is_not_lost(
+    scene: Scene, counters: Counters, process: Process
+) -> None:
     counters.add(new(row("p1"), row("p2", "stamp")))
     other = Counters(scene.process(), scene.names)
     process.at("transact_write_items", lambda: other.add(new(row("p3"), row("p4", "stamp"))))
@@ -330,7 +414,9 @@ def test_what_is_counted_during_a_renaming_is_not_lost(scene: Scene, counters: C
 
 
 @pytest.mark.parametrize("fault", ["timeout_after", "conflict"])
-def test_a_renaming_whose_answer_was_lost_counts_once(counters: Counters, process: Process, fault: str) -> None:
+def test_a_renaming_whose_answer_was_lost_counts_once(
+    counters: Counters, process: Process, fault: str
+) -> None:
     counters.add(new(row("p1"), row("p2", "stamp")))
     process.faults.plan("TransactWriteItems", fault)
     counters.rename("parcels", "weigh", "stamp")

@@ -27,7 +27,9 @@ def test_versions_rise_by_one(control: Control) -> None:
         assert control.get("hold", "parcels") == Document({"n": version}, version)
 
 
-def test_a_document_made_anew_begins_above_the_one_that_was_removed(scene: Scene, process: Process) -> None:
+def test_a_document_made_anew_begins_above_the_one_that_was_removed(
+    scene: Scene, process: Process
+) -> None:
     control, seen = Control(process, scene.names), list[int]()
     for _ in range(3):
         first = control.put("hold", "a", 1, 0)
@@ -43,7 +45,10 @@ def test_a_document_made_anew_begins_above_the_one_that_was_removed(scene: Scene
 def test_kinds_and_names_are_kept_apart(control: Control) -> None:
     for kind, name, value in (("hold", "a", 1), ("hold", "b", 2), ("limit", "a", 3)):
         assert control.write(kind, name, value, expect=0)
-    assert {name: document.value for name, document in control.read("hold").items()} == {"a": 1, "b": 2}
+    assert {name: document.value for name, document in control.read("hold").items()} == {
+        "a": 1,
+        "b": 2,
+    }
     assert {name: document.value for name, document in control.read("limit").items()} == {"a": 3}
 
 
@@ -72,7 +77,9 @@ def test_none_removes_and_is_conditional_too(scene: Scene, control: Control) -> 
     assert scene.rows(scene.names.control) == []
 
 
-def test_a_page_of_names_asks_for_no_empty_key(process: Process, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_names_asks_for_no_empty_key(
+    process: Process, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DynamoDB refuses a condition on a key with an empty text."""
     for name in ("\x1fforgotten", "a", "b"):
         control.write("left#parcels", name, {})
@@ -85,7 +92,9 @@ def test_a_page_of_names_asks_for_no_empty_key(process: Process, control: Contro
     monkeypatch.setattr(process, "query", noted)
     assert control.page_of_names("left#parcels", "", None, 2) == ["\x1fforgotten", "a"]
     assert control.page_of_names("left#parcels", "", "a", 2) == ["b"]
-    assert all(value["S"] for params in asked for value in params["ExpressionAttributeValues"].values())
+    assert all(
+        value["S"] for params in asked for value in params["ExpressionAttributeValues"].values()
+    )
 
 
 @pytest.mark.parametrize("value", [False, 0, "", [], {"ä": ["☃", None, 1.5, 10**18]}])
@@ -108,15 +117,22 @@ def test_a_name_longer_than_a_key_may_be_is_kept_whole(control: Control) -> None
     names = ["p/" + "ü" * 600 + end for end in "ab"]
     for number, name in enumerate(names):
         assert control.write("parked", name, number, expect=0)
-    assert {name: document.value for name, document in control.read("parked").items()} == {names[0]: 0, names[1]: 1}
+    assert {name: document.value for name, document in control.read("parked").items()} == {
+        names[0]: 0,
+        names[1]: 1,
+    }
     assert control.get("parked", names[1]) == Document(1, 1)
     assert control.write("parked", names[0], None, expect=1)
     assert list(control.read("parked")) == [names[1]]
 
 
-@pytest.mark.parametrize("fault", ["timeout_after", "twice", "timeout_before", "throttle", "conflict"])
+@pytest.mark.parametrize(
+    "fault", ["timeout_after", "twice", "timeout_before", "throttle", "conflict"]
+)
 @pytest.mark.parametrize("expect", [None, 1])
-def test_a_write_counts_once_whatever_happens_to_its_answer(control: Control, process: Process, expect: int | None, fault: str) -> None:
+def test_a_write_counts_once_whatever_happens_to_its_answer(
+    control: Control, process: Process, expect: int | None, fault: str
+) -> None:
     control.write("cursor", "log", "old")
     process.faults.clear()
     process.faults.plan("UpdateItem", fault)
@@ -158,7 +174,9 @@ def test_a_removal_that_died_half_way_has_removed(control: Control, process: Pro
     assert control.read("hold") == {"a": Document(2, 1)}
 
 
-def test_a_removal_never_takes_what_was_written_anew(scene: Scene, control: Control, process: Process) -> None:
+def test_a_removal_never_takes_what_was_written_anew(
+    scene: Scene, control: Control, process: Process
+) -> None:
     other = Control(scene.process(), scene.names, lambda: 1)
     control.write("hold", "a", 1)
     process.at("delete_item", lambda: other.write("hold", "a", 2, expect=0))
@@ -203,25 +221,38 @@ LANE = "parcels/weigh/north"
 
 def put_old(scene: Scene, value: str, version: int) -> None:
     """A document as version 0.1.0 wrote it: its kind alone is the partition key."""
-    image = {"kind": {"S": BREAKER}, "name": {"S": LANE}, "value": {"S": f'"{value}"'}, "token": {"S": "t"}, "version": {"N": str(version)}}
+    image = {
+        "kind": {"S": BREAKER},
+        "name": {"S": LANE},
+        "value": {"S": f'"{value}"'},
+        "token": {"S": "t"},
+        "version": {"N": str(version)},
+    }
     scene.process().call("dynamodb", "put_item", TableName=scene.names.control, Item=image)
 
 
 def kinds(scene: Scene) -> list[str]:
-    return sorted(row["kind"]["S"] for row in scene.rows(scene.names.control) if row["name"]["S"] == LANE)
+    return sorted(
+        row["kind"]["S"] for row in scene.rows(scene.names.control) if row["name"]["S"] == LANE
+    )
 
 
 def test_a_breaker_has_its_route_in_its_partition_key(scene: Scene, control: Control) -> None:
     control.write(LAYOUT, "parcels", {})
     assert control.write(BREAKER, LANE, "open", expect=0)
     assert kinds(scene) == ["breaker#parcels"]
-    assert [document.value for document in (control.read(BREAKER)[LANE], control.read(BREAKER, ["parcels"])[LANE])] == ["open"] * 2
+    assert [
+        document.value
+        for document in (control.read(BREAKER)[LANE], control.read(BREAKER, ["parcels"])[LANE])
+    ] == ["open"] * 2
     assert control.read(BREAKER, ["letters"]) == {}
     assert control.write(BREAKER, LANE, None, expect=control.read(BREAKER)[LANE].version)
     assert (kinds(scene), control.get(BREAKER, LANE)) == ([], None)
 
 
-def test_a_breaker_of_an_older_version_is_read_until_it_is_written(scene: Scene, control: Control) -> None:
+def test_a_breaker_of_an_older_version_is_read_until_it_is_written(
+    scene: Scene, control: Control
+) -> None:
     control.write(LAYOUT, "parcels", {})
     put_old(scene, "open", 7)
     assert control.get(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("open", 7)
@@ -230,12 +261,16 @@ def test_a_breaker_of_an_older_version_is_read_until_it_is_written(scene: Scene,
     assert not control.write(BREAKER, LANE, "half-open", expect=7)
     assert control.get(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("half-open", 8)
     assert control.write(BREAKER, LANE, None, expect=8)
-    assert (control.get(BREAKER, LANE), control.read(BREAKER)) == (None, {}), "the old one does not come back"
+    assert (control.get(BREAKER, LANE), control.read(BREAKER)) == (None, {}), (
+        "the old one does not come back"
+    )
     assert control.write(BREAKER, LANE, "open", expect=0)
     assert control.read(BREAKER)[LANE].value == "open"
 
 
-def test_a_breaker_of_an_older_version_can_be_removed_at_once(scene: Scene, control: Control) -> None:
+def test_a_breaker_of_an_older_version_can_be_removed_at_once(
+    scene: Scene, control: Control
+) -> None:
     control.write(LAYOUT, "parcels", {})
     put_old(scene, "open", 7)
     assert not control.write(BREAKER, LANE, None, expect=6)
@@ -256,4 +291,6 @@ def test_breakers_of_a_route_that_the_role_may_not_read_are_left_out(
     process.faults.plan(("Query", 4), "denied")
     assert [control.read(BREAKER, ["parcels"]) for _ in range(2)] == [{}, {}]
     assert list(control.read(BREAKER, ["parcels"])) == [LANE]
-    assert [record.message.partition(":")[0] for record in caplog.records] == ["documents 'breaker' of route 'parcels' are left out"]
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "documents 'breaker' of route 'parcels' are left out"
+    ]

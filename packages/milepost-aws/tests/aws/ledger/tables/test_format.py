@@ -9,7 +9,17 @@ from tests.aws.ledger.table_scene import Died, Process, Scene
 
 from milepost.core.errors import LedgerReadOnly, LedgerTooNew
 from milepost.ports.documents import ACT, BREAKER, HOLD, Document
-from milepost_aws.ledger.tables.documents import BUCKET, FORMAT, FRESH_S, HOLDING, KNOWN_FORMAT, LAYOUT, TABLES, Control, kind_query
+from milepost_aws.ledger.tables.documents import (
+    BUCKET,
+    FORMAT,
+    FRESH_S,
+    HOLDING,
+    KNOWN_FORMAT,
+    LAYOUT,
+    TABLES,
+    Control,
+    kind_query,
+)
 
 LANE = "parcels/weigh/north"
 MOVING = (HOLD, BUCKET, HOLDING)
@@ -23,7 +33,9 @@ class EarlierVersion:
 
     def read(self, kind: str) -> dict[str, str]:
         return {
-            image["name"]["S"]: image["value"]["S"] for image in self._process.query(self._table, **kind_query(kind)) if "version" in image
+            image["name"]["S"]: image["value"]["S"]
+            for image in self._process.query(self._table, **kind_query(kind))
+            if "version" in image
         }
 
     def write(self, kind: str, name: str, value: str, version: int = 7) -> None:
@@ -37,7 +49,12 @@ class EarlierVersion:
         self._process.call("dynamodb", "put_item", TableName=self._table, Item=image)
 
     def remove(self, kind: str, name: str) -> None:
-        self._process.call("dynamodb", "delete_item", TableName=self._table, Key={"kind": {"S": kind}, "name": {"S": name}})
+        self._process.call(
+            "dynamodb",
+            "delete_item",
+            TableName=self._table,
+            Key={"kind": {"S": kind}, "name": {"S": name}},
+        )
 
 
 @pytest.fixture
@@ -52,7 +69,9 @@ def elapsed() -> list[float]:
 
 
 @pytest.fixture
-def open_control(scene: Scene, elapsed: list[float], monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[Control, Process]]:
+def open_control(
+    scene: Scene, elapsed: list[float], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], tuple[Control, Process]]:
     def opened() -> tuple[Control, Process]:
         process = scene.process()
         monkeypatch.setattr(process, "clock", lambda: elapsed[0])
@@ -70,7 +89,9 @@ def control(open_control: Callable[[], tuple[Control, Process]]) -> Control:
 
 
 def partitions(scene: Scene) -> list[str]:
-    return sorted(row["kind"]["S"] for row in scene.rows(scene.names.control) if row["name"]["S"] == LANE)
+    return sorted(
+        row["kind"]["S"] for row in scene.rows(scene.names.control) if row["name"]["S"] == LANE
+    )
 
 
 def test_tables_without_a_number_have_the_first_format_and_a_new_ledger_begins_with_the_newest(
@@ -130,10 +151,14 @@ def test_a_process_that_has_not_seen_the_raised_number_yet_loses_no_pause(
     present = behind.get(HOLD, LANE)
     assert present is not None
     control.raise_format()
-    assert behind.read(HOLD)[LANE].value == "first", "read although the number that it goes by is old"
+    assert behind.read(HOLD)[LANE].value == "first", (
+        "read although the number that it goes by is old"
+    )
     assert behind.write(HOLD, "parcels/stamp", "second", expect=0)
     assert set(control.read(HOLD)) == {LANE, "parcels/stamp"}
-    assert not behind.write(HOLD, LANE, None, expect=present.version), "after that it reads the number again"
+    assert not behind.write(HOLD, LANE, None, expect=present.version), (
+        "after that it reads the number again"
+    )
     assert behind.write(HOLD, LANE, None, expect=present.version)
     assert set(control.read(HOLD)) == {"parcels/stamp"}
     elapsed[0] += FRESH_S
@@ -142,7 +167,11 @@ def test_a_process_that_has_not_seen_the_raised_number_yet_loses_no_pause(
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_an_interrupted_raise_is_continued_and_no_document_is_lost_meanwhile(
-    scene: Scene, control: Control, earlier: EarlierVersion, open_control: Callable[[], tuple[Control, Process]], nth: int
+    scene: Scene,
+    control: Control,
+    earlier: EarlierVersion,
+    open_control: Callable[[], tuple[Control, Process]],
+    nth: int,
 ) -> None:
     for number in range(3):
         earlier.write(HOLD, f"parcels/weigh/{number}", "old")
@@ -179,7 +208,9 @@ def test_a_pause_that_is_replaced_while_it_is_moved_is_moved_as_it_is_then(
     assert control.get(HOLD, LANE) == Document("longer", 8)
 
 
-def test_a_document_of_a_route_that_the_ledger_does_not_know_stays_where_it_is(control: Control, earlier: EarlierVersion) -> None:
+def test_a_document_of_a_route_that_the_ledger_does_not_know_stays_where_it_is(
+    control: Control, earlier: EarlierVersion
+) -> None:
     earlier.write(HOLD, "letters/stamp", "old")
     assert (control.raise_format(), control.old_documents()) == (0, 0)
     assert control.read(HOLD, ["parcels"])["letters/stamp"].value == "old"
@@ -191,9 +222,16 @@ def test_a_newer_number_is_refused_also_by_a_process_that_runs(
     running, _ = open_control()
     assert running.format() == 1
     control.write(FORMAT, TABLES, {"number": KNOWN_FORMAT + 1})
-    for act in (open_control()[0].format, lambda: control.write(HOLD, LANE, "p", expect=0), lambda: control.raise_format()):
+    for act in (
+        open_control()[0].format,
+        lambda: control.write(HOLD, LANE, "p", expect=0),
+        lambda: control.raise_format(),
+    ):
         elapsed[0] += FRESH_S
-        with pytest.raises(LedgerTooNew, match=f"have format {KNOWN_FORMAT + 1}, and this Milepost knows formats up to {KNOWN_FORMAT}"):
+        with pytest.raises(
+            LedgerTooNew,
+            match=f"have format {KNOWN_FORMAT + 1}, and this Milepost knows formats up to {KNOWN_FORMAT}",
+        ):
             act()
     with pytest.raises(LedgerTooNew):
         running.write(HOLD, LANE, "p", expect=0)
@@ -205,7 +243,8 @@ def test_a_role_that_may_not_write_the_shared_key_says_what_to_do(
     worker, process = open_control()
     process.faults.plan(("UpdateItem", 1), "denied")
     with pytest.raises(
-        LedgerReadOnly, match="the tables have format 1: run 'milepost upgrade', or deploy the stack with --tables-format 1"
+        LedgerReadOnly,
+        match="the tables have format 1: run 'milepost upgrade', or deploy the stack with --tables-format 1",
     ):
         worker.write(HOLD, LANE, "p", expect=0)
     control.raise_format()
@@ -236,13 +275,19 @@ def test_pauses_of_a_loaded_route_that_cannot_be_read_stop_the_process(
         worker.read(HOLD, ["parcels"])
 
 
-def test_an_act_of_a_program_has_its_route_in_its_key_and_all_others_have_none(scene: Scene, control: Control) -> None:
+def test_an_act_of_a_program_has_its_route_in_its_key_and_all_others_have_none(
+    scene: Scene, control: Control
+) -> None:
     control.raise_format()
     ids = ("parcels:t1", "t2", "letters:t3")
     for act_id in ids:
         assert control.write(ACT, act_id, act_id, expect=0)
         assert not control.write(ACT, act_id, act_id, expect=0)
-    found = {row["name"]["S"]: row["kind"]["S"] for row in scene.rows(scene.names.control) if row["kind"]["S"].startswith(ACT)}
+    found = {
+        row["name"]["S"]: row["kind"]["S"]
+        for row in scene.rows(scene.names.control)
+        if row["kind"]["S"].startswith(ACT)
+    }
     assert found == {"parcels:t1": "act#parcels", "t2": "act", "letters:t3": "act"}
     assert control.read(ACT).keys() == control.read(ACT, ["parcels"]).keys() == set(ids)
     for act_id in ids:

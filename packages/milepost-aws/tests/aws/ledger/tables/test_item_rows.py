@@ -18,13 +18,25 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
 from milepost_aws.ledger.tables.conditional_write import put_of
-from milepost_aws.ledger.tables.item_rows import attributes, content_of, input_of, item_of, kept_of, links_of, row_of
+from milepost_aws.ledger.tables.item_rows import (
+    attributes,
+    content_of,
+    input_of,
+    item_of,
+    kept_of,
+    links_of,
+    row_of,
+)
 from milepost_aws.ledger.tables.keys import Image, Layout, key_attributes
 from milepost_aws.ledger.tables.values import LARGEST, Values
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
@@ -69,14 +81,21 @@ def rows(draw: st.DrawFn) -> Row:
         *(draw(st.booleans()) for _ in range(4)),
         draw(st.none() | TEXT),
         draw(st.none() | TEXT),
-        draw(st.none() | st.builds(Failure, TEXT, TEXT, MOMENT, TEXT, JSON, st.none() | st.integers(100, 599))),
+        draw(
+            st.none()
+            | st.builds(Failure, TEXT, TEXT, MOMENT, TEXT, JSON, st.none() | st.integers(100, 599))
+        ),
         {},
         draw(st.none() | st.just({"type": "done", "output": 1})),
     )
 
 
 def stored(row: Row) -> Image:
-    undecided = {} if row.undecided is None else {"undecided": Values(MemoryBlobs()).encode(row.undecided, "x")}
+    undecided = (
+        {}
+        if row.undecided is None
+        else {"undecided": Values(MemoryBlobs()).encode(row.undecided, "x")}
+    )
     return {**LAYOUT.key_image(row.key), **attributes(row, LAYOUT), **undecided}
 
 
@@ -158,8 +177,12 @@ class TestConfirmations:
 
     def test_an_attribute_of_a_stage_that_is_not_through_is_kept_for_it(self) -> None:
         kept = outcome_to_builtins(Done("yes"))
-        assert self.kept(ingested_CC={"S": "yes"}) == {"CC": {**kept, "by": "row attribute ingested_CC"}}
-        assert self.kept(ingested_CC={"S": "yes"}, confirmedBy_CC={"S": "checker"}) == {"CC": {**kept, "by": "checker"}}
+        assert self.kept(ingested_CC={"S": "yes"}) == {
+            "CC": {**kept, "by": "row attribute ingested_CC"}
+        }
+        assert self.kept(ingested_CC={"S": "yes"}, confirmedBy_CC={"S": "checker"}) == {
+            "CC": {**kept, "by": "checker"}
+        }
 
     def test_one_of_a_stage_that_is_through_is_its_result(self) -> None:
         image = self.image(ingested_CC={"S": '{"files": 3}'}, through={"SS": ["CC"]})
@@ -170,7 +193,9 @@ class TestConfirmations:
     def test_a_way_to_say_no_confirms_nothing(self, text: str) -> None:
         assert self.kept(ingested_CC={"S": text}) == {}
 
-    @pytest.mark.parametrize("typed", [{"BOOL": False}, {"N": "0"}, {"NULL": True}, {"M": {}}, {"L": []}])
+    @pytest.mark.parametrize(
+        "typed", [{"BOOL": False}, {"N": "0"}, {"NULL": True}, {"M": {}}, {"L": []}]
+    )
     def test_nor_does_an_empty_value_of_any_type(self, typed: dict[str, Any]) -> None:
         assert self.kept(ingested_CC=typed) == {}
 
@@ -181,7 +206,12 @@ class TestConfirmations:
     def test_a_rewritten_input_is_the_next_stages_payload(self) -> None:
         kept = self.kept(ingested_CC={"S": "yes"}, input={"S": '{"filePaths": ["x"]}'})
         by = "row attribute ingested_CC"
-        assert kept["CC"] == {"type": "done", "output": "yes", "payload": {"filePaths": ["x"]}, "by": by}
+        assert kept["CC"] == {
+            "type": "done",
+            "output": "yes",
+            "payload": {"filePaths": ["x"]},
+            "by": by,
+        }
 
     def test_todays_dialect_has_its_own_names(self) -> None:
         layout = Layout.of(archive(dialect="today"), "t")
@@ -190,7 +220,11 @@ class TestConfirmations:
         assert layout.prefix == "result_"
 
     def test_a_payload_that_is_a_result_is_only_referred_to(self) -> None:
-        image = self.image(ingested_CC={"S": '{"files": 3}'}, through={"SS": ["CC"]}, payload_Scout={"M": {"of": {"S": "CC"}}})
+        image = self.image(
+            ingested_CC={"S": '{"files": 3}'},
+            through={"SS": ["CC"]},
+            payload_Scout={"M": {"of": {"S": "CC"}}},
+        )
         item = item_of(image, LAYOUT, self.values)
         assert item.content.payloads == {"Scout": {"files": 3}}
 
@@ -230,9 +264,19 @@ def test_a_key_of_four_fields_is_two_pairs() -> None:
     route = Route("messages", key=("messageId", "senderId", "timestamp", "targetUrl"))
     route.external("deliver")
     layout = Layout.of(Plan(route), "t")
-    key = route.key_of({"messageId": "m#1", "senderId": "s", "timestamp": "2026-01-01T00:00:00Z", "targetUrl": "https://a.example/x?y=1#z"})
+    key = route.key_of(
+        {
+            "messageId": "m#1",
+            "senderId": "s",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "targetUrl": "https://a.example/x?y=1#z",
+        }
+    )
     image = layout.key_image(key)
-    assert image == {"pk": {"S": "m%231#s"}, "sk": {"S": "2026-01-01T00:00:00Z#https://a.example/x?y=1%23z"}}
+    assert image == {
+        "pk": {"S": "m%231#s"},
+        "sk": {"S": "2026-01-01T00:00:00Z#https://a.example/x?y=1%23z"},
+    }
     assert layout.key_of(image) == key
 
 
@@ -245,16 +289,29 @@ def test_an_error_with_long_details_does_not_make_the_row_heavy() -> None:
     assert "see the history" in shown
 
 
-INPUTS = st.fixed_dictionaries({"assetId": st.sampled_from(["a", "b#c", "7"]) | st.just(7), "batchId": TEXT}) | JSON
+INPUTS = (
+    st.fixed_dictionaries(
+        {"assetId": st.sampled_from(["a", "b#c", "7"]) | st.just(7), "batchId": TEXT}
+    )
+    | JSON
+)
 
 
 @given(INPUTS, st.dictionaries(TEXT, JSON, max_size=3), st.booleans())
-def test_an_input_is_read_as_it_was_given_with_or_without_its_key_fields(first: Any, more: dict[str, Any], key_last: bool) -> None:
+def test_an_input_is_read_as_it_was_given_with_or_without_its_key_fields(
+    first: Any, more: dict[str, Any], key_last: bool
+) -> None:
     content = first
     if isinstance(first, dict):
         content = {**more, **first} if key_last else {**first, **more}
     values = Values(MemoryBlobs())
-    for key in ("a#b", "b%23c#d", f"7#{first['batchId']}" if isinstance(first, dict) and "#" not in first.get("batchId", "#") else "7#x"):
+    for key in (
+        "a#b",
+        "b%23c#d",
+        f"7#{first['batchId']}"
+        if isinstance(first, dict) and "#" not in first.get("batchId", "#")
+        else "7#x",
+    ):
         image = {**LAYOUT.key_image(key), "input": input_of(content, key, LAYOUT, values, "p")}
         read = content_of(image, LAYOUT, values).input
         assert read == content
@@ -266,7 +323,11 @@ def test_key_fields_at_the_front_of_an_input_are_stored_once() -> None:
     values, given = Values(MemoryBlobs()), {"assetId": "a#1", "batchId": "b", "title": "t"}
     stored = input_of(given, "a%231#b", LAYOUT, values, "p")
     assert stored == {"M": {"+key": {"S": '{"title":"t"}'}}}
-    for other in ({"title": "t", **given}, {**given, "assetId": "elsewhere"}, {**given, "title": "t" * LARGEST}):
+    for other in (
+        {"title": "t", **given},
+        {**given, "assetId": "elsewhere"},
+        {**given, "title": "t" * LARGEST},
+    ):
         assert "+key" not in input_of(other, "a%231#b", LAYOUT, values, "p").get("M", {})
 
 

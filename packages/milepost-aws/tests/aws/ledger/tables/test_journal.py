@@ -13,7 +13,15 @@ from tests.aws.ledger.table_scene import Died, Process, Scene, writes
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status
 from milepost.ports.feed import HistoryEntry
-from milepost_aws.ledger.tables.journal import BLOCK, JOURNAL, REACH, Journal, JournalBatch, JournalEntry, images_of
+from milepost_aws.ledger.tables.journal import (
+    BLOCK,
+    JOURNAL,
+    REACH,
+    Journal,
+    JournalBatch,
+    JournalEntry,
+    images_of,
+)
 from milepost_aws.ledger.tables.keys import Image
 
 
@@ -26,8 +34,12 @@ def journal_of(scene: Scene, process: Process | None = None) -> Journal:
     return Journal(process or scene.process(), scene.names, scene.values)
 
 
-def entry(key: str, version: int = 1, *, route: str = "parcels", payload: Any = UNSET, note: Any = None) -> JournalEntry:
-    body = encode_line(Line(version, 1000 + version, Reason.NOTED, "weigh", Status.QUEUED, note=note))
+def entry(
+    key: str, version: int = 1, *, route: str = "parcels", payload: Any = UNSET, note: Any = None
+) -> JournalEntry:
+    body = encode_line(
+        Line(version, 1000 + version, Reason.NOTED, "weigh", Status.QUEUED, note=note)
+    )
     return JournalEntry(route, key, f"c-{key}", version, link(b"", key.encode()), body, payload)
 
 
@@ -69,18 +81,33 @@ def test_an_empty_ledger_has_no_lines(journal: Journal) -> None:
 
 
 def test_lines_come_back_to_the_byte_in_the_order_written(journal: Journal) -> None:
-    told = [entry("p1", note='büro ☃ "quoted" \\ \n'), entry("l1", route="letters"), entry("p2"), entry("p1", 2), entry("p/#1")]
+    told = [
+        entry("p1", note='büro ☃ "quoted" \\ \n'),
+        entry("l1", route="letters"),
+        entry("p2"),
+        entry("p1", 2),
+        entry("p/#1"),
+    ]
     assert journal.append(told) == [1, 2, 3, 4, 5]
     found = journal.feed(0, 100)
-    assert [(line.seq, line.route, line.key, line.correlation_id, line.previous, line.body) for line in found] == [
-        (seq, each.route, each.key, each.correlation_id, each.previous, each.body) for seq, each in enumerate(told, 1)
+    assert [
+        (line.seq, line.route, line.key, line.correlation_id, line.previous, line.body)
+        for line in found
+    ] == [
+        (seq, each.route, each.key, each.correlation_id, each.previous, each.body)
+        for seq, each in enumerate(told, 1)
     ]
     assert journal.last_seq() == 5
-    assert [(line.seq, line.line.version) for line in journal.history("parcels", "p1")] == [(1, 1), (4, 2)]
+    assert [(line.seq, line.line.version) for line in journal.history("parcels", "p1")] == [
+        (1, 1),
+        (4, 2),
+    ]
     assert [line.seq for line in journal.history("parcels", "p/#1")] == [5]
 
 
-@pytest.mark.parametrize("payload", [{"stamp": "x-1"}, "plain text", "{", 0, None, [], {"large": "ü" * 5000}])
+@pytest.mark.parametrize(
+    "payload", [{"stamp": "x-1"}, "plain text", "{", 0, None, [], {"large": "ü" * 5000}]
+)
 def test_a_line_carries_what_it_offered(journal: Journal, payload: Any) -> None:
     journal.append([entry("p1"), entry("p2", payload=payload)])
     assert [line.payload for line in journal.feed(0, 10)] == [None, payload]
@@ -95,9 +122,14 @@ def test_history_is_sorted_by_version_and_goes_over_pages(journal: Journal) -> N
 
 
 def test_a_large_line_and_a_long_key_are_kept_whole(scene: Scene, journal: Journal) -> None:
-    told = [entry("k" * 3000 + "a", note="x" * 500_000, payload="y" * 500_000), entry("k" * 3000 + "b")]
+    told = [
+        entry("k" * 3000 + "a", note="x" * 500_000, payload="y" * 500_000),
+        entry("k" * 3000 + "b"),
+    ]
     journal.append(told)
-    assert [(line.key, line.body) for line in journal.feed(0, 10)] == [(each.key, each.body) for each in told]
+    assert [(line.key, line.body) for line in journal.feed(0, 10)] == [
+        (each.key, each.body) for each in told
+    ]
     for each in told:
         assert [line.body for line in journal.history("parcels", each.key)] == [each.body]
     assert journal.append(told, again=True) == [1, 2]
@@ -116,7 +148,9 @@ def test_a_hundred_long_keys_that_fit_into_no_row_together_are_told(journal: Jou
 @pytest.mark.parametrize("limit", [1, 3, 100, 1000])
 def test_reading_on_gives_every_line_once(scene: Scene, journal: Journal, limit: int) -> None:
     sizes = [1, 1, 7, BLOCK, 1, BLOCK + 30, 2]
-    told = [key for number, size in enumerate(sizes) for key in keys_of(entries(f"b{number}-", size))]
+    told = [
+        key for number, size in enumerate(sizes) for key in keys_of(entries(f"b{number}-", size))
+    ]
     places: list[int] = []
     for number, size in enumerate(sizes):
         places += journal.append(entries(f"b{number}-", size))
@@ -142,7 +176,9 @@ def test_reading_can_begin_at_any_place(scene: Scene, journal: Journal) -> None:
     assert keys(journal.feed(journal.last_seq() - 1, 1)) == ["b4-059"]
 
 
-def test_a_poller_at_the_end_reads_no_more_than_it_must(scene: Scene, journal: Journal, process: Process) -> None:
+def test_a_poller_at_the_end_reads_no_more_than_it_must(
+    scene: Scene, journal: Journal, process: Process
+) -> None:
     for each in entries("p", 60):
         journal.append([each])
     poller = scene.process()
@@ -181,20 +217,35 @@ def test_what_has_a_place_is_not_given_another(scene: Scene, journal: Journal) -
     journal.append(entries("p", 3))
     other = journal_of(scene)
     assert other.append([*entries("p", 4), entry("p001", 2)], again=True) == [1, 2, 3, 4, 5]
-    assert [(line.seq, line.key) for line in journal.feed(0, 10)] == [(1, "p000"), (2, "p001"), (3, "p002"), (4, "p003"), (5, "p001")]
+    assert [(line.seq, line.key) for line in journal.feed(0, 10)] == [
+        (1, "p000"),
+        (2, "p001"),
+        (3, "p002"),
+        (4, "p003"),
+        (5, "p001"),
+    ]
 
 
 def test_a_line_that_is_placed_twice_is_read_at_its_newest_place(journal: Journal) -> None:
     journal.append([entry("p1"), entry("p2")])
     before = journal.feed(0, 1)
     assert journal.append([entry("p1")]) == [3]
-    assert (keys(before), keys(journal.feed(0, 10)), keys(journal.feed(before[-1].seq, 10))) == (["p1"], ["p2", "p1"], ["p2", "p1"])
+    assert (keys(before), keys(journal.feed(0, 10)), keys(journal.feed(before[-1].seq, 10))) == (
+        ["p1"],
+        ["p2", "p1"],
+        ["p2", "p1"],
+    )
     assert [line.seq for line in journal.history("parcels", "p1")] == [3]
 
 
-def test_a_repeat_at_the_newest_place_is_read_so_that_a_reader_comes_to_the_end(scene: Scene, process: Process, journal: Journal) -> None:
+def test_a_repeat_at_the_newest_place_is_read_so_that_a_reader_comes_to_the_end(
+    scene: Scene, process: Process, journal: Journal
+) -> None:
     """Two readers write the same line; the row of the first one is written last, and its place is the earlier one."""
-    first, second = JournalBatch("first", [entry("p1")], 0), JournalBatch("second", [entry("p1")], 0)
+    first, second = (
+        JournalBatch("first", [entry("p1")], 0),
+        JournalBatch("second", [entry("p1")], 0),
+    )
     images = images_of(second, scene.values) + images_of(first, scene.values)
     assert [journal._place(first), journal._place(second)] == [1, 2]
     for image in images:
@@ -215,7 +266,9 @@ def test_a_line_whose_last_writer_died_before_its_block_is_read_at_its_first_pla
 
 
 # Dying ------------------------------------------------------------------------------------------------------------------
-def test_one_that_died_before_its_block_has_told_nothing_and_is_finished_by_the_next(scene: Scene, process: Process) -> None:
+def test_one_that_died_before_its_block_has_told_nothing_and_is_finished_by_the_next(
+    scene: Scene, process: Process
+) -> None:
     journal, other = journal_of(scene, process), journal_of(scene)
     reader = Reader(journal_of(scene))
     journal.append([entry("p0")])
@@ -235,7 +288,9 @@ def test_one_that_died_before_its_block_has_told_nothing_and_is_finished_by_the_
     assert [line.seq for line in journal_of(scene).history("parcels", "p2")] == [4]
 
 
-def test_one_that_died_between_two_blocks_has_told_the_first(scene: Scene, process: Process) -> None:
+def test_one_that_died_between_two_blocks_has_told_the_first(
+    scene: Scene, process: Process
+) -> None:
     journal, reader = journal_of(scene, process), Reader(journal_of(scene))
     process.at("put_item", lambda: process.die_at("put_item"))
     told = entries("p", BLOCK + 20)
@@ -248,7 +303,9 @@ def test_one_that_died_between_two_blocks_has_told_the_first(scene: Scene, proce
     assert reader.given == keys_of(told)
 
 
-def test_one_that_died_while_writing_lines_is_finished_by_the_next(scene: Scene, process: Process) -> None:
+def test_one_that_died_while_writing_lines_is_finished_by_the_next(
+    scene: Scene, process: Process
+) -> None:
     told = entries("p", 60)
     journal = journal_of(scene, process)
     process.batch_write(scene.names.history, scene_lines(scene, told)[:25])
@@ -267,7 +324,9 @@ def scene_lines(scene: Scene, told: list[JournalEntry]) -> list[Image]:
 
 @pytest.mark.parametrize("fault", ["timeout_after", "twice", "timeout_before", "throttle", "500"])
 @pytest.mark.parametrize("operation", ["PutItem", "BatchWriteItem"])
-def test_a_lost_answer_gives_no_second_place(journal: Journal, process: Process, operation: str, fault: str) -> None:
+def test_a_lost_answer_gives_no_second_place(
+    journal: Journal, process: Process, operation: str, fault: str
+) -> None:
     process.faults.plan(operation, fault)
     assert journal.append(entries("p", 3)) == [1, 2, 3]
     assert len(process.faults.fired) == 1
@@ -298,7 +357,9 @@ def test_two_that_know_the_same_end_both_find_a_place(scene: Scene) -> None:
     assert [third.history("parcels", key)[0].seq for key in reader.given] == [1, 2, 3, 4, 5, 6]
 
 
-def test_one_that_is_kept_waiting_before_its_block_comes_after_whoever_passed_it(scene: Scene, process: Process) -> None:
+def test_one_that_is_kept_waiting_before_its_block_comes_after_whoever_passed_it(
+    scene: Scene, process: Process
+) -> None:
     slow, quick = journal_of(scene, process), journal_of(scene)
     reader = Reader(journal_of(scene))
 
@@ -316,9 +377,13 @@ def test_one_that_is_kept_waiting_before_its_block_comes_after_whoever_passed_it
     assert journal_of(scene).append([entry("p1"), entry("p2")], again=True) == [16, 17]
 
 
-def test_one_that_is_kept_waiting_for_very_long_is_still_found(scene: Scene, process: Process) -> None:
+def test_one_that_is_kept_waiting_for_very_long_is_still_found(
+    scene: Scene, process: Process
+) -> None:
     slow, quick = journal_of(scene, process), journal_of(scene)
-    process.at("put_item", lambda: quick.append([entry(f"q{number}") for number in range(REACH + 150)]))
+    process.at(
+        "put_item", lambda: quick.append([entry(f"q{number}") for number in range(REACH + 150)])
+    )
     assert slow.append([entry("p1"), entry("p2")]) == [REACH + 151, REACH + 152]
     assert journal_of(scene).history("parcels", "p2")[0].seq == REACH + 152
     assert keys(journal_of(scene).feed(REACH + 150, 10)) == ["p1", "p2"]
@@ -336,7 +401,9 @@ def test_two_that_write_the_same_lines_lose_none(scene: Scene, process: Process)
     assert set(reader.given) == {"p1", "p2"}
 
 
-def test_one_that_overwrote_lines_and_died_takes_none_from_the_readers(scene: Scene, process: Process) -> None:
+def test_one_that_overwrote_lines_and_died_takes_none_from_the_readers(
+    scene: Scene, process: Process
+) -> None:
     journal_of(scene).append([entry("p1"), entry("p2")])
     process.die_at("put_item")
     with pytest.raises(Died):
@@ -345,7 +412,9 @@ def test_one_that_overwrote_lines_and_died_takes_none_from_the_readers(scene: Sc
     assert [line.key for line in journal_of(scene).history("parcels", "p1")] == ["p1"]
 
 
-def test_a_query_that_missed_a_block_is_not_believed_beyond_it(scene: Scene, journal: Journal) -> None:
+def test_a_query_that_missed_a_block_is_not_believed_beyond_it(
+    scene: Scene, journal: Journal
+) -> None:
     """A query is no picture of one moment: here it misses the second of four blocks, as if that had come while it ran."""
     for number in range(4):
         journal.append(entries(f"b{number}-", 3))
@@ -372,7 +441,9 @@ def test_blocks_join_without_a_gap_whoever_writes_them(scene: Scene) -> None:
         try:
             journal = journal_of(scene)
             for version in range(1, 13):
-                places = journal.append([entry(f"{name}{number}", version) for number in range(version % 4 + 1)])
+                places = journal.append(
+                    [entry(f"{name}{number}", version) for number in range(version % 4 + 1)]
+                )
                 assert places == sorted(places)
         except BaseException as error:
             failed.append(error)
@@ -404,7 +475,9 @@ def test_blocks_join_without_a_gap_whoever_writes_them(scene: Scene) -> None:
     for key in {line.key for line in whole}:
         versions = [line.line.version for line in whole if line.key == key]
         assert versions == sorted(set(versions))
-        assert [line.seq for line in journal_of(scene).history("parcels", key)] == [line.seq for line in whole if line.key == key]
+        assert [line.seq for line in journal_of(scene).history("parcels", key)] == [
+            line.seq for line in whole if line.key == key
+        ]
 
 
 # Cost -------------------------------------------------------------------------------------------------------------------
@@ -422,4 +495,6 @@ def test_what_it_costs(scene: Scene, journal: Journal, process: Process) -> None
     assert len(journal.feed(2, 100)) == 100
     assert process.counts == {("dynamodb", "query"): 1, ("dynamodb", "batch_get_item"): 1}
     blocks = [block for block in scene.rows(scene.names.control) if block["kind"]["S"] == JOURNAL]
-    assert sorted(block["name"]["S"] for block in blocks) == [f"{start:015d}" for start in (1, 2, 3)]
+    assert sorted(block["name"]["S"] for block in blocks) == [
+        f"{start:015d}" for start in (1, 2, 3)
+    ]

@@ -11,7 +11,11 @@ import random
 
 import pytest
 
-from milepost_aws.ledger.tables.journal import FIRST_RACE_PAUSE_S, LONGEST_RACE_PAUSE_S, race_pause_s
+from milepost_aws.ledger.tables.journal import (
+    FIRST_RACE_PAUSE_S,
+    LONGEST_RACE_PAUSE_S,
+    race_pause_s,
+)
 
 PUT_S, QUERY_S, WORK_S, SECONDS = (0.005, 0.010), (0.004, 0.008), 0.27, 20.0
 UNITS, LINES_AN_ITEM, LINES = 2, 2, 33

@@ -38,14 +38,26 @@ def messages(key: Any = FIELDS) -> Route:
 
 
 def message(number: int = 1, url: str = URL, **more: Any) -> dict[str, Any]:
-    return {"messageId": f"m{number}", "senderId": "s", "timestamp": "2026-01-01T00:00:00Z", "targetUrl": url, **more}
+    return {
+        "messageId": f"m{number}",
+        "senderId": "s",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "targetUrl": url,
+        **more,
+    }
 
 
 class Mail(World):
     """Messages with URLs of over a thousand bytes."""
 
     def submit(self, *contents: dict[str, Any]) -> list[Any]:
-        context = Context(self.ledger, {self.plan.name: self.plan}, Moment(self.now), SeededChance(), MemoryBlobs())
+        context = Context(
+            self.ledger,
+            {self.plan.name: self.plan},
+            Moment(self.now),
+            SeededChance(),
+            MemoryBlobs(),
+        )
         return submit(context, self.plan.name, contents)
 
     def key(self, number: int = 1, url: str = URL) -> str:
@@ -58,17 +70,28 @@ def mail(ledger: SynchronousLedger) -> Mail:
 
 
 def table(ledger: SynchronousLedger) -> list[dict[str, Any]]:
-    return list(ledger.store.requests.scan(ledger.store.names.rows("messages"), ConsistentRead=True))
+    return list(
+        ledger.store.requests.scan(ledger.store.names.rows("messages"), ConsistentRead=True)
+    )
 
 
-def test_a_long_url_stands_as_its_digest_and_is_told_whole(ledger: SynchronousLedger, mail: Mail) -> None:
-    assert [receipt.answer for receipt in mail.submit(message(), message(2), message())] == ["new", "new", "known"]
+def test_a_long_url_stands_as_its_digest_and_is_told_whole(
+    ledger: SynchronousLedger, mail: Mail
+) -> None:
+    assert [receipt.answer for receipt in mail.submit(message(), message(2), message())] == [
+        "new",
+        "new",
+        "known",
+    ]
     key = mail.key()
     (row,) = [row for row in table(ledger) if row["pk"] == {"S": "m1#s"}]
     assert row["sk"] == {"S": f"2026-01-01T00:00:00Z#sha256:{sha256(URL.encode()).hexdigest()}"}
     assert row["fullKey"] == {"S": key}
     assert mail.row(key).key == key
-    assert [receipt.answer for receipt in mail.submit(message(), message(more=1))] == ["known", "changed"]
+    assert [receipt.answer for receipt in mail.submit(message(), message(more=1))] == [
+        "known",
+        "changed",
+    ]
 
 
 def test_it_travels_its_route_as_any_other(ledger: SynchronousLedger, mail: Mail) -> None:
@@ -108,11 +131,16 @@ def test_what_is_found_by_an_index_has_its_whole_key(ledger: SynchronousLedger, 
 
 def test_a_long_url_is_found_by_how_it_begins(ledger: SynchronousLedger, mail: Mail) -> None:
     mail.submit(message(), message(url="https://b.example/"), message(2))
-    found = [Query(route="messages", prefix=f"m1#s#2026-01-01T00:00:00Z{rest}") for rest in ("", "#", "#https://a.example/")]
+    found = [
+        Query(route="messages", prefix=f"m1#s#2026-01-01T00:00:00Z{rest}")
+        for rest in ("", "#", "#https://a.example/")
+    ]
     assert [len(ledger.find(query).items) for query in found] == [2, 2, 1]
 
 
-def test_a_failed_row_is_found_before_anybody_has_read_the_stream(ledger: SynchronousLedger, mail: Mail) -> None:
+def test_a_failed_row_is_found_before_anybody_has_read_the_stream(
+    ledger: SynchronousLedger, mail: Mail
+) -> None:
     mail.submit(message())
     key = mail.key()
     mail.settle(mail.take(key, "send"), Reject("no"))
@@ -120,7 +148,9 @@ def test_a_failed_row_is_found_before_anybody_has_read_the_stream(ledger: Synchr
     assert failed["dueShard"]["S"] == due_shard("failed", key)
 
 
-def test_a_key_of_many_long_parts_is_remembered_by_its_seal(ledger: SynchronousLedger, mail: Mail) -> None:
+def test_a_key_of_many_long_parts_is_remembered_by_its_seal(
+    ledger: SynchronousLedger, mail: Mail
+) -> None:
     """A seal is named after the whole key, which is longer here than a table's key may be."""
     long = message(url="https://a.example/" + "ä" * 900, messageId="m" * 1000)
     mail.submit(long)
@@ -129,7 +159,10 @@ def test_a_key_of_many_long_parts_is_remembered_by_its_seal(ledger: SynchronousL
     mail.settle(mail.take(key, "send"), Reject("no"))
     assert ledger.store.seals("messages", [key])[key].key == key
     ledger.store.requests.call(
-        "dynamodb", "delete_item", TableName=ledger.store.names.rows("messages"), Key=ledger.store.layout("messages").key_image(key)
+        "dynamodb",
+        "delete_item",
+        TableName=ledger.store.names.rows("messages"),
+        Key=ledger.store.layout("messages").key_image(key),
     )
     ledger.follower.follow(mail.now)
     (known,) = ledger.peek("messages", [key])
@@ -145,13 +178,17 @@ def put(ledger: SynchronousLedger, mail: Mail) -> Callable[..., None]:
         ledger.prepare(mail.plan)
         ledger.follower.load_route(mail.plan)
         row = {"pk": {"S": "m1#s"}, "sk": {"S": sk}, "input": {"S": '{"n":1}'}, **more}
-        ledger.store.requests.call("dynamodb", "put_item", TableName=ledger.store.names.rows("messages"), Item=row)
+        ledger.store.requests.call(
+            "dynamodb", "put_item", TableName=ledger.store.names.rows("messages"), Item=row
+        )
         ledger.follower.follow(mail.now)
 
     return put
 
 
-def test_a_row_that_somebody_put_with_its_whole_key_is_taken_in(ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]) -> None:
+def test_a_row_that_somebody_put_with_its_whole_key_is_taken_in(
+    ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]
+) -> None:
     key = mail.key()
     put(_sk(mail), fullKey={"S": key})
     assert mail.row(key).status is Status.QUEUED
@@ -162,7 +199,9 @@ def _sk(mail: Mail) -> str:
     return str(Layout.of(mail.plan, "t").key_image(mail.key())["sk"]["S"])
 
 
-@pytest.mark.parametrize("whole", [None, "m1#s#2026-01-01T00:00:00Z#https://b.example/" + "b" * 1000])
+@pytest.mark.parametrize(
+    "whole", [None, "m1#s#2026-01-01T00:00:00Z#https://b.example/" + "b" * 1000]
+)
 def test_a_digest_without_the_key_that_it_stands_for_is_set_aside(
     ledger: SynchronousLedger, mail: Mail, put: Callable[..., None], whole: str | None
 ) -> None:
@@ -172,16 +211,22 @@ def test_a_digest_without_the_key_that_it_stands_for_is_set_aside(
     assert "version" not in table(ledger)[0]
 
 
-def test_a_long_part_that_stands_as_it_is_is_set_aside(ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]) -> None:
+def test_a_long_part_that_stands_as_it_is_is_set_aside(
+    ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]
+) -> None:
     put("2026-01-01T00:00:00Z#https://a.example/" + "x" * 950)
     (aside,), _ = ledger.quarantine.entries(10)
     assert "sha256:<hex>" in aside.reason
-    (answer,) = AwsQuarantine(ledger.store, lambda: 0.0).replay({"messages": mail.plan}, [aside.id], mail.now, by="ops", why="test")
+    (answer,) = AwsQuarantine(ledger.store, lambda: 0.0).replay(
+        {"messages": mail.plan}, [aside.id], mail.now, by="ops", why="test"
+    )
     assert not answer.done
     assert len(table(ledger)) == 1, "no ghost was made under another key"
 
 
-def test_a_row_put_over_one_with_a_long_key_gives_everything_back(ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]) -> None:
+def test_a_row_put_over_one_with_a_long_key_gives_everything_back(
+    ledger: SynchronousLedger, mail: Mail, put: Callable[..., None]
+) -> None:
     mail.submit(message())
     put(_sk(mail))
     key = mail.key()
@@ -196,7 +241,11 @@ def test_a_row_put_over_one_with_a_long_key_gives_everything_back(ledger: Synchr
     [
         ("id", {"id": "ä" * 1024 + "x"}, None),
         ("id", {"id": "☃" * 1000}, "'id' of 3,000 bytes; DynamoDB accepts 2,048"),
-        (("id", "part"), {"id": "a", "part": "ä" * 600}, "'part' of 1,200 bytes; DynamoDB accepts 1,024"),
+        (
+            ("id", "part"),
+            {"id": "a", "part": "ä" * 600},
+            "'part' of 1,200 bytes; DynamoDB accepts 1,024",
+        ),
         (FIELDS, message(timestamp="t" * 1000), "'sk' of 1,072 bytes; DynamoDB accepts 1,024"),
         (FIELDS, message(messageId="☃" * 800), "'pk' of 2,402 bytes; DynamoDB accepts 2,048"),
     ],

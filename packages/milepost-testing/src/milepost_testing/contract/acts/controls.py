@@ -17,12 +17,16 @@ from milepost_testing.contract.world import World, sample_route
 
 
 class ControlsContract(Promises):
-    @pytest.mark.parametrize("name", ["parcels", "parcels/weigh", "parcels/weigh/", "parcels/weigh/north"])
+    @pytest.mark.parametrize(
+        "name", ["parcels", "parcels/weigh", "parcels/weigh/", "parcels/weigh/north"]
+    )
     def test_a_pause_holds_exactly_its_scope(self, world: World, name: str) -> None:
         world.add("plain")
         world.add("north", lane="north")
         world.hold(name)
-        held = {"parcels/weigh/": {"plain"}, "parcels/weigh/north": {"north"}}.get(name, {"plain", "north"})
+        held = {"parcels/weigh/": {"plain"}, "parcels/weigh/north": {"north"}}.get(
+            name, {"plain", "north"}
+        )
         got = {item.key for item in world.claim().items}
         assert got == {"plain", "north"} - held
         world.release(name)
@@ -32,7 +36,12 @@ class ControlsContract(Promises):
 
     def test_a_pause_of_a_wider_lane_holds_the_lanes_within_it(self, world: World) -> None:
         """A lane named `A@B` lies within the lane `B`; other lanes whose names end alike do not."""
-        for key, lane in (("bob", "bob@north"), ("amy", "amy@north"), ("other", "amy@south"), ("alike", "upnorth")):
+        for key, lane in (
+            ("bob", "bob@north"),
+            ("amy", "amy@north"),
+            ("other", "amy@south"),
+            ("alike", "upnorth"),
+        ):
             world.add(key, lane=lane)
         world.hold("parcels/weigh/north")
         assert {item.key for item in world.claim().items} == {"other", "alike"}
@@ -50,14 +59,16 @@ class ControlsContract(Promises):
         assert world.claim("weigh").items == []
         assert [item.key for item in world.claim("stamp").items] == ["p1"]
 
-    def test_held_items_are_not_due_and_who_hears_of_no_change_asks_again(self, world: World) -> None:
+    def test_held_items_are_not_due_and_who_hears_of_no_change_asks_again(
+        self, world: World
+    ) -> None:
         world.add("p1")
         world.hold("parcels/weigh")
         claimed = world.claim()
         world.asks_again(claimed, None)
-        assert claimed.next_at is not None or "change counter" not in world.ledger.missing_capabilities, (
-            "a worker would not notice the resume"
-        )
+        assert (
+            claimed.next_at is not None or "change counter" not in world.ledger.missing_capabilities
+        ), "a worker would not notice the resume"
         assert world.ledger.next_due([world.plan]) is None
 
     def test_a_worker_may_settle_what_it_holds_while_paused(self, world: World) -> None:
@@ -70,7 +81,9 @@ class ControlsContract(Promises):
     def test_next_due_is_the_earliest_of_our_own_stages_and_open_lanes(self, world: World) -> None:
         assert world.ledger.next_due([world.plan]) is None
         world.bring("outside", to="delivered")
-        assert world.ledger.next_due([world.plan]) is None, "an external stage is not ours to work on"
+        assert world.ledger.next_due([world.plan]) is None, (
+            "an external stage is not ours to work on"
+        )
         world.add("north", lane="north")
         first = world.now
         world.clock.advance(5)
@@ -102,7 +115,9 @@ class ControlsContract(Promises):
         assert world.row("p1").status is Status.QUEUED
         world.audit()
 
-    def test_a_rate_is_kept_over_time_and_next_at_says_when_there_is_a_token(self, ledger: Ledger) -> None:
+    def test_a_rate_is_kept_over_time_and_next_at_says_when_there_is_a_token(
+        self, ledger: Ledger
+    ) -> None:
         world = World(ledger, sample_route(rate="2/s"))
         world.add(*(f"p{n}" for n in range(20)))
         got = len(world.claim().items)
@@ -162,7 +177,9 @@ class ControlsContract(Promises):
         world.clock.advance(3)
         assert [item.lane for item in world.claim().items] == ["west"]
 
-    def test_a_lane_that_holds_much_leaves_what_comes_next_to_the_others(self, world: World) -> None:
+    def test_a_lane_that_holds_much_leaves_what_comes_next_to_the_others(
+        self, world: World
+    ) -> None:
         self.needs(world.ledger, "fair lanes")
         world.add(*(f"slow{n}" for n in range(50)), lane="slow")
         world.add(*(f"quick{n}" for n in range(50)), lane="quick")
@@ -170,7 +187,9 @@ class ControlsContract(Promises):
         alone = world.claim(want=4, held={"slow": 4, "quick": 4}).items
         assert {item.lane for item in alone} == {"slow", "quick"}
 
-    def test_a_lane_alone_is_not_given_everything_where_there_are_others(self, world: World) -> None:
+    def test_a_lane_alone_is_not_given_everything_where_there_are_others(
+        self, world: World
+    ) -> None:
         world.add("q", lane="quick")
         assert len(world.claim(want=10).items) == 1
         world.add(*(f"slow{n}" for n in range(50)), lane="slow")
@@ -211,7 +230,9 @@ class ControlsContract(Promises):
         assert claimed.next_at is not None
         assert world.now < claimed.next_at <= world.now + 1001
 
-    def test_a_lanes_concurrency_lets_as_many_wait_as_the_request_says(self, ledger: Ledger) -> None:
+    def test_a_lanes_concurrency_lets_as_many_wait_as_the_request_says(
+        self, ledger: Ledger
+    ) -> None:
         world = World(ledger, sample_route(lanes={"narrow": Limits(concurrency=2)}))
         world.add(*(f"n{n}" for n in range(9)), lane="narrow")
         assert len(world.claim(held={"narrow": 1}, ahead={"narrow": 3}).items) == 4
@@ -221,12 +242,17 @@ class ControlsContract(Promises):
         world = World(ledger, sample_route(lanes={"narrow": Limits(concurrency=2)}))
         world.add(*(f"n{n}" for n in range(5)), lane="narrow")
         world.add(*(f"w{n}" for n in range(5)), lane="wide")
-        assert Counter(item.lane for item in world.claim(held={"narrow": 1}).items) == {"narrow": 1, "wide": 5}
+        assert Counter(item.lane for item in world.claim(held={"narrow": 1}).items) == {
+            "narrow": 1,
+            "wide": 5,
+        }
         assert world.claim(held={"narrow": 2, "wide": 5}).items == []
         assert world.claim(held={"narrow": 3}).items == []
         assert len(world.claim(held={}, batch=2).items) == 4
 
-    def test_a_rate_of_a_wider_lane_holds_for_the_lanes_within_it_together(self, world: World) -> None:
+    def test_a_rate_of_a_wider_lane_holds_for_the_lanes_within_it_together(
+        self, world: World
+    ) -> None:
         for lane in ("amy@north", "bob@north", "north", "amy@south"):
             world.add(*(f"{lane}-{n}" for n in range(20)), lane=lane)
         world.limit("parcels/weigh/north", rate="2/s")
@@ -240,11 +266,18 @@ class ControlsContract(Promises):
             world.clock.advance(0.1)
             got.update(item.lane for item in world.claim().items)
         assert 19 <= sum(got.values()) <= 21
-        assert min(got[lane] for lane in ("amy@north", "bob@north", "north")) >= 3, "none starves another"
+        assert min(got[lane] for lane in ("amy@north", "bob@north", "north")) >= 3, (
+            "none starves another"
+        )
         world.audit()
 
-    def test_a_routes_limits_of_a_wider_lane_hold_for_the_lanes_within_it_together(self, ledger: Ledger) -> None:
-        world = World(ledger, sample_route(lanes={"north": Limits(rate="1/s"), "south": Limits(concurrency=3)}))
+    def test_a_routes_limits_of_a_wider_lane_hold_for_the_lanes_within_it_together(
+        self, ledger: Ledger
+    ) -> None:
+        world = World(
+            ledger,
+            sample_route(lanes={"north": Limits(rate="1/s"), "south": Limits(concurrency=3)}),
+        )
         for lane in ("amy@north", "bob@north", "amy@south", "bob@south"):
             world.add(*(f"{lane}-{n}" for n in range(9)), lane=lane)
         claimed = Counter(item.lane.rpartition("@")[2] for item in world.claim().items)
@@ -260,7 +293,9 @@ class ControlsContract(Promises):
         world.clock.advance(1)
         assert world.claim(held={"bob@north": 5, "amy@north": 9}).items[0].lane == "amy@north"
 
-    def test_the_concurrency_of_a_wider_lane_counts_what_the_lanes_within_it_hold(self, world: World) -> None:
+    def test_the_concurrency_of_a_wider_lane_counts_what_the_lanes_within_it_hold(
+        self, world: World
+    ) -> None:
         for lane in ("amy@north", "bob@north", "north", "bob@south"):
             world.add(*(f"{lane}-{n}" for n in range(9)), lane=lane)
         world.limit("parcels/weigh/north", concurrency=4)
@@ -282,14 +317,28 @@ class ControlsContract(Promises):
         world.clock.advance(1)
         assert len(world.claim().items) == 1
 
-    def test_a_search_within_a_wider_lane_finds_the_items_of_all_lanes_within_it(self, world: World) -> None:
-        for key, lane in (("amy", "amy@north"), ("own", "north"), ("other", "amy@south"), ("alike", "upnorth")):
+    def test_a_search_within_a_wider_lane_finds_the_items_of_all_lanes_within_it(
+        self, world: World
+    ) -> None:
+        for key, lane in (
+            ("amy", "amy@north"),
+            ("own", "north"),
+            ("other", "amy@south"),
+            ("alike", "upnorth"),
+        ):
             world.add(key, lane=lane)
         query = Query(route="parcels", within="north")
         assert {item.key for item in world.ledger.find(query).items} == {"amy", "own"}
-        live = replace(query, statuses=frozenset({Status.PENDING, Status.QUEUED}), entered_before=world.now + 1, limit=1)
+        live = replace(
+            query,
+            statuses=frozenset({Status.PENDING, Status.QUEUED}),
+            entered_before=world.now + 1,
+            limit=1,
+        )
         assert len(world.ledger.find(live).items) == 1
-        assert {item.key for item in world.ledger.find(replace(query, within="amy@north")).items} == {"amy"}
+        assert {
+            item.key for item in world.ledger.find(replace(query, within="amy@north")).items
+        } == {"amy"}
 
     def test_a_lane_limit_set_while_running_wins(self, world: World) -> None:
         world.add(*(f"n{n}" for n in range(5)), lane="north")

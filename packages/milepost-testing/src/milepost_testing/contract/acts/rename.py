@@ -24,12 +24,16 @@ def renamed_plan(ledger: Ledger) -> Plan:
     """The sample route, whose "stamp" is now called "frank"."""
     route = sample_route()
     old = route.stages[1]
-    route.stages[1] = type(old)(**{**{name: getattr(old, name) for name in old.__struct_fields__}, "name": "frank"})
+    route.stages[1] = type(old)(
+        **{**{name: getattr(old, name) for name in old.__struct_fields__}, "name": "frank"}
+    )
     return Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
 
 
 class RenameContract(Promises):
-    def test_every_item_of_the_stage_comes_along_with_its_counters_and_payload(self, world: World) -> None:
+    def test_every_item_of_the_stage_comes_along_with_its_counters_and_payload(
+        self, world: World
+    ) -> None:
         world.bring("here", to="stamp")
         world.bring("failed", to="stamp")
         for item in world.claim("stamp").items:
@@ -42,7 +46,10 @@ class RenameContract(Promises):
         assert world.count("stamp") == {}
         assert world.item("here").payload == {"by": "weigh"}
         assert world.row("before").stage == "weigh"
-        assert {item.key for item in world.ledger.find(Query(route="parcels", stages=frozenset({"frank"}))).items} == {"here", "failed"}
+        assert {
+            item.key
+            for item in world.ledger.find(Query(route="parcels", stages=frozenset({"frank"}))).items
+        } == {"here", "failed"}
         world.audit()
 
     def test_a_renamed_item_is_claimed_at_its_new_stage_and_goes_on(self, world: World) -> None:
@@ -59,7 +66,15 @@ class RenameContract(Promises):
     @pytest.mark.parametrize("size", [10, 10_000])
     def test_a_kept_answer_comes_along_whatever_its_size(self, world: World, size: int) -> None:
         world.add("p1")
-        later = confirm(world.item("p1"), "stamp", Done("ok", payload="x" * size), world.plan, world.now, 0.0, by="partner")
+        later = confirm(
+            world.item("p1"),
+            "stamp",
+            Done("ok", payload="x" * size),
+            world.plan,
+            world.now,
+            0.0,
+            by="partner",
+        )
         assert isinstance(later, Change)
         assert world.apply(later) is None
         world.ledger.rename_stage("parcels", "stamp", "frank")
@@ -70,9 +85,13 @@ class RenameContract(Promises):
 
     def test_pauses_and_limits_come_along(self, world: World) -> None:
         world.bring("p1", to="stamp")
-        world.ledger.write(HOLD, scope("parcels", "stamp"), {"at": 1, "by": "ops", "reason": "repairs"})
+        world.ledger.write(
+            HOLD, scope("parcels", "stamp"), {"at": 1, "by": "ops", "reason": "repairs"}
+        )
         world.ledger.write(LIMIT, scope("parcels", "stamp", "west"), {"rate": "1/s"})
-        world.ledger.write(HOLD, scope("parcels", "stamping"), {"at": 1, "by": "ops", "reason": "another stage"})
+        world.ledger.write(
+            HOLD, scope("parcels", "stamping"), {"at": 1, "by": "ops", "reason": "another stage"}
+        )
         world.ledger.rename_stage("parcels", "stamp", "frank")
         world.plan = renamed_plan(world.ledger)
         assert sorted(world.ledger.read(HOLD)) == ["parcels/frank", "parcels/stamping"]
@@ -84,7 +103,11 @@ class RenameContract(Promises):
         world.apply(cancel(world.item("gone"), world.plan, world.now, by="ops"))
         world.apply(cancel(world.item("anchor"), world.plan, world.now, by="ops"))
         world.clock.advance("1h")
-        world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10))
+        world.ledger.prune(
+            PruneCriteria(
+                "parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10
+            )
+        )
         world.bring("p2", to="stamp")
         world.ledger.rename_stage("parcels", "weigh", "stamp")
         known = world.ledger.peek("parcels", ["gone"])[0]
@@ -138,7 +161,9 @@ class RenameContract(Promises):
             world.clock.advance("1m")
         assert [group.now for group in world.ledger.groups()] == [1, 1]
         world.ledger.rename_stage("parcels", "weigh", "stamp")
-        assert [(group.stage, group.now, group.total) for group in world.ledger.groups()] == [("stamp", 2, 2)]
+        assert [(group.stage, group.now, group.total) for group in world.ledger.groups()] == [
+            ("stamp", 2, 2)
+        ]
 
     def test_renaming_a_stage_that_has_no_items_changes_nothing(self, world: World) -> None:
         world.add("p1")

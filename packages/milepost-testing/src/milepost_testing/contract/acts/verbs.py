@@ -26,7 +26,11 @@ class ActsContract(Promises):
         world.clock.advance("1m")
         assert world.apply(rerun(before, world.plan, world.now, **WHO)) is None
         item = world.item("p1")
-        assert (item.stage, item.row.pass_no, item.row.again) == ("weigh", before.row.pass_no + 1, True)
+        assert (item.stage, item.row.pass_no, item.row.again) == (
+            "weigh",
+            before.row.pass_no + 1,
+            True,
+        )
         assert item.row.status in (Status.PENDING, Status.QUEUED)
         for stage in ("weigh", "stamp"):
             world.settle(world.take("p1", stage), Done({"again": stage}))
@@ -38,13 +42,27 @@ class ActsContract(Promises):
         assert reasons[-4:] == ["rerun", "advanced", "advanced", "confirmed"]
         world.audit()
 
-    def test_a_finished_item_runs_again_from_its_last_stage_and_answers_anew(self, world: World) -> None:
+    def test_a_finished_item_runs_again_from_its_last_stage_and_answers_anew(
+        self, world: World
+    ) -> None:
         """At the last stage it keeps its work_id, unless it is new work; the answer of the first run does not count."""
         world.bring("p1", "p2", to="COMPLETED")
         ids = [world.item(key).work_id for key in ("p1", "p2")]
-        assert world.apply(rerun(world.item("p1"), world.plan, world.now, stage="delivered", **WHO)) is None
-        assert world.apply(rerun(world.item("p2"), world.plan, world.now, stage="delivered", as_new=True, **WHO)) is None
-        assert [world.item(key).work_id == old for key, old in zip(("p1", "p2"), ids, strict=True)] == [True, False]
+        assert (
+            world.apply(rerun(world.item("p1"), world.plan, world.now, stage="delivered", **WHO))
+            is None
+        )
+        assert (
+            world.apply(
+                rerun(
+                    world.item("p2"), world.plan, world.now, stage="delivered", as_new=True, **WHO
+                )
+            )
+            is None
+        )
+        assert [
+            world.item(key).work_id == old for key, old in zip(("p1", "p2"), ids, strict=True)
+        ] == [True, False]
         for key in ("p1", "p2"):
             assert (world.row(key).stage, world.row(key).terminal) == ("delivered", False)
             assert world.row(key).kept == {}
@@ -62,11 +80,17 @@ class ActsContract(Promises):
         assert world.apply(_replaced(world, "p1", new)) is None
         item = world.item("p1")
         assert (item.stage, item.input, item.payload, item.row.pass_no) == ("weigh", new, new, 2)
-        assert item.results.get("weigh") is None, "what came of the old content is not taken for the new one's"
+        assert item.results.get("weigh") is None, (
+            "what came of the old content is not taken for the new one's"
+        )
         assert (item.row.input_digest, item.row.content_digest) == (first, digest_of(new))
         [known] = world.ledger.peek("parcels", ["p1"])
         assert known is not None
-        assert (known.input_digest, known.content_digest, known.current_digest) == (first, digest_of(new), digest_of(new))
+        assert (known.input_digest, known.content_digest, known.current_digest) == (
+            first,
+            digest_of(new),
+            digest_of(new),
+        )
         taken = world.take("p1")
         assert taken.payload == new
         assert world.settle(taken, Done()) is None
@@ -87,13 +111,20 @@ class ActsContract(Promises):
         assert world.lines("p1")[-1].note["kept"].keys() == {"delivered"}
         world.audit()
 
-    def test_replaced_at_its_own_stage_it_keeps_what_the_stages_before_gave(self, world: World) -> None:
+    def test_replaced_at_its_own_stage_it_keeps_what_the_stages_before_gave(
+        self, world: World
+    ) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Done({"grams": 340}))
         new = {"id": "p1", "n": 2}
         assert world.apply(_replaced(world, "p1", new, here=True)) is None
         item = world.item("p1")
-        assert (item.stage, item.input, item.payload, item.results["weigh"]) == ("stamp", new, {"grams": 340}, {"grams": 340})
+        assert (item.stage, item.input, item.payload, item.results["weigh"]) == (
+            "stamp",
+            new,
+            {"grams": 340},
+            {"grams": 340},
+        )
         world.audit()
 
     def test_a_failed_or_cancelled_item_that_is_replaced_starts_again(self, world: World) -> None:
@@ -124,12 +155,25 @@ class ActsContract(Promises):
         world.add("p2")  # the item of the newest line always stays
         world.clock.advance("2d")
         assert (
-            world.ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10)).items == 1
+            world.ledger.prune(
+                PruneCriteria(
+                    "parcels",
+                    TERMINAL,
+                    world.now,
+                    None,
+                    DeliveredLines(world.ledger.last_seq()),
+                    10,
+                )
+            ).items
+            == 1
         )
         [known] = world.ledger.peek("parcels", ["p1"])
         assert known is not None
         assert known.sealed
-        assert (known.input_digest, known.content_digest) == (digest_of({"id": "p1"}), digest_of(new))
+        assert (known.input_digest, known.content_digest) == (
+            digest_of({"id": "p1"}),
+            digest_of(new),
+        )
 
     # not before -----------------------------------------------------------------------------------------------------
     def test_an_item_for_later_is_not_claimed_before_its_time(self, world: World) -> None:
@@ -164,21 +208,38 @@ class ActsContract(Promises):
     def test_an_item_can_be_set_for_another_time_until_it_starts(self, world: World) -> None:
         world.add("p1", not_before=world.now + HOUR)
         later = world.now + 2 * HOUR
-        assert world.apply(reschedule(world.item("p1"), world.plan, world.now, not_before=later, **WHO)) is None
+        assert (
+            world.apply(
+                reschedule(world.item("p1"), world.plan, world.now, not_before=later, **WHO)
+            )
+            is None
+        )
         row = world.row("p1")
         assert (row.status, row.due_at, row.not_before) == (Status.PENDING, later, later)
         world.clock.advance("90m")
         assert world.claim().items == []
-        assert world.apply(reschedule(world.item("p1"), world.plan, world.now, not_before=world.now, **WHO)) is None
+        assert (
+            world.apply(
+                reschedule(world.item("p1"), world.plan, world.now, not_before=world.now, **WHO)
+            )
+            is None
+        )
         assert world.row("p1").not_before is None
         taken = world.take("p1")
-        assert isinstance(reschedule(taken, world.plan, world.now, not_before=later, **WHO), Refusal)
+        assert isinstance(
+            reschedule(taken, world.plan, world.now, not_before=later, **WHO), Refusal
+        )
         world.audit()
 
     def test_an_item_that_waits_for_a_worker_can_be_put_off(self, world: World) -> None:
         world.add("p1")
         later = world.now + HOUR
-        assert world.apply(reschedule(world.item("p1"), world.plan, world.now, not_before=later, **WHO)) is None
+        assert (
+            world.apply(
+                reschedule(world.item("p1"), world.plan, world.now, not_before=later, **WHO)
+            )
+            is None
+        )
         assert world.claim().items == []
         assert (world.row("p1").status, world.row("p1").due_at) == (Status.PENDING, later)
         world.clock.advance_to(later)
@@ -201,7 +262,9 @@ class ActsContract(Promises):
         assert world.row("p1").status is Status.CANCELLED
         world.audit()
 
-    def test_a_cancelled_item_for_later_that_is_retried_starts_at_its_time(self, world: World) -> None:
+    def test_a_cancelled_item_for_later_that_is_retried_starts_at_its_time(
+        self, world: World
+    ) -> None:
         later = world.now + 2 * HOUR
         world.add("p1", not_before=later)
         assert world.apply(cancel(world.item("p1"), world.plan, world.now, **WHO)) is None
@@ -219,7 +282,16 @@ class ActsContract(Promises):
 def _replaced(world: World, key: str, content: Any, **more: Any) -> Any:
     item = world.item(key)
     kept = {"content": item.input}
-    return replace(item, world.plan, world.now, content=content, digest=digest_of(content), old=kept, **more, **WHO)
+    return replace(
+        item,
+        world.plan,
+        world.now,
+        content=content,
+        digest=digest_of(content),
+        old=kept,
+        **more,
+        **WHO,
+    )
 
 
 def _see_to(world: World, key: str) -> None:

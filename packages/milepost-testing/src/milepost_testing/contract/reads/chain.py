@@ -17,8 +17,15 @@ class ChainContract(Promises):
         written = world.ledger.history("parcels", "p1")
         start = origin("parcels", "p1", world.row("p1").input_digest)
         assert written[0].previous == start
-        assert verify_chain([(line.previous, line.body) for line in written], start, world.row("p1").head) is None
-        assert [line.line.version for line in written] == list(range(1, world.row("p1").version + 1))
+        assert (
+            verify_chain(
+                [(line.previous, line.body) for line in written], start, world.row("p1").head
+            )
+            is None
+        )
+        assert [line.line.version for line in written] == list(
+            range(1, world.row("p1").version + 1)
+        )
 
     def test_bodies_are_stored_to_the_byte(self, world: World) -> None:
         world.add("p1")
@@ -36,16 +43,35 @@ class ChainContract(Promises):
         start = origin("parcels", "p1", world.row("p1").input_digest)
         for place in range(len(links)):
             changed = list(links)
-            changed[place] = (links[place][0], links[place][1].replace(b"p", b"q").replace(b"e", b"f"))
+            changed[place] = (
+                links[place][0],
+                links[place][1].replace(b"p", b"q").replace(b"e", b"f"),
+            )
             assert verify_chain(changed, start, head) is not None
             assert verify_chain(links[:place] + links[place + 1 :], start, head) is not None
 
     def test_every_act_names_who_and_why(self, world: World) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Reject("no"))
-        world.apply(retry(world.item("p1"), world.plan, world.now, by="ops", why="fixed", act="a-1"))
-        world.apply(confirm(world.item("p1"), "weigh", Done(True), world.plan, world.now, 0.0, by="desk", why="seen it", act="a-2"))
-        world.apply(cancel(world.item("p1"), world.plan, world.now, by="cid", why="enough", act="a-3"))
+        world.apply(
+            retry(world.item("p1"), world.plan, world.now, by="ops", why="fixed", act="a-1")
+        )
+        world.apply(
+            confirm(
+                world.item("p1"),
+                "weigh",
+                Done(True),
+                world.plan,
+                world.now,
+                0.0,
+                by="desk",
+                why="seen it",
+                act="a-2",
+            )
+        )
+        world.apply(
+            cancel(world.item("p1"), world.plan, world.now, by="cid", why="enough", act="a-3")
+        )
         acts = [(line.reason.value, line.by, line.why, line.act) for line in world.lines("p1")[2:]]
         assert acts == [
             ("operator-retry", "ops", "fixed", "a-1"),
@@ -65,11 +91,22 @@ class ChainContract(Promises):
 
     def test_a_failed_try_is_kept_with_all_its_numbers(self, world: World) -> None:
         world.add("p1")
-        world.settle(world.take("p1"), Retry("busy", category="HTTP", http_status=503, details={"host": "a"}))
+        world.settle(
+            world.take("p1"), Retry("busy", category="HTTP", http_status=503, details={"host": "a"})
+        )
         attempt = world.lines("p1")[-1].attempt
         assert attempt is not None
-        assert (attempt.number, attempt.category, attempt.message, attempt.http_status) == (1, "HTTP", "busy", 503)
-        assert (attempt.details, attempt.delay_ms, attempt.next_at) == ({"host": "a"}, 1000, world.now + 1000)
+        assert (attempt.number, attempt.category, attempt.message, attempt.http_status) == (
+            1,
+            "HTTP",
+            "busy",
+            503,
+        )
+        assert (attempt.details, attempt.delay_ms, attempt.next_at) == (
+            {"host": "a"},
+            1000,
+            world.now + 1000,
+        )
 
     def test_attempts_never_pass_the_threshold(self, world: World) -> None:
         world.add("p1")
@@ -78,6 +115,10 @@ class ChainContract(Promises):
                 world.settle(item, Retry("busy"))
             world.clock.advance("1h")
         row = world.row("p1")
-        assert (row.status.value, row.attempts, row.total_attempts) == ("MAX_RETRIES_EXCEEDED", 3, 3)
+        assert (row.status.value, row.attempts, row.total_attempts) == (
+            "MAX_RETRIES_EXCEEDED",
+            3,
+            3,
+        )
         assert world.reasons("p1") == ["accepted", "retry", "retry", "exhausted"]
         world.audit()

@@ -30,7 +30,11 @@ class CountersContract(Promises):
         world.clock.advance("2h")
         world.settle(world.claim(want=1).items[0], Done())
         hour = world.now // 3_600_000
-        found = sorted((count.stage, count.status, count.hour, count.n) for count in world.ledger.counts("parcels") if count.n)
+        found = sorted(
+            (count.stage, count.status, count.hour, count.n)
+            for count in world.ledger.counts("parcels")
+            if count.n
+        )
         assert found == [("stamp", Status.QUEUED, hour, 1), ("weigh", Status.QUEUED, hour - 2, 1)]
 
     def test_counts_are_given_by_route_or_for_all(self, ledger: Ledger) -> None:
@@ -43,9 +47,14 @@ class CountersContract(Promises):
     def test_like_errors_make_one_group(self, world: World) -> None:
         world.add("p1", "p2", "p3")
         for number, item in enumerate(world.claim().items):
-            world.settle(item, Retry(f"scale {number} is busy") if number < 2 else Reject("no such parcel"))
+            world.settle(
+                item, Retry(f"scale {number} is busy") if number < 2 else Reject("no such parcel")
+            )
         groups = sorted(world.ledger.groups("parcels"), key=lambda group: group.now)
-        assert [(group.stage, group.category, group.now) for group in groups] == [("weigh", "REJECTED", 1), ("weigh", "ERROR", 2)]
+        assert [(group.stage, group.category, group.now) for group in groups] == [
+            ("weigh", "REJECTED", 1),
+            ("weigh", "ERROR", 2),
+        ]
         assert groups[1].sample in ("scale 0 is busy", "scale 1 is busy")
         assert world.row("p1").error is not None
         world.audit()
@@ -93,8 +102,14 @@ class CountersContract(Promises):
         world.add(*(f"p{n}" for n in range(self.many)))
         for _ in range(5):
             items = world.claim(want=self.many * 3 // 10).items
-            outcomes = [Done() if number % 3 else Retry(f"error {'abc'[number % 2]}") for number in range(len(items))]
-            changes = [decide(item, outcome, world.plan, world.now, 0.0) for item, outcome in zip(items, outcomes, strict=True)]
+            outcomes = [
+                Done() if number % 3 else Retry(f"error {'abc'[number % 2]}")
+                for number in range(len(items))
+            ]
+            changes = [
+                decide(item, outcome, world.plan, world.now, 0.0)
+                for item, outcome in zip(items, outcomes, strict=True)
+            ]
             assert world.ledger.apply(changes, world.now) == [None] * len(items)
             world.clock.advance(1)
         assert sum(world.count().values()) == self.many

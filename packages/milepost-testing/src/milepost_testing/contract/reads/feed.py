@@ -22,7 +22,11 @@ class FeedContract(Promises):
         letters.add("l1")
         parcels.settle(parcels.take("p1"), Done())
         found = [(line.route, line.key, line.line.reason.value) for line in ledger.feed(0, 100)]
-        assert found == [("parcels", "p1", "accepted"), ("letters", "l1", "accepted"), ("parcels", "p1", "advanced")]
+        assert found == [
+            ("parcels", "p1", "accepted"),
+            ("letters", "l1", "accepted"),
+            ("parcels", "p1", "advanced"),
+        ]
 
     def test_reading_on_from_the_last_place_gives_every_line_once(self, world: World) -> None:
         world.add(*(f"p{n}" for n in range(10)))
@@ -58,7 +62,11 @@ class FeedContract(Promises):
         world.add("p1")
         (written,) = world.ledger.feed(0, 10)
         assert (written.route, written.key, written.correlation_id) == ("parcels", "p1", "c-p1")
-        assert (written.line.version, written.line.stage, written.line.at) == (1, "weigh", world.now)
+        assert (written.line.version, written.line.stage, written.line.at) == (
+            1,
+            "weigh",
+            world.now,
+        )
         assert written.payload is None
 
     def test_the_offer_of_an_external_stage_carries_its_payload(self, world: World) -> None:
@@ -67,7 +75,9 @@ class FeedContract(Promises):
         world.settle(world.take("p1", "stamp"), Done({"stamp": "x-1"}))
         offered = [line for line in world.ledger.feed(0, 100) if line.line.offered]
         assert [line.payload for line in offered] == [{"stamp": "x-1"}]
-        assert all(line.payload is None for line in world.ledger.feed(0, 100) if not line.line.offered)
+        assert all(
+            line.payload is None for line in world.ledger.feed(0, 100) if not line.line.offered
+        )
         assert offered[0].line.offered == world.item("p1").work_id
 
     def test_an_offer_without_a_payload_of_its_own_carries_the_input(self, world: World) -> None:
@@ -85,9 +95,13 @@ class FeedContract(Promises):
         assert first.line.offered == second.line.offered
         assert first.seq < second.seq
 
-    def test_an_offer_keeps_its_payload_when_the_item_is_sent_back_and_done_again(self, world: World) -> None:
+    def test_an_offer_keeps_its_payload_when_the_item_is_sent_back_and_done_again(
+        self, world: World
+    ) -> None:
         _ship(world, "p1", "one")
-        world.apply(retry(world.item("p1"), world.plan, world.now, stage="stamp", by="ops", why="again"))
+        world.apply(
+            retry(world.item("p1"), world.plan, world.now, stage="stamp", by="ops", why="again")
+        )
         world.settle(world.take("p1", "stamp"), Done({"label": "two"}))
         assert _offers(world) == [{"label": "one"}, {"label": "two"}]
         world.audit()
@@ -105,7 +119,13 @@ class FeedContract(Promises):
         world.add("p1", colour="red")
         world.add("p2", colour="blue")
         content = {"id": "p1", "colour": "green"}
-        more = {"content": content, "digest": digest_of(content), "old": world.item("p1").input, "by": "ops", "why": "wrong colour"}
+        more = {
+            "content": content,
+            "digest": digest_of(content),
+            "old": world.item("p1").input,
+            "by": "ops",
+            "why": "wrong colour",
+        }
         world.apply(replace(world.item("p1"), world.plan, world.now, **more))
         assert [payload["colour"] for payload in _offers(world)] == ["red", "blue", "green"]
 
@@ -113,12 +133,21 @@ class FeedContract(Promises):
         _ship(world, "p1", "one")
         world.clock.advance("14d")
         world.apply(world.look("p1"))
-        world.apply(retry(world.item("p1"), world.plan, world.now, stage="stamp", by="ops", why="again"))
+        world.apply(
+            retry(world.item("p1"), world.plan, world.now, stage="stamp", by="ops", why="again")
+        )
         lines = world.ledger.history("parcels", "p1", payloads=True)
-        assert [line.payload for line in lines if line.line.offered] == [{"label": "one"}, {"label": "one"}]
+        assert [line.payload for line in lines if line.line.offered] == [
+            {"label": "one"},
+            {"label": "one"},
+        ]
         assert all(line.payload is None for line in lines if not line.line.offered)
-        assert [replaced(line, payload=None) for line in lines] == world.ledger.history("parcels", "p1")
-        assert [(line.seq, line.payload) for line in lines] == [(line.seq, line.payload) for line in world.ledger.feed(0, 100)]
+        assert [replaced(line, payload=None) for line in lines] == world.ledger.history(
+            "parcels", "p1"
+        )
+        assert [(line.seq, line.payload) for line in lines] == [
+            (line.seq, line.payload) for line in world.ledger.feed(0, 100)
+        ]
 
     def test_a_large_payload_is_kept_whole(self, world: World) -> None:
         world.add("p1")

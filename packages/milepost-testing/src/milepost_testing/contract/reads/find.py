@@ -46,12 +46,21 @@ class FindContract(Promises):
 
     def test_by_status(self, full: World) -> None:
         assert self.find(full, statuses=frozenset({Status.REJECTED})) == {"failed"}
-        assert self.find(full, statuses=frozenset({Status.WAITING, Status.PROCESSING})) == {"waits", "old"}
+        assert self.find(full, statuses=frozenset({Status.WAITING, Status.PROCESSING})) == {
+            "waits",
+            "old",
+        }
         assert self.find(full, statuses=frozenset()) == set()
 
     def test_by_stage(self, full: World) -> None:
         assert self.find(full, stages=frozenset({"stamp"})) == {"old", "waits"}
-        assert self.find(full, stages=frozenset({"stamp", "weigh"})) == {"old", "failed", "retried", "waits", "new"}
+        assert self.find(full, stages=frozenset({"stamp", "weigh"})) == {
+            "old",
+            "failed",
+            "retried",
+            "waits",
+            "new",
+        }
         assert self.find(full, stages=frozenset({"no-such-stage"})) == set()
 
     def test_by_lane(self, full: World) -> None:
@@ -63,7 +72,12 @@ class FindContract(Promises):
         [new] = [item for item in full.claim("weigh").items if item.key == "new"]
         full.settle(new, HandedOver(within="2h"))
         assert self.find(full, handed_over=True) == {"new"}
-        assert self.find(full, handed_over=True, statuses=frozenset({Status.WAITING}), due_before=full.now + 2 * 3_600_000) == {"new"}
+        assert self.find(
+            full,
+            handed_over=True,
+            statuses=frozenset({Status.WAITING}),
+            due_before=full.now + 2 * 3_600_000,
+        ) == {"new"}
         assert self.find(full, handed_over=True, due_before=full.now) == set()
         assert self.find(full, handed_over=True, lane="") == set()
 
@@ -75,10 +89,24 @@ class FindContract(Promises):
 
     def test_by_list(self, full: World) -> None:
         assert self.find(full, lists=frozenset({"list-1"})) == {"failed", "retried"}
-        assert self.find(full, lists=frozenset({"list-1", "list-2"})) == {"failed", "retried", "new"}
+        assert self.find(full, lists=frozenset({"list-1", "list-2"})) == {
+            "failed",
+            "retried",
+            "new",
+        }
 
     def test_by_parts_of_the_key(self, world: World) -> None:
-        keys = ["A1#B1", "A1#B2", "A2#B1", "A2#B1#late", "A3#B1x", "A3#xB1", "B1", "B1#A1", "A4%23#B1"]
+        keys = [
+            "A1#B1",
+            "A1#B2",
+            "A2#B1",
+            "A2#B1#late",
+            "A3#B1x",
+            "A3#xB1",
+            "B1",
+            "B1#A1",
+            "A4%23#B1",
+        ]
         world.add("A2#B1")
         world.settle(world.take("A2#B1"), Reject("no such asset"))
         world.add(*(key for key in keys if key != "A2#B1"))
@@ -94,8 +122,15 @@ class FindContract(Promises):
         assert self.find(world, parts=(KeyPart(5, "B1"),)) == set()
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
-    def test_pages_by_a_part_of_the_key_are_complete_and_without_repeats(self, world: World, limit: int) -> None:
-        keys = [f"A{asset}#B{batch}{tail}" for asset in range(4) for batch in range(2) for tail in ("", "#x")]
+    def test_pages_by_a_part_of_the_key_are_complete_and_without_repeats(
+        self, world: World, limit: int
+    ) -> None:
+        keys = [
+            f"A{asset}#B{batch}{tail}"
+            for asset in range(4)
+            for batch in range(2)
+            for tail in ("", "#x")
+        ]
         world.add(*keys)
         found: list[str] = []
         query = Query(route="parcels", parts=(KeyPart(1, "B1"),), limit=limit)
@@ -121,7 +156,9 @@ class FindContract(Promises):
         moments = sorted({moment + step for moment in due.values() for step in (-1, 0)})
         assert len(moments) > 2
         for moment in moments:
-            assert self.find(full, due_before=moment) == {key for key, at in due.items() if at <= moment}
+            assert self.find(full, due_before=moment) == {
+                key for key, at in due.items() if at <= moment
+            }
 
     def test_by_overdue_mark(self, full: World) -> None:
         marked = full.row("old").overdue_at
@@ -149,9 +186,12 @@ class FindContract(Promises):
         assert sorted(found) == [f"a#{number}" for number in range(5)]
 
     def test_all_conditions_must_hold(self, full: World) -> None:
-        assert self.find(full, stages=frozenset({"weigh"}), lists=frozenset({"list-1"}), statuses=frozenset({Status.RETRY_SCHEDULED})) == {
-            "retried"
-        }
+        assert self.find(
+            full,
+            stages=frozenset({"weigh"}),
+            lists=frozenset({"list-1"}),
+            statuses=frozenset({Status.RETRY_SCHEDULED}),
+        ) == {"retried"}
         assert self.find(full, stages=frozenset({"stamp"}), lists=frozenset({"list-1"})) == set()
 
     def test_rows_are_as_get_gives_them_and_content_comes_when_asked_for(self, full: World) -> None:
@@ -162,12 +202,18 @@ class FindContract(Promises):
 
     @pytest.mark.parametrize("limit", [1, 3, 7, 100])
     @pytest.mark.parametrize("filtered", [False, True])
-    def test_pages_are_complete_and_without_repeats(self, world: World, limit: int, filtered: bool) -> None:
+    def test_pages_are_complete_and_without_repeats(
+        self, world: World, limit: int, filtered: bool
+    ) -> None:
         keys = [f"p{n}" for n in range(21)]
         world.add(*keys)
         for item in world.claim(want=14).items:
             world.settle(item, Done())
-        wanted: dict[str, Any] = {"stages": frozenset({"stamp"}), "statuses": frozenset({Status.QUEUED})} if filtered else {}
+        wanted: dict[str, Any] = (
+            {"stages": frozenset({"stamp"}), "statuses": frozenset({Status.QUEUED})}
+            if filtered
+            else {}
+        )
         seen: list[str] = []
         after: Any = None
         for _ in range(50):
@@ -179,7 +225,9 @@ class FindContract(Promises):
                 break
         assert len(seen) == len(set(seen)) == (14 if filtered else 21)
 
-    def test_pages_neither_skip_nor_repeat_while_items_change_between_them(self, world: World) -> None:
+    def test_pages_neither_skip_nor_repeat_while_items_change_between_them(
+        self, world: World
+    ) -> None:
         world.add(*(f"p{n}" for n in range(10)))
         seen: list[str] = []
         after: Any = None
@@ -209,19 +257,30 @@ class FindContract(Promises):
         ],
         ids=lambda query: "-".join(query) or "all",
     )
-    def test_pages_in_the_order_of_acceptance(self, world: World, query: dict[str, Any], limit: int) -> None:
+    def test_pages_in_the_order_of_acceptance(
+        self, world: World, query: dict[str, Any], limit: int
+    ) -> None:
         for number in range(12):
-            world.add(f"p{(5 * number) % 12:02}#B{number % 2}", lane=("north", "south")[number % 3 == 0], list_id=f"list-{number % 2 + 1}")
+            world.add(
+                f"p{(5 * number) % 12:02}#B{number % 2}",
+                lane=("north", "south")[number % 3 == 0],
+                list_id=f"list-{number % 2 + 1}",
+            )
             world.clock.advance("1s")
         for item in world.claim(want=7).items:
             world.settle(item, Reject("too heavy") if int(item.key[1:3]) % 2 else Done())
-        expected = [(item.row.created_at, item.key) for item in world.ledger.find(Query(route="parcels", **query)).items]
+        expected = [
+            (item.row.created_at, item.key)
+            for item in world.ledger.find(Query(route="parcels", **query)).items
+        ]
         assert expected
         for order in ("newest", "oldest"):
             found: list[str] = []
             after: Any = None
             for _ in range(50):
-                page = world.ledger.find(Query(route="parcels", order=order, limit=limit, after=after, **query))
+                page = world.ledger.find(
+                    Query(route="parcels", order=order, limit=limit, after=after, **query)
+                )
                 assert page.ordered
                 assert len(page.items) <= limit
                 found += [item.key for item in page.items]
@@ -233,12 +292,22 @@ class FindContract(Promises):
     @pytest.mark.parametrize("order", ["newest", "oldest"])
     @pytest.mark.parametrize(
         "query",
-        [{}, {"statuses": FAILED}, {"statuses": LIVE}, {"prefix": "p"}, {"lists": frozenset({"list-1"})}],
+        [
+            {},
+            {"statuses": FAILED},
+            {"statuses": LIVE},
+            {"prefix": "p"},
+            {"lists": frozenset({"list-1"})},
+        ],
         ids=lambda query: "-".join(query) or "all",
     )
-    def test_ordered_pages_neither_skip_nor_repeat_items_while_rows_change(self, world: World, query: dict[str, Any], order: Any) -> None:
+    def test_ordered_pages_neither_skip_nor_repeat_items_while_rows_change(
+        self, world: World, query: dict[str, Any], order: Any
+    ) -> None:
         def add(number: int) -> None:
-            world.add(f"p{(7 * number) % 100:02}", lane=("north", "south")[number % 2], list_id="list-1")
+            world.add(
+                f"p{(7 * number) % 100:02}", lane=("north", "south")[number % 2], list_id="list-1"
+            )
             world.clock.advance("1s")
 
         def work(want: int) -> None:
@@ -252,7 +321,9 @@ class FindContract(Promises):
         found: list[str] = []
         after: Any = None
         for number in range(12, 40):
-            page = world.ledger.find(Query(route="parcels", order=order, limit=2, after=after, **query))
+            page = world.ledger.find(
+                Query(route="parcels", order=order, limit=2, after=after, **query)
+            )
             found += [item.key for item in page.items]
             after = page.next
             if after is None:
@@ -266,10 +337,16 @@ class FindContract(Promises):
         assert set(found) >= first & last
 
     def test_by_time_of_acceptance(self, full: World) -> None:
-        times = {item.key: item.row.created_at for item in full.ledger.find(Query(route="parcels")).items}
+        times = {
+            item.key: item.row.created_at for item in full.ledger.find(Query(route="parcels")).items
+        }
         for moment in sorted(set(times.values())):
-            assert self.find(full, created_from=moment) == {key for key, at in times.items() if at >= moment}
-            assert self.find(full, created_before=moment) == {key for key, at in times.items() if at < moment}
+            assert self.find(full, created_from=moment) == {
+                key for key, at in times.items() if at >= moment
+            }
+            assert self.find(full, created_before=moment) == {
+                key for key, at in times.items() if at < moment
+            }
 
     def test_a_failed_item_is_found_at_once_whoever_has_been_told(self, world: World) -> None:
         world.add("p1", "p2")

@@ -43,7 +43,9 @@ class LaneCountsContract(Promises):
         assert counted is not None
         assert sorted(counted, key=lambda one: (one.stage, one.lane)) == [
             LaneCount("stamp", "", later=1, next_at=busy.now + 5 * HOUR),
-            LaneCount("weigh", "", claimed=1, with_partner=1, ready=1, later=1, next_at=busy.now + HOUR),
+            LaneCount(
+                "weigh", "", claimed=1, with_partner=1, ready=1, later=1, next_at=busy.now + HOUR
+            ),
             LaneCount("weigh", "north", later=2, next_at=busy.now + 2 * HOUR),
         ]
         later = busy.ledger.lane_counts("parcels", busy.now + 150 * 60_000)
@@ -63,9 +65,14 @@ class LaneCountsContract(Promises):
         assert both is not None
         assert LaneCount("weigh", "", failed=1, claimed=1, with_partner=1, ready=1) in both
 
-    def test_a_ledger_that_lacks_lane_counts_says_that_it_does_not_know_them(self, busy: World) -> None:
+    def test_a_ledger_that_lacks_lane_counts_says_that_it_does_not_know_them(
+        self, busy: World
+    ) -> None:
         lacks = "lane counts" in busy.ledger.missing_capabilities
-        answers = [busy.ledger.lane_counts("parcels", busy.now), busy.ledger.entered_by("parcels", "weigh", busy.now)]
+        answers = [
+            busy.ledger.lane_counts("parcels", busy.now),
+            busy.ledger.entered_by("parcels", "weigh", busy.now),
+        ]
         assert [answer is None for answer in answers] == [lacks, lacks]
 
     def test_live_items_that_entered_a_stage_by_a_time_are_counted(self, world: World) -> None:
@@ -79,7 +86,14 @@ class LaneCountsContract(Promises):
         world.clock.advance(5_000)
         world.add("d")
         world.settle(taken, Done())
-        assert [world.ledger.entered_by("parcels", "weigh", at) for at in (start - 1, start, world.now - 1, world.now)] == [0, 1, 1, 2]
-        assert [world.ledger.entered_by("parcels", stage, world.now) for stage in ("stamp", "nowhere")] == [1, 0]
+        assert [
+            world.ledger.entered_by("parcels", "weigh", at)
+            for at in (start - 1, start, world.now - 1, world.now)
+        ] == [0, 1, 1, 2]
+        assert [
+            world.ledger.entered_by("parcels", stage, world.now) for stage in ("stamp", "nowhere")
+        ] == [1, 0]
         world.claim()
-        assert world.ledger.entered_by("parcels", "weigh", world.now) == 2, "a claimed item is counted"
+        assert world.ledger.entered_by("parcels", "weigh", world.now) == 2, (
+            "a claimed item is counted"
+        )

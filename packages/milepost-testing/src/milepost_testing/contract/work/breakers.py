@@ -53,19 +53,30 @@ class BreakersContract(Promises):
         return sorted(item.key for item in items)
 
     def test_a_closed_breaker_writes_nothing(self, guarded: World) -> None:
-        outcomes: list[Outcome] = [Done(), NotYet(), Checked(), HandedOver("1h"), Reject("no such house")]
+        outcomes: list[Outcome] = [
+            Done(),
+            NotYet(),
+            Checked(),
+            HandedOver("1h"),
+            Reject("no such house"),
+        ]
         for number, outcome in enumerate(outcomes):
             self.fail(guarded, f"p{number}", outcome=outcome)
         assert guarded.ledger.read(BREAKER) == {}
 
-    def test_it_opens_after_failures_in_a_row_and_its_items_wait_uncounted(self, guarded: World) -> None:
+    def test_it_opens_after_failures_in_a_row_and_its_items_wait_uncounted(
+        self, guarded: World
+    ) -> None:
         self.fail(guarded, "f1", "f2")
         assert guarded.breaker(PLAIN) is not None
         self.fail(guarded, "f3")
         guarded.add("p1")
         record = guarded.breaker(PLAIN)
         assert record is not None
-        assert (record.state(guarded.now), record.retry_at) == (BreakerState.OPEN, guarded.now + COOLDOWN)
+        assert (record.state(guarded.now), record.retry_at) == (
+            BreakerState.OPEN,
+            guarded.now + COOLDOWN,
+        )
         assert "does not answer" in record.error
         before = guarded.row("p1")
         claimed = guarded.claim()
@@ -74,7 +85,12 @@ class BreakersContract(Promises):
         guarded.clock.advance(29)
         assert guarded.claim().items == []
         waiting = guarded.row("p1")
-        assert (waiting.status, waiting.attempts, waiting.version, waiting.stage) == (before.status, 0, before.version, "weigh")
+        assert (waiting.status, waiting.attempts, waiting.version, waiting.stage) == (
+            before.status,
+            0,
+            before.version,
+            "weigh",
+        )
         assert guarded.row("f1").attempts == 1
         guarded.audit()
 
@@ -88,15 +104,23 @@ class BreakersContract(Promises):
 
     def test_failures_that_are_far_apart_do_not_open_it(self, ledger: Ledger) -> None:
         breaker = Breaker(failures=2, within="10s", cooldown="30s")
-        world = World(ledger, sample_route(breaker=breaker, retry=Backoff(attempts=50, base="1h", jitter=0)))
+        world = World(
+            ledger, sample_route(breaker=breaker, retry=Backoff(attempts=50, base="1h", jitter=0))
+        )
         for number in range(4):
             self.fail(world, f"f{number}")
             world.clock.advance(10)
         world.add("p1")
         assert self.keys(world.claim().items) == ["p1"]
 
-    @pytest.mark.parametrize("outcome", [Reject("no such house"), NotYet(), HandedOver("1h"), Done()], ids=lambda one: type(one).__name__)
-    def test_what_the_partner_answers_does_not_open_it(self, guarded: World, outcome: Outcome) -> None:
+    @pytest.mark.parametrize(
+        "outcome",
+        [Reject("no such house"), NotYet(), HandedOver("1h"), Done()],
+        ids=lambda one: type(one).__name__,
+    )
+    def test_what_the_partner_answers_does_not_open_it(
+        self, guarded: World, outcome: Outcome
+    ) -> None:
         for number in range(4):
             self.fail(guarded, f"p{number}", outcome=outcome)
         guarded.add("last")
@@ -114,7 +138,9 @@ class BreakersContract(Promises):
             world.apply(change)
 
     def test_lost_workers_count_as_failures(self, ledger: Ledger) -> None:
-        world = World(ledger, sample_route(breaker=Breaker(failures=3, within="1h", cooldown="30s")))
+        world = World(
+            ledger, sample_route(breaker=Breaker(failures=3, within="1h", cooldown="30s"))
+        )
         for number in range(3):
             record = world.breaker(PLAIN)
             assert record is None or record.closed
@@ -125,7 +151,9 @@ class BreakersContract(Promises):
         assert "the worker w2 was lost" in record.error
 
     def test_a_worker_that_is_lost_again_counts_again(self, ledger: Ledger) -> None:
-        world = World(ledger, sample_route(breaker=Breaker(failures=2, within="1h", cooldown="30s")))
+        world = World(
+            ledger, sample_route(breaker=Breaker(failures=2, within="1h", cooldown="30s"))
+        )
         self.lose(world, "office", "p1", "p2")
         record = world.breaker(PLAIN)
         assert record is not None
@@ -150,7 +178,9 @@ class BreakersContract(Promises):
         assert list(guarded.ledger.read(BREAKER)) == [NORTH]
 
     def test_a_lane_may_have_other_settings(self, ledger: Ledger) -> None:
-        lanes = {"north": Limits(breaker=Breaker(failures=1, cooldown="5s"), retry=Backoff(attempts=1))}
+        lanes = {
+            "north": Limits(breaker=Breaker(failures=1, cooldown="5s"), retry=Backoff(attempts=1))
+        }
         world = World(ledger, sample_route(lanes=lanes))
         self.fail(world, "n1", lane="north")
         assert world.row("n1").status is Status.MAX_RETRIES_EXCEEDED
@@ -161,7 +191,9 @@ class BreakersContract(Promises):
         world.clock.advance(5)
         assert [item.key for item in world.claim().items if item.lane == "north"] == ["n2"]
 
-    def test_after_the_cooldown_one_item_is_let_through_and_its_success_closes_it(self, guarded: World) -> None:
+    def test_after_the_cooldown_one_item_is_let_through_and_its_success_closes_it(
+        self, guarded: World
+    ) -> None:
         self.half_open(guarded, "p1", "p2")
         [probe] = guarded.claim().items
         assert guarded.claim(holder="other").items == [], "one probe is under way"
@@ -189,8 +221,14 @@ class BreakersContract(Promises):
         assert guarded.settle(probe, Reject("no such house")) is None
         assert guarded.breaker(PLAIN) is None
 
-    @pytest.mark.parametrize("outcome", [Retry("too many calls", breaker=False), NotYet(asked=False)], ids=lambda one: type(one).__name__)
-    def test_an_outcome_that_says_nothing_about_the_partner_neither_opens_nor_closes_it(self, guarded: World, outcome: Outcome) -> None:
+    @pytest.mark.parametrize(
+        "outcome",
+        [Retry("too many calls", breaker=False), NotYet(asked=False)],
+        ids=lambda one: type(one).__name__,
+    )
+    def test_an_outcome_that_says_nothing_about_the_partner_neither_opens_nor_closes_it(
+        self, guarded: World, outcome: Outcome
+    ) -> None:
         for number in range(4):
             self.fail(guarded, f"p{number}", outcome=outcome)
         assert guarded.ledger.read(BREAKER) == {}
@@ -205,7 +243,10 @@ class BreakersContract(Promises):
     def test_a_probe_is_of_another_party_than_the_last_failures(self, ledger: Ledger) -> None:
         breaker = Breaker(failures=3, within="1m", cooldown="30s")
         retry = Backoff(attempts=50, base=1, factor=1, jitter=0)
-        world = World(ledger, sample_route(breaker=breaker, retry=retry, party=lambda key: key.partition("-")[0]))
+        world = World(
+            ledger,
+            sample_route(breaker=breaker, retry=retry, party=lambda key: key.partition("-")[0]),
+        )
         self.fail(world, "bob-1", "bob-2", "bob-3")
         world.add("bob-4", "bob-5")
         world.clock.advance(1)
@@ -222,7 +263,9 @@ class BreakersContract(Promises):
         assert world.settle(probe, DOWN) is None
         world.clock.advance(31)
         [probe] = world.claim().items
-        assert probe.key.startswith("bob"), "all have failed: it is the turn of the one that failed longest ago"
+        assert probe.key.startswith("bob"), (
+            "all have failed: it is the turn of the one that failed longest ago"
+        )
         assert world.settle(probe, Done()) is None
         assert world.breaker(PLAIN) is None
         world.audit()
@@ -239,20 +282,31 @@ class BreakersContract(Promises):
     def test_a_probe_that_is_given_back_leaves_room_for_another(self, guarded: World) -> None:
         self.half_open(guarded)
         [probe] = guarded.claim().items
-        assert guarded.apply(given_back(probe.row, guarded.now, why="the worker is stopping")) is None
+        assert (
+            guarded.apply(given_back(probe.row, guarded.now, why="the worker is stopping")) is None
+        )
         guarded.ledger.drop_tickets([probe.ticket])
         assert len(guarded.claim().items) == 1
 
     @pytest.mark.parametrize("looks", [1, 2])
-    def test_a_probe_that_cannot_tell_leaves_room_for_another(self, guarded: World, looks: int) -> None:
+    def test_a_probe_that_cannot_tell_leaves_room_for_another(
+        self, guarded: World, looks: int
+    ) -> None:
         self.half_open(guarded)
         for _ in range(looks):
             [probe] = guarded.claim().items
-            assert guarded.settle(probe, NotYet(after="1s", note="too many files are open", unknown=True)) is None
+            assert (
+                guarded.settle(
+                    probe, NotYet(after="1s", note="too many files are open", unknown=True)
+                )
+                is None
+            )
             assert guarded.breaker(PLAIN) is not None
         assert len(guarded.claim().items) == 1
 
-    def test_a_probe_that_dies_with_its_process_does_not_hold_it_half_open(self, guarded: World) -> None:
+    def test_a_probe_that_dies_with_its_process_does_not_hold_it_half_open(
+        self, guarded: World
+    ) -> None:
         self.half_open(guarded)
         [probe] = guarded.claim().items
         guarded.clock.advance(LEASE / 1000 - 1)
@@ -271,7 +325,9 @@ class BreakersContract(Promises):
         self.half_open(guarded)
         [probe] = guarded.claim().items
         guarded.clock.advance(LEASE / 2000)
-        assert guarded.ledger.extend([probe.row], guarded.now + 2 * LEASE, guarded.now, [probe.ticket]) == [True]
+        assert guarded.ledger.extend(
+            [probe.row], guarded.now + 2 * LEASE, guarded.now, [probe.ticket]
+        ) == [True]
         guarded.clock.advance(LEASE / 1000)
         assert guarded.claim().items == []
 
@@ -305,7 +361,9 @@ class BreakersContract(Promises):
         assert guarded.ledger.write(BREAKER, PLAIN, None)
         assert self.keys(guarded.claim().items) == ["p1"]
 
-    def test_a_clock_set_back_keeps_it_open_for_no_more_than_a_cooldown(self, guarded: World) -> None:
+    def test_a_clock_set_back_keeps_it_open_for_no_more_than_a_cooldown(
+        self, guarded: World
+    ) -> None:
         self.fail(guarded, "f1", "f2", "f3")
         guarded.clock.set_back("1h")
         guarded.add("p1")
@@ -321,7 +379,9 @@ class BreakersContract(Promises):
     def test_items_that_arrive_are_not_claimed_past_it(self, ledger: Ledger) -> None:
         self.needs(ledger, "one step")
         route = sample_route(lane=None)
-        route.stages[1] = replace(route.stages[1], breaker=Breaker(failures=2), retry=Backoff(attempts=9, base=1))
+        route.stages[1] = replace(
+            route.stages[1], breaker=Breaker(failures=2), retry=Backoff(attempts=9, base=1)
+        )
         world = World(ledger, route)
         world.bring("s1", "s2", to="stamp")
         world.add("p1", "p2")
@@ -329,8 +389,12 @@ class BreakersContract(Promises):
         changes = [decide(item, DOWN, world.plan, world.now, 0.0) for item in failing]
         changes += [decide(item, Done(), world.plan, world.now, 0.0) for item in coming]
         versions = {world.plan.name: world.plan.version}
-        answers, [claimed] = ledger.apply_and_claim(changes, world.now, versions, [world.ask("stamp")], 0.0)
-        assert (answers, claimed.items) == ([None] * 4, []), "the write that opened it claims nothing behind it"
+        answers, [claimed] = ledger.apply_and_claim(
+            changes, world.now, versions, [world.ask("stamp")], 0.0
+        )
+        assert (answers, claimed.items) == ([None] * 4, []), (
+            "the write that opened it claims nothing behind it"
+        )
         assert {world.row(key).status for key in ("p1", "p2")} == {Status.QUEUED}
         assert claimed.next_at == world.now + COOLDOWN
         world.audit()

@@ -16,7 +16,12 @@ class ClaimContract(Promises):
         world.clock.advance(1)
         (item,) = world.claim(holder="anna").items
         row = item.row
-        assert (row.status, row.holder, row.claimed_at, row.due_at) == (Status.PROCESSING, "anna", world.now, world.now + LEASE)
+        assert (row.status, row.holder, row.claimed_at, row.due_at) == (
+            Status.PROCESSING,
+            "anna",
+            world.now,
+            world.now + LEASE,
+        )
         assert row.lease
         assert item.input == {"id": "p1", "colour": "red"}
         assert world.row("p1") == row
@@ -66,9 +71,14 @@ class ClaimContract(Promises):
         first, second, third = world.ledger.claim(asks, world.now, 0.0)
         assert [len(first.items), len(second.items), len(third.items)] == [1, 1, 1]
         assert second.items[0].key == "p1"
-        assert {first.items[0].row.lease, third.items[0].row.lease} == {asks[0].lease.token, asks[2].lease.token}
+        assert {first.items[0].row.lease, third.items[0].row.lease} == {
+            asks[0].lease.token,
+            asks[2].lease.token,
+        }
 
-    def test_an_item_before_its_time_is_left_alone_and_next_at_says_when(self, world: World) -> None:
+    def test_an_item_before_its_time_is_left_alone_and_next_at_says_when(
+        self, world: World
+    ) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Retry("busy", after=30))
         world.clock.advance(29)
@@ -119,7 +129,9 @@ class ClaimContract(Promises):
         world.plan = world.plan.at_version(2)
         assert len(world.claim().items) == 1
 
-    def test_a_silence_after_handing_over_is_a_counted_try_made_by_the_claim(self, world: World) -> None:
+    def test_a_silence_after_handing_over_is_a_counted_try_made_by_the_claim(
+        self, world: World
+    ) -> None:
         world.add("p1")
         world.settle(world.take("p1"), HandedOver("1h"))
         world.clock.advance("1h")
@@ -133,7 +145,9 @@ class ClaimContract(Promises):
         assert world.take("p1").row.unknown
         world.audit()
 
-    def test_a_kept_confirmation_met_by_a_claim_is_applied_instead_of_work(self, world: World) -> None:
+    def test_a_kept_confirmation_met_by_a_claim_is_applied_instead_of_work(
+        self, world: World
+    ) -> None:
         world.add("p1")
         world.confirm("p1", "stamp", Done({"stamped": 1}))
         world.settle(world.take("p1"), Done())
@@ -144,7 +158,10 @@ class ClaimContract(Promises):
         assert world.item("p1").results == {"stamp": {"stamped": 1}}
         assert world.row("p1").kept == {}
         assert world.reasons("p1") == ["accepted", "kept", "advanced", "confirmed"]
-        assert [(line.by, line.kept) for line in world.lines("p1")[1::2]] == [("partner", False), ("partner", True)], "who gave it"
+        assert [(line.by, line.kept) for line in world.lines("p1")[1::2]] == [
+            ("partner", False),
+            ("partner", True),
+        ], "who gave it"
         world.audit()
 
     def test_overdue_is_told_once_and_changes_no_status(self, world: World) -> None:
@@ -168,7 +185,9 @@ class ClaimContract(Promises):
         assert world.reasons("p1")[-1] == "overdue"
         world.audit()
 
-    def test_items_that_are_only_moved_on_never_keep_others_from_being_claimed(self, world: World) -> None:
+    def test_items_that_are_only_moved_on_never_keep_others_from_being_claimed(
+        self, world: World
+    ) -> None:
         world.add(*(f"k{n}" for n in range(5)))
         for n in range(5):
             world.confirm(f"k{n}", "stamp")

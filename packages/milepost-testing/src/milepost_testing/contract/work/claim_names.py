@@ -50,7 +50,9 @@ class ClaimNamesContract(Promises):
         assert _recorded(world, item)
         assert _recorded(world, item, outcome)
 
-    def test_the_line_of_a_claim_that_ended_without_an_outcome_names_it_too(self, world: World) -> None:
+    def test_the_line_of_a_claim_that_ended_without_an_outcome_names_it_too(
+        self, world: World
+    ) -> None:
         world.add("p1")
         given = world.take("p1")
         assert world.apply(given_back(given.row, world.now, why="shutdown")) is None
@@ -87,7 +89,10 @@ class ClaimNamesContract(Promises):
         assert world.apply(given_back(first.row, world.now, why="shutdown")) is None
         second = world.take("p1")
         assert world.settle(second, Retry("busy")) is None
-        assert (first.row.holder, first.row.claimed_at) == (second.row.holder, second.row.claimed_at)
+        assert (first.row.holder, first.row.claimed_at) == (
+            second.row.holder,
+            second.row.claimed_at,
+        )
         assert [_recorded(world, first), _recorded(world, second)] == [False, True]
         summary = settle(_context(world), [JobResult(first, Done(), 1)])
         assert (summary.written, summary.refused) == (0, 1)
@@ -100,12 +105,19 @@ class ClaimNamesContract(Promises):
         remote, resender = Remote(ctx), Resender(ctx)
         world.add("p1")
         for number in range(MAX_LOSSES):
-            [item] = remote.claim(RemoteClaimRequest(world.plan, world.plan.first, f"worker-{number}", 1, LEASE)).items
+            [item] = remote.claim(
+                RemoteClaimRequest(world.plan, world.plan.first, f"worker-{number}", 1, LEASE)
+            ).items
             world.clock.advance((LEASE + ledger.timing.resend_delay_ms) / 1000)
             resender.run_once()
         # If the row is the queue, the next claim writes the loss.
         if not world.row("p1").terminal:
-            assert remote.claim(RemoteClaimRequest(world.plan, world.plan.first, "worker", 1, LEASE)).items == []
+            assert (
+                remote.claim(
+                    RemoteClaimRequest(world.plan, world.plan.first, "worker", 1, LEASE)
+                ).items
+                == []
+            )
         assert world.row("p1").status is Status.MAX_RETRIES_EXCEEDED
         shown = [(ShownLease("p1", item.row.lease or ""), Done())]
         assert remote.settle(world.plan, world.plan.first, shown) == [False]
@@ -114,7 +126,9 @@ class ClaimNamesContract(Promises):
         assert world.lines("p1")[-2].claim == claim_digest(item.row.lease or "")
 
     @pytest.mark.parametrize("outcome", OUTCOMES, ids=names)
-    def test_an_outcome_said_again_to_another_process_hears_that_it_was_written(self, ledger: Ledger, outcome: Outcome) -> None:
+    def test_an_outcome_said_again_to_another_process_hears_that_it_was_written(
+        self, ledger: Ledger, outcome: Outcome
+    ) -> None:
         world = World(ledger, _remote_route())
         plan, stage = world.plan, world.plan.first
         other = World(self.another(ledger), world.plan.route, clock=world.clock)
@@ -126,7 +140,9 @@ class ClaimNamesContract(Promises):
         assert two.settle(plan, stage, [(shown, outcome)]) == [True]
         assert one.settle(plan, stage, [(shown, outcome)]) == [True]
         different = Retry("something else")
-        assert two.settle(plan, stage, [(shown, different), (ShownLease("p1", "no such lease"), outcome)]) == [False, False]
+        assert two.settle(
+            plan, stage, [(shown, different), (ShownLease("p1", "no such lease"), outcome)]
+        ) == [False, False]
         assert one.settle(plan, stage, [(shown, different)]) == [False]
 
     # Extensions -------------------------------------------------------------------------------------------------------
@@ -137,7 +153,12 @@ class ClaimNamesContract(Promises):
         world.clock.advance((LEASE - 5_000) / 1000)
         assert world.ledger.extend([item.row], world.now + LEASE, world.now) == [True]
         until = world.now + LEASE
-        assert world.apply(confirm(seen, "stamp", Done(True), world.plan, world.now, 0.0, by="partner")) is None
+        assert (
+            world.apply(
+                confirm(seen, "stamp", Done(True), world.plan, world.now, 0.0, by="partner")
+            )
+            is None
+        )
         row = world.row("p1")
         assert (row.look_at, row.due_at, row.lease) == (until, until, item.row.lease)
         assert list(row.kept) == ["stamp"]
@@ -148,7 +169,9 @@ class ClaimNamesContract(Promises):
         assert world.take("p1", holder="other").row.losses == 1
         world.audit()
 
-    def test_a_loss_that_was_decided_before_the_lease_was_extended_is_not_written(self, world: World) -> None:
+    def test_a_loss_that_was_decided_before_the_lease_was_extended_is_not_written(
+        self, world: World
+    ) -> None:
         world.add("p1")
         item = world.take("p1")
         world.clock.advance(LEASE / 1000)
@@ -158,7 +181,10 @@ class ClaimNamesContract(Promises):
         conflict = world.apply(lost)
         assert isinstance(conflict, Conflict)
         assert conflict.current is not None
-        assert (conflict.current.lease, conflict.current.look_at) == (item.row.lease, world.now + LEASE)
+        assert (conflict.current.lease, conflict.current.look_at) == (
+            item.row.lease,
+            world.now + LEASE,
+        )
         assert world.settle(item, Done()) is None
         assert world.reasons("p1") == ["accepted", "advanced"]
 
@@ -185,12 +211,18 @@ class ClaimNamesContract(Promises):
         assert world.ledger.extend([item.row], world.now + LEASE, world.now) == [True]
         assert world.apply(overdue) is None
         row = world.row("p1")
-        assert (row.overdue_at, row.look_at, row.due_at) == (None, world.now + LEASE, world.now + LEASE)
+        assert (row.overdue_at, row.look_at, row.due_at) == (
+            None,
+            world.now + LEASE,
+            world.now + LEASE,
+        )
         assert world.settle(Item(row, item.content), Done()) is None
         world.audit()
 
     @pytest.mark.parametrize("lost", [True, False], ids=["lost", "failed"])
-    def test_a_lease_that_is_extended_after_the_overdue_mark_was_reported_ends_in_time(self, world: World, lost: bool) -> None:
+    def test_a_lease_that_is_extended_after_the_overdue_mark_was_reported_ends_in_time(
+        self, world: World, lost: bool
+    ) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Done())
         world.clock.advance((86_400_000 - LEASE // 2) / 1000)
@@ -207,23 +239,35 @@ class ClaimNamesContract(Promises):
             assert world.reasons("p1")[-1] == "lost"
         else:
             assert world.settle(Item(row, item.content), Retry("busy", after="1h")) is None
-            assert (world.row("p1").look_at, world.row("p1").due_at) == (world.now + 3_600_000, world.now + 3_600_000)
+            assert (world.row("p1").look_at, world.row("p1").due_at) == (
+                world.now + 3_600_000,
+                world.now + 3_600_000,
+            )
         world.audit()
 
     def test_an_outcome_is_written_however_often_its_lease_was_extended(self, world: World) -> None:
         world.add("p1")
         item = world.take("p1")
-        noted = change(world.row("p1"), Reason.NOTED, world.now, Status.PROCESSING, {}, note={"n": 1})
+        noted = change(
+            world.row("p1"), Reason.NOTED, world.now, Status.PROCESSING, {}, note={"n": 1}
+        )
         for n in range(3):
             world.clock.advance(1_000 / 1000)
             assert world.ledger.extend([item.row], world.now + LEASE + n, world.now) == [True]
         assert world.apply(noted) is None
-        assert world.apply(decide(Item(world.row("p1"), item.content), Done(), world.plan, world.now, 0.0)) is None
+        assert (
+            world.apply(
+                decide(Item(world.row("p1"), item.content), Done(), world.plan, world.now, 0.0)
+            )
+            is None
+        )
         assert world.row("p1").stage == "stamp"
 
 
 def _context(world: World) -> Context:
-    return Context(world.ledger, {world.plan.name: world.plan}, world.clock, SeededChance(), MemoryBlobs())
+    return Context(
+        world.ledger, {world.plan.name: world.plan}, world.clock, SeededChance(), MemoryBlobs()
+    )
 
 
 def _remote_route() -> Route:

@@ -46,22 +46,37 @@ class ConcurrencyContract(Promises):
         assert world.reasons("p1") == ["accepted"]
         world.audit()
 
-    def test_concurrent_adds_of_overlapping_batches_record_each_key_once_and_name_the_winner(self, ledger: Ledger) -> None:
+    def test_concurrent_adds_of_overlapping_batches_record_each_key_once_and_name_the_winner(
+        self, ledger: Ledger
+    ) -> None:
         world = World(ledger)
         handles = [ledger, *(self.another(ledger) for _ in range(3))]
-        batches = [[world.new_item(f"p{n}", by=who) for n in range(who, who + 8)] for who in range(len(handles))]
-        answers = at_once([partial(handle.add, world.plan, batch, world.now) for handle, batch in zip(handles, batches, strict=True)])
+        batches = [
+            [world.new_item(f"p{n}", by=who) for n in range(who, who + 8)]
+            for who in range(len(handles))
+        ]
+        answers = at_once(
+            [
+                partial(handle.add, world.plan, batch, world.now)
+                for handle, batch in zip(handles, batches, strict=True)
+            ]
+        )
         won: dict[str, bytes] = {}
         for batch, answer in zip(batches, answers, strict=True):
             for new_item, known in zip(batch, answer, strict=True):
                 if known is None:
                     assert new_item.change.after.key not in won, "it was new twice"
                     won[new_item.change.after.key] = new_item.change.after.input_digest
-        assert sorted(won) == sorted({new_item.change.after.key for batch in batches for new_item in batch})
+        assert sorted(won) == sorted(
+            {new_item.change.after.key for batch in batches for new_item in batch}
+        )
         for batch, answer in zip(batches, answers, strict=True):
             for new_item, known in zip(batch, answer, strict=True):
                 key = new_item.change.after.key
-                assert known is None or (isinstance(known, KnownKey) and (known.key, known.input_digest) == (key, won[key]))
+                assert known is None or (
+                    isinstance(known, KnownKey)
+                    and (known.key, known.input_digest) == (key, won[key])
+                )
         assert {key: digest_of(world.item(key).input) for key in won} == won
         assert world.count() == {"QUEUED": len(won)}
         world.audit()
@@ -72,7 +87,12 @@ class ConcurrencyContract(Promises):
         handles = [ledger, self.another(ledger)]
 
         def claim(number: int) -> list[str]:
-            ask = ClaimRequest(world.plan, "weigh", 20, Lease(f"token-{number}", f"worker-{number}", world.now + LEASE))
+            ask = ClaimRequest(
+                world.plan,
+                "weigh",
+                20,
+                Lease(f"token-{number}", f"worker-{number}", world.now + LEASE),
+            )
             return [item.key for item in handles[number % 2].claim([ask], world.now, 0.0)[0].items]
 
         given = [key for keys in at_once([partial(claim, n) for n in range(16)]) for key in keys]
@@ -80,14 +100,18 @@ class ConcurrencyContract(Promises):
         assert world.count() == {"PROCESSING": 200}
         world.audit()
 
-    def test_of_many_concurrent_changes_to_one_row_exactly_one_is_written(self, ledger: Ledger) -> None:
+    def test_of_many_concurrent_changes_to_one_row_exactly_one_is_written(
+        self, ledger: Ledger
+    ) -> None:
         world = World(ledger)
         world.add("p1")
         item = world.item("p1")
         handles = [ledger, self.another(ledger)]
 
         def write(number: int) -> Conflict | Refused | None:
-            change = (cancel if number % 2 else skip)(item, world.plan, world.now, by=f"op-{number}")
+            change = (cancel if number % 2 else skip)(
+                item, world.plan, world.now, by=f"op-{number}"
+            )
             assert isinstance(change, Change)
             return handles[number // 2 % 2].apply([change], world.now)[0]
 
@@ -95,12 +119,16 @@ class ConcurrencyContract(Promises):
         assert answers.count(None) == 1
         current = world.row("p1")
         lost = [answer.current for answer in answers if isinstance(answer, Conflict)]
-        assert {(row.version, row.head) for row in lost if row is not None} == {(current.version, current.head)}
+        assert {(row.version, row.head) for row in lost if row is not None} == {
+            (current.version, current.head)
+        }
         assert None not in lost
         assert current.version == 2
         world.audit()
 
-    def test_a_second_handle_sees_and_settles_what_the_first_has_written(self, ledger: Ledger) -> None:
+    def test_a_second_handle_sees_and_settles_what_the_first_has_written(
+        self, ledger: Ledger
+    ) -> None:
         world = World(ledger)
         other = World(self.another(ledger), clock=world.clock)
         world.add("p1")
@@ -111,7 +139,9 @@ class ConcurrencyContract(Promises):
         assert world.ledger.last_seq() == other.ledger.last_seq()
         other.audit()
 
-    def test_a_second_handle_knows_lanes_and_routes_that_the_first_has_made(self, ledger: Ledger) -> None:
+    def test_a_second_handle_knows_lanes_and_routes_that_the_first_has_made(
+        self, ledger: Ledger
+    ) -> None:
         other = World(self.another(ledger))
         assert other.claim().items == []
         world = World(ledger)
@@ -133,10 +163,14 @@ class ConcurrencyContract(Promises):
             for turn in range(200):
                 lease = Lease(f"token-{number}-{turn}", f"worker-{number}", world.now + LEASE)
                 asks = [ClaimRequest(world.plan, stage, 7, lease) for stage in ("weigh", "stamp")]
-                items = [item for claimed in handle.claim(asks, world.now, 0.0) for item in claimed.items]
+                items = [
+                    item for claimed in handle.claim(asks, world.now, 0.0) for item in claimed.items
+                ]
                 if not items and world.count("delivered") == {"QUEUED": 120}:
                     break
-                answers = handle.apply([decide(item, Done(), world.plan, world.now, 0.0) for item in items], world.now)
+                answers = handle.apply(
+                    [decide(item, Done(), world.plan, world.now, 0.0) for item in items], world.now
+                )
                 assert answers == [None] * len(items)
                 settled += len(items)
             return settled

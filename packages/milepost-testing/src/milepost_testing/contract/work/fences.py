@@ -34,11 +34,19 @@ class FencesContract(Promises):
         world.apply(given_back(first.row, world.now, why="shutdown"))
         second = world.take("p1")
         noted = change(second.row, Reason.NOTED, world.now, second.row.status, {})
-        stolen = decide(Item(replace(second.row, lease=first.row.lease), first.content), Done(), world.plan, world.now, 0.0)
+        stolen = decide(
+            Item(replace(second.row, lease=first.row.lease), first.content),
+            Done(),
+            world.plan,
+            world.now,
+            0.0,
+        )
         assert world.apply(stolen) == Conflict(second.row)
         assert world.apply(noted) is None
 
-    def test_outcomes_of_stale_leases_lose_in_a_group_of_rows_that_differ_in_the_lease_alone(self, world: World) -> None:
+    def test_outcomes_of_stale_leases_lose_in_a_group_of_rows_that_differ_in_the_lease_alone(
+        self, world: World
+    ) -> None:
         """A repeated NotYet writes no line: head, status, stage and lane are those of the claim before, and only the lease tells them apart."""
         world.add(*[f"p{number:02}" for number in range(12)])
         claims = []
@@ -51,15 +59,23 @@ class FencesContract(Promises):
                 world.clock.advance("1s")
         stale, current = claims[1:]
         assert {item.row.head for item in stale} == {item.row.head for item in current}
-        assert self.settle_together(world, stale, Done()) == [Conflict(item.row) for item in self.in_order_of(stale, current)]
+        assert self.settle_together(world, stale, Done()) == [
+            Conflict(item.row) for item in self.in_order_of(stale, current)
+        ]
         assert world.count() == {"PROCESSING": 12}
         assert self.settle_together(world, current, Done()) == [None] * 12
         assert world.count("stamp") == {"QUEUED": 12}
         world.audit()
 
-    def settle_together(self, world: World, items: list[Item], outcome: Outcome) -> list[Conflict | Refused | None]:
-        answers = world.ledger.apply([decide(item, outcome, world.plan, world.now, 0.0) for item in items], world.now)
-        world.ledger.drop_tickets([item.ticket for item, answer in zip(items, answers, strict=True) if answer is None])
+    def settle_together(
+        self, world: World, items: list[Item], outcome: Outcome
+    ) -> list[Conflict | Refused | None]:
+        answers = world.ledger.apply(
+            [decide(item, outcome, world.plan, world.now, 0.0) for item in items], world.now
+        )
+        world.ledger.drop_tickets(
+            [item.ticket for item, answer in zip(items, answers, strict=True) if answer is None]
+        )
         return answers
 
     def in_order_of(self, items: list[Item], others: list[Item]) -> list[Item]:
@@ -80,12 +96,19 @@ class FencesContract(Promises):
         assert world.claim().items == []
         world.clock.advance("1s")
         row = world.take("p1").row
-        assert (row.losses, row.attempts, row.unknown, row.status) == (1, 0, True, Status.PROCESSING)
+        assert (row.losses, row.attempts, row.unknown, row.status) == (
+            1,
+            0,
+            True,
+            Status.PROCESSING,
+        )
         line = world.lines("p1")[-1]
         assert (line.reason, line.by) == (Reason.LOST, "dead")
         world.audit()
 
-    def test_what_two_workers_were_lost_with_is_given_alone_and_only_on_request(self, world: World) -> None:
+    def test_what_two_workers_were_lost_with_is_given_alone_and_only_on_request(
+        self, world: World
+    ) -> None:
         world.add("f1", "f2")
         for _ in range(FRAGILE):
             assert len(world.claim().items) == 2
@@ -109,7 +132,11 @@ class FencesContract(Promises):
         claimed = world.claim(fragile=True)
         world.moved_on(claimed)
         row = world.row("poison")
-        assert (row.status, row.losses, row.attempts) == (Status.MAX_RETRIES_EXCEEDED, MAX_LOSSES, 0)
+        assert (row.status, row.losses, row.attempts) == (
+            Status.MAX_RETRIES_EXCEEDED,
+            MAX_LOSSES,
+            0,
+        )
         assert row.error is not None
         assert row.error.category == "WORKER_LOST"
         assert world.row("good").stage == "stamp"
@@ -117,7 +144,9 @@ class FencesContract(Promises):
         assert world.claim().items == []
         world.audit()
 
-    def test_an_item_that_two_workers_were_lost_with_is_given_only_by_itself(self, world: World) -> None:
+    def test_an_item_that_two_workers_were_lost_with_is_given_only_by_itself(
+        self, world: World
+    ) -> None:
         world.add("a", "b")
         for _ in range(2):
             assert len(world.claim().items) == 2
@@ -129,7 +158,10 @@ class FencesContract(Promises):
         first = world.claim(fragile=True)
         assert len(first.items) == 1
         assert first.items[0].row.losses == 2
-        assert {*(item.key for item in first.items), *(item.key for item in world.claim(fragile=True).items)} == {"a", "b"}
+        assert {
+            *(item.key for item in first.items),
+            *(item.key for item in world.claim(fragile=True).items),
+        } == {"a", "b"}
         assert world.claim(fragile=True).items == []
         assert not world.claim().fragile
         world.audit()
@@ -182,7 +214,10 @@ class FencesContract(Promises):
 
     def test_reclaim_makes_what_dead_holders_held_due_at_once(self, world: World) -> None:
         world.add("p1", "p2", "p3")
-        held = {world.claim(want=1, holder=holder).items[0].key: holder for holder in ("dead-1", "dead-2", "alive")}
+        held = {
+            world.claim(want=1, holder=holder).items[0].key: holder
+            for holder in ("dead-1", "dead-2", "alive")
+        }
         assert world.ledger.reclaim(["dead-1", "dead-2", "unknown"], world.now) == 2
         again = world.claim(holder="next").items
         assert sorted(held[item.key] for item in again) == ["dead-1", "dead-2"]
@@ -205,10 +240,16 @@ class FencesContract(Promises):
         conflict = world.settle(item, Retry("busy"))
         assert isinstance(conflict, Conflict)
         assert conflict.current is not None
-        assert conflict.current.lease == item.row.lease, "the lease still holds: the worker decides again on the current row"
+        assert conflict.current.lease == item.row.lease, (
+            "the lease still holds: the worker decides again on the current row"
+        )
         assert world.settle(world.item("p1"), Retry("busy")) is None
         after = world.item("p1")
-        assert (after.stage, after.results, after.row.attempts) == ("stamp", {"weigh": {"grams": 1}}, 0)
+        assert (after.stage, after.results, after.row.attempts) == (
+            "stamp",
+            {"weigh": {"grams": 1}},
+            0,
+        )
         assert world.reasons("p1") == ["accepted", "kept", "confirmed"]
         world.audit()
 
@@ -222,7 +263,11 @@ class FencesContract(Promises):
         claimed = world.claim(holder="new")
         world.moved_on(claimed)
         item = world.item("p1")
-        assert (item.stage, item.results, item.row.undecided) == ("stamp", {"weigh": {"grams": 9}}, None)
+        assert (item.stage, item.results, item.row.undecided) == (
+            "stamp",
+            {"weigh": {"grams": 9}},
+            None,
+        )
         assert world.reasons("p1") == ["accepted", "undecided", "advanced"]
         world.audit()
 

@@ -77,7 +77,9 @@ class OneClockContract(Promises):
         assert (row.not_before, row.due_at, row.updated_at) == (later, later, world.now)
         world.audit()
 
-    def test_redate_is_on_record_and_leaves_status_counters_and_chain_whole(self, world: World) -> None:
+    def test_redate_is_on_record_and_leaves_status_counters_and_chain_whole(
+        self, world: World
+    ) -> None:
         world.clock.advance("3d")
         world.add("p1")
         ahead, counted = world.now, world.count()
@@ -93,12 +95,23 @@ class OneClockContract(Promises):
 
     @staticmethod
     def _dated(world: World, at: int, **more: Any) -> set[str]:
-        return {item.key for item in world.ledger.find(Query(route=world.plan.name, dated_from=at, exact=True, **more)).items}
+        return {
+            item.key
+            for item in world.ledger.find(
+                Query(route=world.plan.name, dated_from=at, exact=True, **more)
+            ).items
+        }
 
     @staticmethod
     def _make_due(world: World, key: str) -> None:
         found = world.ledger.find(
-            Query(route=world.plan.name, statuses=LIVE, dated_from=world.now + FOLLOWED_MS + 1, due_after=world.now, exact=True)
+            Query(
+                route=world.plan.name,
+                statuses=LIVE,
+                dated_from=world.now + FOLLOWED_MS + 1,
+                due_after=world.now,
+                exact=True,
+            )
         )
         assert [item.key for item in found.items] == [key]
         change = due_at_once(found.items[0].row, world.now)

@@ -15,11 +15,15 @@ from milepost_testing.contract.world import World
 
 
 class OneStepContract(Promises):
-    def step(self, world: World, items: list[Item], want: int = 100) -> tuple[list[Conflict | Refused | None], ClaimResult]:
+    def step(
+        self, world: World, items: list[Item], want: int = 100
+    ) -> tuple[list[Conflict | Refused | None], ClaimResult]:
         """Settle these items as done, and claim at their next stage."""
         changes = [decide(item, Done(), world.plan, world.now, 0.0) for item in items]
         versions = {world.plan.name: world.plan.version}
-        answers, [claimed] = world.ledger.apply_and_claim(changes, world.now, versions, [world.ask("stamp", want)], 0.0)
+        answers, [claimed] = world.ledger.apply_and_claim(
+            changes, world.now, versions, [world.ask("stamp", want)], 0.0
+        )
         return answers, claimed
 
     def test_what_goes_on_is_claimed_at_the_next_stage(self, world: World, ledger: Ledger) -> None:
@@ -29,11 +33,17 @@ class OneStepContract(Promises):
         assert answers == [None, None]
         assert sorted(item.key for item in claimed.items) == ["p1", "p2"]
         for item in claimed.items:
-            assert (item.stage, item.status, item.row) == ("stamp", Status.PROCESSING, world.row(item.key))
+            assert (item.stage, item.status, item.row) == (
+                "stamp",
+                Status.PROCESSING,
+                world.row(item.key),
+            )
         assert world.reasons("p1") == ["accepted", "advanced"]
         world.audit()
 
-    def test_a_repeated_settle_does_not_end_the_next_stage(self, world: World, ledger: Ledger) -> None:
+    def test_a_repeated_settle_does_not_end_the_next_stage(
+        self, world: World, ledger: Ledger
+    ) -> None:
         self.needs(ledger, "one step")
         world.add("p1")
         items = world.claim().items
@@ -56,7 +66,9 @@ class OneStepContract(Promises):
         self.needs(ledger, "one step")
         world.add("p1")
         items = world.claim().items
-        ledger.write(HOLD, scope(world.plan.name, "stamp"), {"by": "op", "at": world.now, "reason": "test"})
+        ledger.write(
+            HOLD, scope(world.plan.name, "stamp"), {"by": "op", "at": world.now, "reason": "test"}
+        )
         answers, claimed = self.step(world, items)
         assert (answers, claimed.items, world.row("p1").status) == ([None], [], Status.QUEUED)
 
@@ -67,7 +79,9 @@ class OneStepContract(Promises):
         hurt = next(item for item in items if item.key == "p1")
         world.settle(hurt, Done())
         answers, claimed = self.step(world, items)
-        assert [isinstance(answer, Conflict) for answer in answers] == [item.key == "p1" for item in items]
+        assert [isinstance(answer, Conflict) for answer in answers] == [
+            item.key == "p1" for item in items
+        ]
         # It is due at that stage, though: it can be claimed there like any other.
         assert sorted(item.key for item in claimed.items) == ["p1", "p2"]
         world.audit()

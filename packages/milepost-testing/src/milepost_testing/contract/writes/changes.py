@@ -33,9 +33,13 @@ class ChangesContract(Promises):
             items = {item.key: item for item in world.claim().items}
             assert sorted(items) == keys
             outputs = {key: {"grams": grams + number} for number, key in enumerate(keys)}
-            changes = [decide(items[key], Done(outputs[key]), world.plan, world.now, 0.0) for key in keys]
+            changes = [
+                decide(items[key], Done(outputs[key]), world.plan, world.now, 0.0) for key in keys
+            ]
             assert world.ledger.apply(changes, world.now) == [None] * len(keys)
-            assert {key: world.item(key).results for key in keys} == {key: {"weigh": outputs[key]} for key in keys}
+            assert {key: world.item(key).results for key in keys} == {
+                key: {"weigh": outputs[key]} for key in keys
+            }
             assert {key: world.item(key).payload for key in keys} == outputs
             world.ledger.drop_tickets([item.ticket for item in items.values()])
             world.audit()
@@ -74,7 +78,9 @@ class ChangesContract(Promises):
             assert world.row(f"p{number}") == change.after
         world.audit()
 
-    def test_a_stale_version_loses_and_the_conflict_carries_the_current_row(self, world: World) -> None:
+    def test_a_stale_version_loses_and_the_conflict_carries_the_current_row(
+        self, world: World
+    ) -> None:
         world.add("p1")
         stale = world.item("p1")
         world.confirm("p1", "stamp")
@@ -84,7 +90,9 @@ class ChangesContract(Promises):
         assert world.reasons("p1") == ["accepted", "kept"]
         world.audit()
 
-    def test_a_change_to_an_item_that_is_not_there_is_a_conflict_with_nothing(self, world: World) -> None:
+    def test_a_change_to_an_item_that_is_not_there_is_a_conflict_with_nothing(
+        self, world: World
+    ) -> None:
         world.add("p1")
         gone = world.new_item("gone").change.after
         assert world.apply(change(gone, Reason.NOTED, world.now, gone.status, {})) == Conflict(None)
@@ -122,7 +130,9 @@ class ChangesContract(Promises):
         assert world.count() == {"QUEUED": 2, "PROCESSING": 1}
         world.audit()
 
-    def test_a_not_yet_that_says_nothing_new_moves_the_row_and_not_the_history(self, world: World) -> None:
+    def test_a_not_yet_that_says_nothing_new_moves_the_row_and_not_the_history(
+        self, world: World
+    ) -> None:
         world.add("p1")
         for _ in range(3):
             assert world.settle(world.take("p1"), NotYet()) is None
@@ -131,18 +141,29 @@ class ChangesContract(Promises):
         assert world.row("p1").looks == 3
         world.audit()
 
-    def test_each_successful_check_makes_a_line_and_moves_the_overdue_mark(self, world: World) -> None:
+    def test_each_successful_check_makes_a_line_and_moves_the_overdue_mark(
+        self, world: World
+    ) -> None:
         world.bring("p1", to="stamp")
         for _ in range(4):
-            assert world.settle(world.take("p1", "stamp"), Checked(after="20h", note="all there")) is None
+            assert (
+                world.settle(world.take("p1", "stamp"), Checked(after="20h", note="all there"))
+                is None
+            )
             row = world.row("p1")
-            assert (row.stage, row.status, row.overdue_at) == ("stamp", Status.WAITING, world.now + 24 * HOUR)
+            assert (row.stage, row.status, row.overdue_at) == (
+                "stamp",
+                Status.WAITING,
+                world.now + 24 * HOUR,
+            )
             world.audit()
             world.clock.advance("20h")
         assert world.reasons("p1")[-4:] == ["checked"] * 4
         assert "overdue" not in world.reasons("p1")
 
-    def test_what_an_earlier_attempt_left_is_gone_after_a_successful_check(self, world: World) -> None:
+    def test_what_an_earlier_attempt_left_is_gone_after_a_successful_check(
+        self, world: World
+    ) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Retry("busy", after="1s"))
         world.clock.advance("1h")
@@ -157,9 +178,16 @@ class ChangesContract(Promises):
             assert world.settle(world.take("p1", "stamp"), Checked(output, after="1m")) is None
             assert world.item("p1").results["stamp"] == (output or {"tape": "V1"})
             world.clock.advance("1m")
-        assert [line.output for line in world.lines("p1")[-3:]] == [digest_of({"tape": "V1"}).hex(), None, digest_of({"tape": "V2"}).hex()]
+        assert [line.output for line in world.lines("p1")[-3:]] == [
+            digest_of({"tape": "V1"}).hex(),
+            None,
+            digest_of({"tape": "V2"}).hex(),
+        ]
         assert world.settle(world.take("p1", "stamp"), Done({"sealed": True})) is None
-        assert (world.row("p1").stage, world.item("p1").results["stamp"]) == ("delivered", {"sealed": True})
+        assert (world.row("p1").stage, world.item("p1").results["stamp"]) == (
+            "delivered",
+            {"sealed": True},
+        )
         world.audit()
 
     def test_counters_hold_when_a_look_without_a_line_came_in_between(self, world: World) -> None:
@@ -173,22 +201,35 @@ class ChangesContract(Promises):
         world.settle(world.take("p1"), NotYet())
         current = world.row("p1")
         assert (current.status, current.version) == (Status.WAITING, read_before.row.version)
-        assert world.apply(cancel(read_before, world.plan, world.now, by="ops")) == Conflict(current)
+        assert world.apply(cancel(read_before, world.plan, world.now, by="ops")) == Conflict(
+            current
+        )
         world.audit()
 
     def test_outdated_versions_are_refused_as_outdated(self, world: World) -> None:
         world.add("p1")
         item = world.take("p1")
         world.set_version(2)
-        answer = world.apply(decide(item, Done(), world.plan, world.now, 0.0), versions={"parcels": 1})
+        answer = world.apply(
+            decide(item, Done(), world.plan, world.now, 0.0), versions={"parcels": 1}
+        )
         assert answer == Conflict(item.row, outdated=True)
         assert world.row("p1").stage == "weigh"
-        assert world.apply(decide(item, Done(), world.plan, world.now, 0.0), versions={"parcels": 2}) is None
+        assert (
+            world.apply(decide(item, Done(), world.plan, world.now, 0.0), versions={"parcels": 2})
+            is None
+        )
         assert world.row("p1").stage == "stamp"
 
     def test_a_route_without_a_stored_version_is_written_at_any(self, world: World) -> None:
         world.add("p1")
-        assert world.apply(decide(world.take("p1"), Done(), world.plan, world.now, 0.0), versions={"parcels": 7}) is None
+        assert (
+            world.apply(
+                decide(world.take("p1"), Done(), world.plan, world.now, 0.0),
+                versions={"parcels": 7},
+            )
+            is None
+        )
 
     def test_a_refused_outcome_can_be_noted(self, world: World) -> None:
         world.add("p1")
@@ -206,9 +247,17 @@ class ChangesContract(Promises):
         world.add("p1")
         world.settle(world.take("p1"), Reject("no such parcel"))
         assert world.count() == {"REJECTED": 1}
-        world.apply(retry(world.item("p1"), world.plan, world.now, by="ops", why="fixed", act="act-1"))
+        world.apply(
+            retry(world.item("p1"), world.plan, world.now, by="ops", why="fixed", act="act-1")
+        )
         row = world.row("p1")
-        assert (row.status, row.attempts, row.total_attempts, row.round, row.error) == (Status.QUEUED, 0, 1, 2, None)
+        assert (row.status, row.attempts, row.total_attempts, row.round, row.error) == (
+            Status.QUEUED,
+            0,
+            1,
+            2,
+            None,
+        )
         line = world.lines("p1")[-1]
         assert (line.by, line.why, line.act) == ("ops", "fixed", "act-1")
         assert len(world.claim().items) == 1

@@ -40,7 +40,10 @@ class DocumentsContract(Promises):
         ledger.write("hold", "a", 1)
         ledger.write("hold", "b", 2)
         ledger.write("limit", "a", 3)
-        assert {name: document.value for name, document in ledger.read("hold").items()} == {"a": 1, "b": 2}
+        assert {name: document.value for name, document in ledger.read("hold").items()} == {
+            "a": 1,
+            "b": 2,
+        }
         assert {name: document.value for name, document in ledger.read("limit").items()} == {"a": 3}
 
     def test_a_write_that_expects_another_version_is_refused(self, ledger: Ledger) -> None:
@@ -62,7 +65,9 @@ class DocumentsContract(Promises):
         assert ledger.write("hold", "a", 2, expect=0)
 
     @pytest.mark.parametrize("expected", [True, False])
-    def test_a_version_does_not_come_again_after_a_removal(self, ledger: Ledger, expected: bool) -> None:
+    def test_a_version_does_not_come_again_after_a_removal(
+        self, ledger: Ledger, expected: bool
+    ) -> None:
         other, seen = self.another(ledger), set[int]()
         for life in range(3):
             assert ledger.write("parked", "a", {"life": life}, expect=0)
@@ -71,7 +76,9 @@ class DocumentsContract(Promises):
                 seen.add(at)
                 assert ledger.write("parked", "a", {"life": life, "change": change}, expect=at)
             seen.add(version(ledger, "parked", "a"))
-            assert other.write("parked", "a", None, expect=version(ledger, "parked", "a") if expected else None)
+            assert other.write(
+                "parked", "a", None, expect=version(ledger, "parked", "a") if expected else None
+            )
         assert len(seen) == 9
         assert other.write("parked", "a", {"life": "last"}, expect=0)
         for old in seen:
@@ -91,10 +98,15 @@ class DocumentsContract(Promises):
         document = ledger.read_one("limit", "parcels/press")
         assert document is not None
         assert document.value["concurrency"] == 7
-        assert not any(ledger.write("limit", "parcels/press", None, expect=at) for at in range(old - 2, old + 1))
+        assert not any(
+            ledger.write("limit", "parcels/press", None, expect=at)
+            for at in range(old - 2, old + 1)
+        )
         gone = version(ledger, "limit", "parcels/press")
         ledger.rename_stage("parcels", "press", "stamp")
-        assert ledger.write("limit", "parcels/press", {"by": "ops", "reason": "test", "at": 0}, expect=0)
+        assert ledger.write(
+            "limit", "parcels/press", {"by": "ops", "reason": "test", "at": 0}, expect=0
+        )
         assert not ledger.write("limit", "parcels/press", None, expect=gone)
 
     def test_a_document_is_a_copy(self, ledger: Ledger) -> None:

@@ -17,11 +17,23 @@ from milepost_testing.contract.world import World, sample_route
 
 
 class IntakeContract(Promises):
-    def test_a_new_item_is_recorded_with_its_row_content_line_and_counter(self, world: World) -> None:
+    def test_a_new_item_is_recorded_with_its_row_content_line_and_counter(
+        self, world: World
+    ) -> None:
         assert world.add("p1", colour="red") == [None]
         item = world.item("p1")
-        assert (item.route, item.key, item.stage, item.row.status) == ("parcels", "p1", "weigh", Status.QUEUED)
-        assert (item.row.version, item.row.created_at, item.row.updated_at, item.row.entered_at) == (1, world.now, world.now, world.now)
+        assert (item.route, item.key, item.stage, item.row.status) == (
+            "parcels",
+            "p1",
+            "weigh",
+            Status.QUEUED,
+        )
+        assert (
+            item.row.version,
+            item.row.created_at,
+            item.row.updated_at,
+            item.row.entered_at,
+        ) == (1, world.now, world.now, world.now)
         assert item.row.correlation_id == "c-p1"
         assert item.input == item.payload == {"id": "p1", "colour": "red"}
         assert world.reasons("p1") == ["accepted"]
@@ -34,8 +46,15 @@ class IntakeContract(Promises):
         world.clock.advance(5)
         (known,) = world.add("p1", colour="blue", list_id="second")
         assert isinstance(known, KnownKey)
-        assert (known.key, known.status, known.stage, known.sealed) == ("p1", Status.QUEUED, "weigh", False)
-        assert known.input_digest == digest_of({"id": "p1", "colour": "red"}), "other content is a conflict that the caller can see"
+        assert (known.key, known.status, known.stage, known.sealed) == (
+            "p1",
+            Status.QUEUED,
+            "weigh",
+            False,
+        )
+        assert known.input_digest == digest_of({"id": "p1", "colour": "red"}), (
+            "other content is a conflict that the caller can see"
+        )
         assert world.row("p1") == before
         assert world.item("p1").input == {"id": "p1", "colour": "red"}
         assert world.ledger.last_seq() == lines
@@ -52,7 +71,9 @@ class IntakeContract(Promises):
         world.add("p2")
         answers = world.add("p1", "p2", "p3")
         assert [answer is None for answer in answers] == [True, False, True]
-        assert [known is None for known in world.ledger.peek("parcels", ["p1", "p2", "p3", "p4"])] == [False, False, False, True]
+        assert [
+            known is None for known in world.ledger.peek("parcels", ["p1", "p2", "p3", "p4"])
+        ] == [False, False, False, True]
 
     def test_the_same_key_on_another_route_is_another_item(self, ledger: Ledger) -> None:
         one, other = World(ledger), World(ledger, sample_route("letters"))
@@ -76,7 +97,10 @@ class IntakeContract(Promises):
         world.bring("done", to="COMPLETED")
         world.add("a", "b", colour="red")
         red = {key: digest_of({"id": key, "colour": "red"}) for key in ("a", "b", "unknown")}
-        keys, digests = ["b", "unknown", "a", "done"], [digest_of({"id": "b"}), red["unknown"], red["a"], digest_of({"id": "done"})]
+        keys, digests = (
+            ["b", "unknown", "a", "done"],
+            [digest_of({"id": "b"}), red["unknown"], red["a"], digest_of({"id": "done"})],
+        )
         other, absent, same, done = world.ledger.recognise("parcels", keys, digests)
         assert other == world.ledger.peek("parcels", ["b"])[0]
         assert (absent, same) == (None, Same(Status.QUEUED, "weigh"))
@@ -86,12 +110,25 @@ class IntakeContract(Promises):
 
     def test_recognise_compares_with_the_content_that_the_item_has_now(self, world: World) -> None:
         world.add("a", colour="red")
-        first, second = digest_of({"id": "a", "colour": "red"}), digest_of({"id": "a", "colour": "blue"})
+        first, second = (
+            digest_of({"id": "a", "colour": "red"}),
+            digest_of({"id": "a", "colour": "blue"}),
+        )
         item = world.item("a")
         put = Put("input", "", {"id": "a", "colour": "blue"})
-        made = change(item.row, Reason.NOTED, world.now, item.row.status, {"content_digest": second}, note="blue", puts=(put,))
+        made = change(
+            item.row,
+            Reason.NOTED,
+            world.now,
+            item.row.status,
+            {"content_digest": second},
+            note="blue",
+            puts=(put,),
+        )
         assert world.apply(made) is None
-        (was,), (now,) = (world.ledger.recognise("parcels", ["a"], [digest]) for digest in (first, second))
+        (was,), (now,) = (
+            world.ledger.recognise("parcels", ["a"], [digest]) for digest in (first, second)
+        )
         assert isinstance(was, KnownKey)
         assert was.current_digest == second
         assert now == Same(Status.QUEUED, "weigh")
@@ -103,13 +140,29 @@ class IntakeContract(Promises):
         item = world.item("replaced")
         content = {"id": "replaced", "colour": "blue"}
         facts = {"content_digest": digest_of(content)}
-        made = change(item.row, Reason.NOTED, world.now, item.row.status, facts, note="blue", puts=(Put("input", "", content),))
+        made = change(
+            item.row,
+            Reason.NOTED,
+            world.now,
+            item.row.status,
+            facts,
+            note="blue",
+            puts=(Put("input", "", content),),
+        )
         assert world.apply(made) is None
         keys = ["b", "unknown", "a", "replaced", "done"]
-        other, absent, same, replaced, done = world.ledger.recognise("parcels", keys, KeyDigests("id", keys))
+        other, absent, same, replaced, done = world.ledger.recognise(
+            "parcels", keys, KeyDigests("id", keys)
+        )
         assert [other, replaced] == world.ledger.peek("parcels", ["b", "replaced"])
-        assert (absent, same, done) == (None, Same(Status.QUEUED, "weigh"), Same(Status.COMPLETED, "delivered"))
-        assert world.ledger.recognise("parcels", ["a"], KeyDigests("name", ["a"])) == world.ledger.peek("parcels", ["a"])
+        assert (absent, same, done) == (
+            None,
+            Same(Status.QUEUED, "weigh"),
+            Same(Status.COMPLETED, "delivered"),
+        )
+        assert world.ledger.recognise(
+            "parcels", ["a"], KeyDigests("name", ["a"])
+        ) == world.ledger.peek("parcels", ["a"])
         assert world.ledger.recognise("no-such-route", ["a"], KeyDigests("id", ["a"])) == [None]
         assert world.ledger.recognise("parcels", [], KeyDigests("id", [])) == []
 
@@ -125,10 +178,16 @@ class IntakeContract(Promises):
         assert [type(answer) for answer in each.values()].count(Same) == 61
         for first in ("queued-0", *odd):
             keys = [first, *(key for key in keys if key != first)]
-            assert world.ledger.recognise("parcels", keys, [digests[key] for key in keys]) == [each[key] for key in keys]
-            assert world.ledger.recognise("parcels", keys, KeyDigests("id", keys)) == [each[key] for key in keys]
+            assert world.ledger.recognise("parcels", keys, [digests[key] for key in keys]) == [
+                each[key] for key in keys
+            ]
+            assert world.ledger.recognise("parcels", keys, KeyDigests("id", keys)) == [
+                each[key] for key in keys
+            ]
 
-    def test_add_is_refused_while_the_ledger_holds_another_version_of_the_route(self, world: World) -> None:
+    def test_add_is_refused_while_the_ledger_holds_another_version_of_the_route(
+        self, world: World
+    ) -> None:
         world.set_version(2)
         with pytest.raises(RouteChanged, match="parcels"):
             world.add("p1")

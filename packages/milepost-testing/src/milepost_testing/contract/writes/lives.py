@@ -23,7 +23,11 @@ class LivesContract(Promises):
         _forget(world)
         second = _live(world, retries=0)
         assert not first & second
-        assert [reason for reason in world.reasons("p1") if reason != "offered"] == ["accepted", "advanced", "confirmed"]
+        assert [reason for reason in world.reasons("p1") if reason != "offered"] == [
+            "accepted",
+            "advanced",
+            "confirmed",
+        ]
         world.audit()
 
     def test_lines_of_an_earlier_life_are_not_mixed_in(self, ledger: Ledger) -> None:
@@ -34,7 +38,9 @@ class LivesContract(Promises):
         row, lines = world.row("p1"), world.ledger.history("parcels", "p1")
         assert (row.version, [written.line.version for written in lines]) == (1, [1])
         assert {written.line.life for written in lines} == {row.life}
-        assert [written.line.life for written in ledger.feed(0, 1000) if written.key == "p1"] == [row.life]
+        assert [written.line.life for written in ledger.feed(0, 1000) if written.key == "p1"] == [
+            row.life
+        ]
 
     def test_the_evidence_of_a_second_life_can_be_verified(self, ledger: Ledger) -> None:
         world = World(ledger, _forgetful_route())
@@ -44,10 +50,21 @@ class LivesContract(Promises):
         item = world.item("p1")
         row, written = item.row, ledger.history("parcels", "p1")
         start = origin("parcels", "p1", row.input_digest, row.life)
-        assert verify_chain([(line.previous, line.body) for line in written], start, row.head) is None
-        assert verify_chain([(line.previous, line.body) for line in written], origin("parcels", "p1", row.input_digest), row.head) == 1
+        assert (
+            verify_chain([(line.previous, line.body) for line in written], start, row.head) is None
+        )
+        assert (
+            verify_chain(
+                [(line.previous, line.body) for line in written],
+                origin("parcels", "p1", row.input_digest),
+                row.head,
+            )
+            == 1
+        )
         bodies = [line.body for line in written]
-        record = evidence("parcels", "p1", row.input_digest, row.correlation_id, row.head, bodies, item.results)
+        record = evidence(
+            "parcels", "p1", row.input_digest, row.correlation_id, row.head, bodies, item.results
+        )
         assert differences(record) == []
         assert differences({**record, "key": "p2"}) != []
 
@@ -67,8 +84,14 @@ class LivesContract(Promises):
         row = world.row("p1")
         assert row.life == 0
         assert world.item("p1").work_id == work_id("parcels", "p1", "delivered", 1)
-        assert world.ledger.history("parcels", "p1")[0].previous == origin("parcels", "p1", row.input_digest)
-        ids = [event.id for line in world.lines("p1") for event in events_of(line, "parcels", "p1", "c-p1")]
+        assert world.ledger.history("parcels", "p1")[0].previous == origin(
+            "parcels", "p1", row.input_digest
+        )
+        ids = [
+            event.id
+            for line in world.lines("p1")
+            for event in events_of(line, "parcels", "p1", "c-p1")
+        ]
         assert ids[:2] == ["parcels/p1/1/accepted", "parcels/p1/2/advanced"]
 
 
@@ -90,10 +113,16 @@ def _live(world: World, retries: int) -> set[str | bytes]:
         world.clock.advance("1m")
     item = world.take("p1")
     assert world.settle(item, Done({"grams": 3})) is None
-    seen |= {item.work_id, world.item("p1").work_id} | {line.offered for line in world.lines("p1") if line.offered}
+    seen |= {item.work_id, world.item("p1").work_id} | {
+        line.offered for line in world.lines("p1") if line.offered
+    }
     assert world.confirm("p1", "delivered") is None
     written = world.ledger.history("parcels", "p1")
-    seen |= {event.id for one in written for event in events_of(one.line, "parcels", "p1", one.correlation_id, one.payload)}
+    seen |= {
+        event.id
+        for one in written
+        for event in events_of(one.line, "parcels", "p1", one.correlation_id, one.payload)
+    }
     return seen | {one.previous for one in written} | {world.row("p1").head}
 
 
@@ -105,7 +134,14 @@ def _forget(world: World) -> None:
     world.clock.advance("3d")
     assert (
         world.ledger.prune(
-            PruneCriteria("parcels", TERMINAL, world.now, world.now - 86_400_000, DeliveredLines(world.ledger.last_seq()), 10)
+            PruneCriteria(
+                "parcels",
+                TERMINAL,
+                world.now,
+                world.now - 86_400_000,
+                DeliveredLines(world.ledger.last_seq()),
+                10,
+            )
         ).forgotten
         == 1
     )

@@ -45,7 +45,9 @@ def on_scope(command: Callable[..., Any]) -> Callable[..., Any]:
 
         place = (route, stage or stage_word, lane)
         by, reason = check_signed(by, reason)
-        return command(given, ControlScope(scope(*place), place, {"by": by, "reason": reason}), **options)
+        return command(
+            given, ControlScope(scope(*place), place, {"by": by, "reason": reason}), **options
+        )
 
     wrapped = signed(shared_options(with_scope))
     for option in (
@@ -59,10 +61,20 @@ def on_scope(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.option("--until", metavar="TIME", help="When the pause ends by itself: a time, or a span from now such as 2h [when it is resumed].")
-@click.option("--drain", metavar="RATE", help="Rate for the items that have waited, such as 10/s [as fast as usual].")
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="When the pause ends by itself: a time, or a span from now such as 2h [when it is resumed].",
+)
+@click.option(
+    "--drain",
+    metavar="RATE",
+    help="Rate for the items that have waited, such as 10/s [as fast as usual].",
+)
 @on_scope
-def pause(given: CliSettings, at: ControlScope, until: str | None, drain: str | None, as_json: bool) -> None:
+def pause(
+    given: CliSettings, at: ControlScope, until: str | None, drain: str | None, as_json: bool
+) -> None:
     """Pause a route, a stage or a lane.
 
     Running handlers finish; no other work starts until 'milepost resume'. A pause uses no attempts. A paused external stage sends
@@ -80,7 +92,9 @@ def pause(given: CliSettings, at: ControlScope, until: str | None, drain: str | 
         print_json(paused)
     else:
         until_when = "" if paused.until is None else f" until {paused.until}"
-        console(width=WIDE).print(safe(f"{at.name} paused since {paused.at}{until_when} by {paused.by}: {paused.reason}"))
+        console(width=WIDE).print(
+            safe(f"{at.name} paused since {paused.at}{until_when} by {paused.by}: {paused.reason}")
+        )
         if paused.waiting is not None:
             console(width=WIDE).print(safe(_waiting(paused)))
 
@@ -94,7 +108,11 @@ def _waiting(paused: Paused) -> str:
 
 
 @click.command()
-@click.option("--drain", metavar="RATE", help="Rate for the items that have waited, such as 10/s [that of the pause].")
+@click.option(
+    "--drain",
+    metavar="RATE",
+    help="Rate for the items that have waited, such as 10/s [that of the pause].",
+)
 @on_scope
 def resume(given: CliSettings, at: ControlScope, drain: str | None, as_json: bool) -> int:
     """Resume a paused route, stage or lane."""
@@ -115,11 +133,24 @@ def resume(given: CliSettings, at: ControlScope, drain: str | None, as_json: boo
 
 
 @click.command()
-@click.option("--rate", metavar="RATE", help="Handler calls in all processes together, such as 50/s or 10/m.")
-@click.option("--concurrency", type=click.IntRange(1), help="Concurrent handler calls in each process.")
-@click.option("--clear", is_flag=True, help="Remove these limits; those of the route file apply again.")
+@click.option(
+    "--rate", metavar="RATE", help="Handler calls in all processes together, such as 50/s or 10/m."
+)
+@click.option(
+    "--concurrency", type=click.IntRange(1), help="Concurrent handler calls in each process."
+)
+@click.option(
+    "--clear", is_flag=True, help="Remove these limits; those of the route file apply again."
+)
 @on_scope
-def limit(given: CliSettings, at: ControlScope, as_json: bool, rate: str | None, concurrency: int | None, clear: bool) -> None:
+def limit(
+    given: CliSettings,
+    at: ControlScope,
+    as_json: bool,
+    rate: str | None,
+    concurrency: int | None,
+    clear: bool,
+) -> None:
     """Set the rate or concurrency limit of a stage or lane."""
     from milepost.engine.acts.controls import limit as set_limit
     from milepost.engine.acts.controls import limited_view
@@ -128,13 +159,17 @@ def limit(given: CliSettings, at: ControlScope, as_json: bool, rate: str | None,
     if stage is None:
         raise click.UsageError("name the stage: a limit applies to a stage or one of its lanes")
     with given.context(act=True) as ctx:
-        now = set_limit(ctx, route, stage, lane, rate=rate, concurrency=concurrency, clear=clear, **at.signed)
+        now = set_limit(
+            ctx, route, stage, lane, rate=rate, concurrency=concurrency, clear=clear, **at.signed
+        )
     if as_json:
         print_json(limited_view(at.name, now))
     elif now is None:
         click.echo(f"{at.name}: the limits of the route file apply again.")
     else:
-        parts = [f"rate {now.rate}"] * (now.rate is not None) + [f"concurrency {now.concurrency}"] * (now.concurrency is not None)
+        parts = [f"rate {now.rate}"] * (now.rate is not None) + [
+            f"concurrency {now.concurrency}"
+        ] * (now.concurrency is not None)
         click.echo(f"{at.name}: {', '.join(parts)}.")
 
 
@@ -165,7 +200,15 @@ def breakers(given: CliSettings, as_json: bool) -> None:
 @click.option("--lane", metavar="LANE", help="One lane of the stage [all of them].")
 @signed
 @shared_options
-def close(given: CliSettings, route: str, stage: str, lane: str | None, by: str | None, reason: str | None, as_json: bool) -> int:
+def close(
+    given: CliSettings,
+    route: str,
+    stage: str,
+    lane: str | None,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> int:
     """Close the open breakers of a stage, or of one lane: the items are worked on again at once."""
     from milepost.engine.acts.controls import close_breakers
 

@@ -39,7 +39,12 @@ def on_items(command: F, *, need_route: bool = True) -> F:
         yes_option,
         signed,
         dry_run_option,
-        click.option("--act", "act_id", metavar="ID", help="Continue an interrupted act (see 'milepost acts')."),
+        click.option(
+            "--act",
+            "act_id",
+            metavar="ID",
+            help="Continue an interrupted act (see 'milepost acts').",
+        ),
         shared_options,
     )[::-1]:
         command = option(command)
@@ -63,15 +68,23 @@ def act_on_items(
 ) -> int:
     """Run the act on the items with these keys, or on those that the filters select, and print its report. `how`: options of this verb."""
     if keys and any(chosen.values()):
-        raise click.UsageError("give either keys or filters" + ("; to send items back to a stage use --to" if verb == "retry" else ""))
+        raise click.UsageError(
+            "give either keys or filters"
+            + ("; to send items back to a stage use --to" if verb == "retry" else "")
+        )
     if not keys and not any(chosen.values()) and act_id is None:
-        raise click.UsageError(f"no items selected to {verb}: give keys, or filters such as --status failed or --stage STAGE")
+        raise click.UsageError(
+            f"no items selected to {verb}: give keys, or filters such as --status failed or --stage STAGE"
+        )
     by, reason = check_signed(by, reason, dry_run=dry_run)
     from milepost.core.values.durations import iso
     from milepost.engine.acts.bulk import act, go_on
     from milepost.engine.views.queries import filter_as_given
 
-    with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as on_progress:
+    with (
+        given.context(act=True, dry_run=dry_run) as ctx,
+        progress(verb, quiet=as_json) as on_progress,
+    ):
         began = ctx.clock.now()
         signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
         signed_by["on_progress"] = lambda done, whole: on_progress(done, done, whole)
@@ -82,13 +95,26 @@ def act_on_items(
             if query is not None:
                 confirm_cost(ctx, query, yes, quiet=as_json)
             asked = None if keys else filter_as_given(ctx, route, **chosen)
-            report = act(ctx, verb, route, keys=keys or None, query=query, asked=asked, act_id=act_id, **how, **signed_by)
+            report = act(
+                ctx,
+                verb,
+                route,
+                keys=keys or None,
+                query=query,
+                asked=asked,
+                act_id=act_id,
+                **how,
+                **signed_by,
+            )
         repeated = report.finished_at is not None and report.finished_at < (iso(began) or "")
     if as_json:
         print_json(report)
     else:
         if repeated:
-            console().print(f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:", soft_wrap=True)
+            console().print(
+                f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:",
+                soft_wrap=True,
+            )
         _print_report(report, keys[0] if len(keys) == 1 else None)
     return 1 if report.refused_count > report.known or report.done_nothing else 0
 
@@ -106,12 +132,16 @@ def _print_report(report: ActReport, only: str | None) -> None:
         _print_pace(report)
         return
     if not report.matched:
-        to.print("Nothing was changed." if report.left_out else "No item matches; nothing was changed.")
+        to.print(
+            "Nothing was changed." if report.left_out else "No item matches; nothing was changed."
+        )
         _print_left_out(report)
         return
     from milepost.engine.views.items import counted
 
-    done = safe(only) if only is not None else f"{report.done:,} of {counted(report.matched, 'item')}"
+    done = (
+        safe(only) if only is not None else f"{report.done:,} of {counted(report.matched, 'item')}"
+    )
     if report.dry_run:
         to.print(f"Dry run: {report.verb} would apply to {done}. Nothing was changed.")
     else:
@@ -128,11 +158,15 @@ def _print_left_out(report: ActReport) -> None:
     """Print how many items match and were left out, and why."""
     to, since = console(), report.left_out - report.from_future
     if since:
-        to.print(f"{since:,} more {'matches, but was' if since == 1 else 'match, but were'} changed after this act began.")
+        to.print(
+            f"{since:,} more {'matches, but was' if since == 1 else 'match, but were'} changed after this act began."
+        )
     if report.from_future:
         match = "matches, but is" if report.from_future == 1 else "match, but are"
         cure = f"'milepost redate {report.route}' dates them as of now"
-        to.print(f"{report.from_future:,} more {match} dated in the future: a clock was ahead when they were written; {cure}.")
+        to.print(
+            f"{report.from_future:,} more {match} dated in the future: a clock was ahead when they were written; {cure}."
+        )
 
 
 def _print_pace(report: ActReport) -> None:
@@ -140,12 +174,24 @@ def _print_pace(report: ActReport) -> None:
     from milepost.core.values.durations import short_span
     from milepost.engine.views.items import counted
 
-    about = f"About {counted(report.matched, 'completed item')}" if report.matched else "The completed items that match"
-    takes = f", in about {short_span(report.matched / (report.pace_per_s or 1) * 1000)}" if report.matched else ""
+    about = (
+        f"About {counted(report.matched, 'completed item')}"
+        if report.matched
+        else "The completed items that match"
+    )
+    takes = (
+        f", in about {short_span(report.matched / (report.pace_per_s or 1) * 1000)}"
+        if report.matched
+        else ""
+    )
     if report.dry_run:
-        console().print(f"{about} would run again at {report.pace_per_s:,.6g} a second{takes}. Nothing was changed.")
+        console().print(
+            f"{about} would run again at {report.pace_per_s:,.6g} a second{takes}. Nothing was changed."
+        )
         return
-    console().print(f"{about} will run again at {report.pace_per_s:,.6g} a second{takes} (act {report.id}).")
+    console().print(
+        f"{about} will run again at {report.pace_per_s:,.6g} a second{takes} (act {report.id})."
+    )
     console().print(
         f"The resender ('milepost up') starts them; 'milepost routes back-fill {report.route}' shows the progress and can stop it."
     )
@@ -157,12 +203,18 @@ def json_value(text: str, option: str = "--output") -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise click.UsageError(f"{option} is not JSON: {error}; a text needs quotes, as in {option} '\"yes\"'") from None
+        raise click.UsageError(
+            f"{option} is not JSON: {error}; a text needs quotes, as in {option} '\"yes\"'"
+        ) from None
 
 
 @click.command()
-@click.option("--to", "to_stage", metavar="STAGE", help="Send the items back to this earlier stage.")
-@click.option("--as-new", is_flag=True, help="New work_id, so that the partner does the work again.")
+@click.option(
+    "--to", "to_stage", metavar="STAGE", help="Send the items back to this earlier stage."
+)
+@click.option(
+    "--as-new", is_flag=True, help="New work_id, so that the partner does the work again."
+)
 @on_items
 def retry(given: CliSettings, to_stage: str | None, as_new: bool, **options: Any) -> int:
     """Start items again at their stage.
@@ -183,9 +235,20 @@ def skip(given: CliSettings, **options: Any) -> int:
 @click.option("--output", metavar="JSON", help="Output of the stage [default: true].")
 @click.option("--failed", metavar="ERROR", help="The stage failed: counts as an attempt.")
 @click.option("--rejected", metavar="ERROR", help="The stage failed permanently: no more attempts.")
-@click.option("--force", is_flag=True, help="Confirm even if the answer does not cover the stage's whole payload; the history says so.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Confirm even if the answer does not cover the stage's whole payload; the history says so.",
+)
 @on_items
-def confirm(given: CliSettings, output: str | None, failed: str | None, rejected: str | None, force: bool, **options: Any) -> int:
+def confirm(
+    given: CliSettings,
+    output: str | None,
+    failed: str | None,
+    rejected: str | None,
+    force: bool,
+    **options: Any,
+) -> int:
     """Confirm a stage by hand, as its partner would.
 
     --stage names the stage to confirm; without keys, all items at that stage are confirmed. An answer that does not cover the
@@ -196,7 +259,9 @@ def confirm(given: CliSettings, output: str | None, failed: str | None, rejected
     if sum(value is not None for value in (output, failed, rejected)) > 1:
         raise click.UsageError("give only one of --output, --failed and --rejected")
     if force and (failed is not None or rejected is not None):
-        raise click.UsageError("--force confirms that the stage is done: it cannot be combined with --failed or --rejected")
+        raise click.UsageError(
+            "--force confirms that the stage is done: it cannot be combined with --failed or --rejected"
+        )
     stages: tuple[str, ...] = options["stages"]
     if options["act_id"] is not None and not stages and not options["keys"]:
         return act_on_items(given, "confirm", **options)
@@ -209,7 +274,9 @@ def confirm(given: CliSettings, output: str | None, failed: str | None, rejected
         outcome = Reject(rejected)
     if options["keys"]:
         options["stages"] = ()
-    return act_on_items(given, "confirm", {"stage": stages[0], "outcome": outcome, "force": force}, **options)
+    return act_on_items(
+        given, "confirm", {"stage": stages[0], "outcome": outcome, "force": force}, **options
+    )
 
 
 @click.command()
@@ -250,18 +317,32 @@ def _run_resender(ctx: Context) -> ResendSummary:
     began, host = ctx.clock.now(), platform.node()
     done = Resender(ctx).run_once(pages=1_000_000)
     now = ctx.clock.now()
-    ctx.ledger.write(PROCESS, f"{host}-resend", Process(f"{host}-resend", host, os.getpid(), began, now, {"resender": now}))
+    ctx.ledger.write(
+        PROCESS,
+        f"{host}-resend",
+        Process(f"{host}-resend", host, os.getpid(), began, now, {"resender": now}),
+    )
     return done
 
 
 @click.command()
-@click.option("--from", "to_stage", metavar="STAGE", help="Start at this stage instead of the first.")
-@click.option("--as-new", is_flag=True, help="New work_id also at the last stage, so that the partner does the work again.")
 @click.option(
-    "--pace", metavar="RATE", help="Let the resender start them at this rate, such as 50/s [default: all at once]. Only with filters."
+    "--from", "to_stage", metavar="STAGE", help="Start at this stage instead of the first."
+)
+@click.option(
+    "--as-new",
+    is_flag=True,
+    help="New work_id also at the last stage, so that the partner does the work again.",
+)
+@click.option(
+    "--pace",
+    metavar="RATE",
+    help="Let the resender start them at this rate, such as 50/s [default: all at once]. Only with filters.",
 )
 @on_items
-def rerun(given: CliSettings, to_stage: str | None, as_new: bool, pace: str | None, **options: Any) -> int:
+def rerun(
+    given: CliSettings, to_stage: str | None, as_new: bool, pace: str | None, **options: Any
+) -> int:
     """Run completed items again.
 
     They start at the first stage, or at --from. Give keys, or select by filter: 'milepost rerun parcels --list march.csv --by ops
@@ -271,18 +352,33 @@ def rerun(given: CliSettings, to_stage: str | None, as_new: bool, pace: str | No
     from milepost.core.values.durations import rate_per_second
 
     rate = None if pace is None else rate_per_second(pace, "--pace")
-    return act_on_items(given, "rerun", {"stage": to_stage, "as_new": as_new, "pace": rate}, **options)
+    return act_on_items(
+        given, "rerun", {"stage": to_stage, "as_new": as_new, "pace": rate}, **options
+    )
 
 
 @click.command()
 @click.argument("route")
 @click.argument("key")
 @click.option("--item", metavar="JSON", help="The complete new content, as for 'milepost submit'.")
-@click.option("--file", type=click.File("rb"), metavar="FILE", help="Read the content from a JSON file, or - for standard input.")
+@click.option(
+    "--file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Read the content from a JSON file, or - for standard input.",
+)
 @click.option("--here", is_flag=True, help="Start again at the current stage instead of the first.")
 @click.option("--rerun", is_flag=True, help="Also replace a COMPLETED item: run it again.")
 @act_options
-def replace(given: CliSettings, key: str, item: str | None, file: Any, here: bool, rerun: bool, **options: Any) -> int:
+def replace(
+    given: CliSettings,
+    key: str,
+    item: str | None,
+    file: Any,
+    here: bool,
+    rerun: bool,
+    **options: Any,
+) -> int:
     """Replace the content of an item.
 
     The item starts again with the new content, as new work; an outcome from a worker that still holds it is refused. See the
@@ -297,7 +393,12 @@ def replace(given: CliSettings, key: str, item: str | None, file: Any, here: boo
 
 
 @click.command()
-@click.option("--at", required=True, metavar="TIME", help="Earliest start: 2027-01-31T08:00, a span from now such as 2h, or 'now'.")
+@click.option(
+    "--at",
+    required=True,
+    metavar="TIME",
+    help="Earliest start: 2027-01-31T08:00, a span from now such as 2h, or 'now'.",
+)
 @on_items
 def reschedule(given: CliSettings, at: str, **options: Any) -> int:
     """Change the start time of items that have not started yet."""

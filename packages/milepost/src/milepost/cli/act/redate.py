@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("route")
-@click.option("--act", "act_id", metavar="ID", help="Continue an interrupted act (see 'milepost acts').")
+@click.option(
+    "--act", "act_id", metavar="ID", help="Continue an interrupted act (see 'milepost acts')."
+)
 @yes_option
 @act_options
 def redate(
-    given: CliSettings, route: str, act_id: str | None, yes: bool, by: str | None, reason: str | None, dry_run: bool, as_json: bool
+    given: CliSettings,
+    route: str,
+    act_id: str | None,
+    yes: bool,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """Date items that are dated in the future as of now.
 
@@ -39,7 +48,10 @@ def redate(
         print_json(report)
     else:
         if report.finished_at is not None and report.finished_at < (iso(began) or ""):
-            console().print(f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:", soft_wrap=True)
+            console().print(
+                f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:",
+                soft_wrap=True,
+            )
         _print_report(report)
     return 1 if report.refused_count else 0
 

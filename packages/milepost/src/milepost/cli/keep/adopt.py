@@ -15,8 +15,16 @@ from milepost.cli.output import console, print_json, print_refused, progress, sa
 @click.command()
 @click.argument("route")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "whole", is_flag=True, help="All rows of the table that are not adopted yet.")
-@click.option("--pace", type=click.IntRange(1), default=50, show_default=True, help="Rows per second, at most.")
+@click.option(
+    "--all", "whole", is_flag=True, help="All rows of the table that are not adopted yet."
+)
+@click.option(
+    "--pace",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Rows per second, at most.",
+)
 @act_options
 def adopt(
     given: CliSettings,
@@ -40,7 +48,10 @@ def adopt(
     if whole == bool(keys):
         raise click.UsageError("give either keys, or --all for the whole table")
     who, why = check_signed(by, reason, dry_run=dry_run)
-    with given.context(act=True, dry_run=dry_run) as ctx, progress("rows read", quiet=as_json or dry_run) as on_progress:
+    with (
+        given.context(act=True, dry_run=dry_run) as ctx,
+        progress("rows read", quiet=as_json or dry_run) as on_progress,
+    ):
         report = take_in(
             ctx,
             route,
@@ -57,7 +68,10 @@ def adopt(
     to = console()
     verb = "would be adopted" if dry_run else "adopted"
     gone = f"{counted(report.rows, 'row')} read: " if whole else ""
-    to.print(f"{gone}{counted(report.adopted, 'item')} {verb}" + ("; nothing was changed." if dry_run else f" (act {report.id})."))
+    to.print(
+        f"{gone}{counted(report.adopted, 'item')} {verb}"
+        + ("; nothing was changed." if dry_run else f" (act {report.id}).")
+    )
     for stage, n in report.stages.items():
         to.print(f"  {n:,} at {safe(stage)}")
     print_refused("not adopted", report.refused, report.refused_count)

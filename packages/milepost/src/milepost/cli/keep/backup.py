@@ -14,7 +14,9 @@ from milepost.cli.output import MB, megabyte_progress, print_json
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Replace an existing backup, once the new one is complete.")
+@click.option(
+    "--overwrite", is_flag=True, help="Replace an existing backup, once the new one is complete."
+)
 @shared_options
 def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> int:
     """Copy the ledger and its blobs to FILE, also during work.
@@ -33,16 +35,27 @@ def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> in
     if as_json:
         print_json(report)
         return 1 if report.broken else 0
-    blobs = f", {counted(report.blobs, 'blob')} ({report.blob_bytes / MB:,.1f} MB) in {file}-blobs" if report.blobs else ""
-    click.echo(f"{file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')} ({report.bytes / MB:,.1f} MB){blobs}; checked.")
+    blobs = (
+        f", {counted(report.blobs, 'blob')} ({report.blob_bytes / MB:,.1f} MB) in {file}-blobs"
+        if report.blobs
+        else ""
+    )
+    click.echo(
+        f"{file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')} ({report.bytes / MB:,.1f} MB){blobs}; checked."
+    )
     if report.broken:
-        click.echo(f"milepost: the hash chains of {len(report.broken):,} items are broken, among them {report.broken[0]}", err=True)
+        click.echo(
+            f"milepost: the hash chains of {len(report.broken):,} items are broken, among them {report.broken[0]}",
+            err=True,
+        )
     return 1 if report.broken else 0
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Rename an existing ledger and restore in its place.")
+@click.option(
+    "--overwrite", is_flag=True, help="Rename an existing ledger and restore in its place."
+)
 @click.option("--force", is_flag=True, help="Restore even if hash chains of items are broken.")
 @shared_options
 def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_json: bool) -> None:
@@ -55,10 +68,19 @@ def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_jso
     from milepost.engine.views.items import counted
 
     with megabyte_progress("restore, MB", quiet=as_json) as on_progress:
-        report = restore_ledger(file, given.ledger, overwrite=overwrite, force=force, on_progress=on_progress, mode=given.mode)
+        report = restore_ledger(
+            file,
+            given.ledger,
+            overwrite=overwrite,
+            force=force,
+            on_progress=on_progress,
+            mode=given.mode,
+        )
     if as_json:
         print_json(report)
         return
     if report.set_aside is not None:
         click.echo(f"The previous ledger is now {report.set_aside}.")
-    click.echo(f"Restored {report.ledger} from {file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')}; checked.")
+    click.echo(
+        f"Restored {report.ledger} from {file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')}; checked."
+    )

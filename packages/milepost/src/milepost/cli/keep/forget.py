@@ -13,7 +13,15 @@ from milepost.cli.output import plain, print_json
 @click.argument("route")
 @click.argument("key")
 @act_options
-def forget(given: CliSettings, route: str, key: str, by: str | None, reason: str | None, dry_run: bool, as_json: bool) -> None:
+def forget(
+    given: CliSettings,
+    route: str,
+    key: str,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Remove the content of an item that has ended.
 
     Removes input, outputs, error texts, blobs and kept evidence, whatever subscriber has not received its events yet. The key stays known
@@ -31,10 +39,14 @@ def forget(given: CliSettings, route: str, key: str, by: str | None, reason: str
         return
     verb = "would be removed" if dry_run else "removed"
     if report.before:
-        click.echo(f"{route}/{key}: its content had been removed before; it is known as {report.name}.")
+        click.echo(
+            f"{route}/{key}: its content had been removed before; it is known as {report.name}."
+        )
     else:
         records = f", and {counted(report.evidence, 'kept record')}" if report.evidence else ""
-        click.echo(f"{route}/{key} ({report.status}): content {verb}, with that of {counted(report.lines, 'history line')}{records}.")
+        click.echo(
+            f"{route}/{key} ({report.status}): content {verb}, with that of {counted(report.lines, 'history line')}{records}."
+        )
         if not dry_run:
             click.echo(f"It is known as {report.name}.")
     for name, lines in report.undelivered.items():

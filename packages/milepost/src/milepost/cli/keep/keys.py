@@ -28,7 +28,12 @@ def keys(given: CliSettings, as_json: bool) -> None:
 
     with given.context() as ctx:
         found, used, now = all_keys(ctx), last_uses(ctx), ctx.clock.now()
-    if printed(found, {"keys": [key_view(key, now, used.get(key.id)) for key in found]}, NO_KEYS, as_json=as_json):
+    if printed(
+        found,
+        {"keys": [key_view(key, now, used.get(key.id)) for key in found]},
+        NO_KEYS,
+        as_json=as_json,
+    ):
         return
     marked = any(key.attributes for key in found)
     rows = [
@@ -38,26 +43,57 @@ def keys(given: CliSettings, as_json: bool) -> None:
             state_of(key, now),
             ", ".join(key.scopes),
             "all" if key.routes is None else ", ".join(key.routes),
-            *([", ".join(f"{name}={value}" for name, value in key.attributes.items())] if marked else []),
+            *(
+                [", ".join(f"{name}={value}" for name, value in key.attributes.items())]
+                if marked
+                else []
+            ),
             "never" if key.expires_at is None else when(key.expires_at, now),
             when(used[key.id], now) if key.id in used else "never",
         )
         for key in found
     ]
-    print_table(("name", "id", "state", "scopes", "routes", *(["attributes"] if marked else []), "expires", "last used"), rows)
+    print_table(
+        (
+            "name",
+            "id",
+            "state",
+            "scopes",
+            "routes",
+            *(["attributes"] if marked else []),
+            "expires",
+            "last used",
+        ),
+        rows,
+    )
 
 
 @keys.command()
 @click.argument("name")
 @click.option(
-    "--scope", "scopes", multiple=True, required=True, metavar="SCOPE", help="read, submit, work, operate or admin; may be repeated."
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    metavar="SCOPE",
+    help="read, submit, work, operate or admin; may be repeated.",
 )
-@click.option("--route", "only", multiple=True, metavar="ROUTE", help="Restrict the key to this route; may be repeated [all routes].")
+@click.option(
+    "--route",
+    "only",
+    multiple=True,
+    metavar="ROUTE",
+    help="Restrict the key to this route; may be repeated [all routes].",
+)
 @click.option("--expires", metavar="SPAN", help="Lifetime, such as 90d [unlimited].")
 @click.option("--rate", metavar="RATE", help="Rate limit per server, such as 50/s [200/s].")
 @click.option("--burst", type=click.IntRange(1), help="Burst limit in calls [two seconds' worth].")
 @click.option(
-    "--attribute", "given_attributes", multiple=True, metavar="NAME=VALUE", help="For applications, such as sender=shop; may be repeated."
+    "--attribute",
+    "given_attributes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="For applications, such as sender=shop; may be repeated.",
 )
 @signed
 @shared_options
@@ -107,7 +143,9 @@ def new(
             click.echo(ADMIN_KEY, err=True)
 
 
-def _without_attribute(application: str, bound_by: str | None, scopes: Collection[str], attributes: Collection[str]) -> str | None:
+def _without_attribute(
+    application: str, bound_by: str | None, scopes: Collection[str], attributes: Collection[str]
+) -> str | None:
     """A note about a key without the attribute by which an application binds keys to some of its items; None: there is nothing to say."""
     if bound_by is None or bound_by in attributes or {"operate", "admin"} & set(scopes):
         return None
@@ -123,7 +161,9 @@ def _attributes(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name in found:
-            raise click.UsageError(f"--attribute {text!r}: {'it is given twice' if equals else 'use NAME=VALUE, such as sender=shop'}")
+            raise click.UsageError(
+                f"--attribute {text!r}: {'it is given twice' if equals else 'use NAME=VALUE, such as sender=shop'}"
+            )
         found[name] = value
     return found
 
@@ -132,7 +172,9 @@ def _attributes(given: tuple[str, ...]) -> dict[str, str]:
 @click.argument("name")
 @signed
 @shared_options
-def revoke(given: CliSettings, name: str, by: str | None, reason: str | None, as_json: bool) -> None:
+def revoke(
+    given: CliSettings, name: str, by: str | None, reason: str | None, as_json: bool
+) -> None:
     """Revoke a key.
 
     Every server obeys within five seconds and ends the sessions that logged in with the key.

@@ -21,8 +21,12 @@ SHOWN = 20
 
 
 @click.command()
-@click.option("--to", "to_url", required=True, metavar="URL", help="Target ledger: dynamodb://REGION/PREFIX.")
-@click.option("--route", "only", multiple=True, metavar="ROUTE", help="Only this route; may be repeated.")
+@click.option(
+    "--to", "to_url", required=True, metavar="URL", help="Target ledger: dynamodb://REGION/PREFIX."
+)
+@click.option(
+    "--route", "only", multiple=True, metavar="ROUTE", help="Only this route; may be repeated."
+)
 @click.option("--give-up", is_flag=True, help="Abandon an unfinished move: unlock the routes here.")
 @act_options
 def move(
@@ -53,7 +57,11 @@ def move(
             if as_json:
                 print_json({"opened": opened})
             else:
-                click.echo(f"Unlocked here: {', '.join(opened)}." if opened else "No unfinished move; nothing was changed.")
+                click.echo(
+                    f"Unlocked here: {', '.join(opened)}."
+                    if opened
+                    else "No unfinished move; nothing was changed."
+                )
             return 0
         with progress("moving", quiet=as_json or dry_run) as on_progress:
             report = carry(
@@ -85,11 +93,17 @@ def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Cont
 
     routes, url = given.routes(), given.ledger
     if not routes:
-        raise ConfigMistake('no route is configured: give --routes file.py, or set routes = ["file.py"] in milepost.toml')
+        raise ConfigMistake(
+            'no route is configured: give --routes file.py, or set routes = ["file.py"] in milepost.toml'
+        )
     if not url.startswith("sqlite:"):
-        raise UsageError(f"only a SQLite ledger can be moved, not {url}; give it as --ledger sqlite:///FILE")
+        raise UsageError(
+            f"only a SQLite ledger can be moved, not {url}; give it as --ledger sqlite:///FILE"
+        )
     if not to_url.startswith("dynamodb:"):
-        raise UsageError(f"the target must be a ledger on AWS, not {to_url}; give --to dynamodb://REGION/PREFIX")
+        raise UsageError(
+            f"the target must be a ledger on AWS, not {to_url}; give --to dynamodb://REGION/PREFIX"
+        )
     check_there(url)
     source = open_context(url, routes, check=False, mode=given.mode)
     with closing(source.ledger):
@@ -111,7 +125,9 @@ def _routes(ctx: Context, only: tuple[str, ...]) -> list[str]:
     names = list(only) or under_way or [name for name in known if name not in moved] or known
     missing = [name for name in names if name not in ctx.plans]
     if missing:
-        raise UsageError(f"no route file for {', '.join(missing)}; give --routes, or select routes with --route")
+        raise UsageError(
+            f"no route file for {', '.join(missing)}; give --routes, or select routes with --route"
+        )
     if not names:
         raise UsageError("nothing to move: the ledger has no routes")
     return names
@@ -127,7 +143,9 @@ def _print_report(report: MoveReport) -> None:
         f" and {counted(report.documents, 'document')}"
     )
     if report.dry_run:
-        to.print(f"{safe(of)}: dry run, {what} would be moved. Nothing was changed.", soft_wrap=True)
+        to.print(
+            f"{safe(of)}: dry run, {what} would be moved. Nothing was changed.", soft_wrap=True
+        )
     elif report.before:
         to.print(f"{safe(of)}: already moved; nothing was changed.", soft_wrap=True)
     elif report.finished:
@@ -135,7 +153,9 @@ def _print_report(report: MoveReport) -> None:
     for word, n in report.statuses.items():
         to.print(f"  {n:,} {word}")
     if report.lost:
-        to.print(f"{counted(report.lost, 'item')} had a lease of a dead worker: counted as losses, and run again there.")
+        to.print(
+            f"{counted(report.lost, 'item')} had a lease of a dead worker: counted as losses, and run again there."
+        )
     for name, behind in report.subscribers.items():
         rest = (
             f"receives the last {counted(behind, 'line')} from there"
@@ -144,11 +164,24 @@ def _print_report(report: MoveReport) -> None:
         )
         to.print(f"{safe(name)} {rest}.")
     if report.left and not report.before:
-        names = ", ".join(report.left[:SHOWN]) + (f" and {len(report.left) - SHOWN:,} more" if len(report.left) > SHOWN else "")
-        to.print(f"Not moved: {safe(names)}. Make them again there if they are needed.", soft_wrap=True)
+        names = ", ".join(report.left[:SHOWN]) + (
+            f" and {len(report.left) - SHOWN:,} more" if len(report.left) > SHOWN else ""
+        )
+        to.print(
+            f"Not moved: {safe(names)}. Make them again there if they are needed.", soft_wrap=True
+        )
     if report.finished:
-        to.print(f'From now on use the new ledger for these routes: ledger = "{safe(report.to)}"', soft_wrap=True)
+        to.print(
+            f'From now on use the new ledger for these routes: ledger = "{safe(report.to)}"',
+            soft_wrap=True,
+        )
     if report.differences:
-        print_table(("route", "key", "what differs"), [(one.route, one.key, one.what) for one in report.differences[:SHOWN]])
+        print_table(
+            ("route", "key", "what differs"),
+            [(one.route, one.key, one.what) for one in report.differences[:SHOWN]],
+        )
         more = len(report.differences) - SHOWN
-        to.print((f"… and {more:,} more. " if more > 0 else "") + "The move is not finished; correct the differences and run it again.")
+        to.print(
+            (f"… and {more:,} more. " if more > 0 else "")
+            + "The move is not finished; correct the differences and run it again."
+        )

@@ -11,7 +11,13 @@ from milepost.cli.output import print_json, progress
 
 @click.command()
 @click.argument("route")
-@click.option("--older-than", metavar="SPAN", default="30d", show_default=True, help="Only items that ended longer ago than this.")
+@click.option(
+    "--older-than",
+    metavar="SPAN",
+    default="30d",
+    show_default=True,
+    help="Only items that ended longer ago than this.",
+)
 @click.option(
     "--status",
     "statuses",
@@ -46,10 +52,22 @@ def prune(
 
     span = span_ms(older_than, "--older-than")
     who, why = check_signed(by, reason, dry_run=dry_run)
-    with given.context(act=True, dry_run=dry_run) as ctx, progress("pruning", quiet=as_json or dry_run) as on_progress:
+    with (
+        given.context(act=True, dry_run=dry_run) as ctx,
+        progress("pruning", quiet=as_json or dry_run) as on_progress,
+    ):
         confirm_cost(ctx, Query(route=route, statuses=TERMINAL), yes, quiet=as_json)
         named = statuses_of(statuses)
-        report = prune_rows(ctx, route, span, statuses=named, by=who, reason=why, dry_run=dry_run, on_progress=on_progress)
+        report = prune_rows(
+            ctx,
+            route,
+            span,
+            statuses=named,
+            by=who,
+            reason=why,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
     if as_json:
         print_json(report)
         return

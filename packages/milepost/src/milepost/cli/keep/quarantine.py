@@ -25,7 +25,14 @@ def quarantine() -> None:
 
 
 @quarantine.command("list")
-@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="At most this many.",
+)
 @shared_options
 def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
     """List what is in quarantine, oldest first."""
@@ -55,7 +62,9 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
     from milepost.engine.acts.foreign_rows import ALL, quarantine_view
 
     with given.context() as ctx:
-        found = next((aside for aside in quarantine_view(ctx, ALL).set_aside if aside.id == name), None)
+        found = next(
+            (aside for aside in quarantine_view(ctx, ALL).set_aside if aside.id == name), None
+        )
     if found is None:
         raise MilepostError(f"no quarantine entry {name!r}; see 'milepost quarantine list'")
     if as_json:
@@ -71,7 +80,14 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
 @click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
 @shared_options
-def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+def replay(
+    given: CliSettings,
+    ids: tuple[str, ...],
+    whole: bool,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> int:
     """Process entries again.
 
     A row, or a change of one, is decided again as the row is now; a message goes back to its queue. What still fails stays in quarantine,
@@ -86,7 +102,9 @@ def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None
     if as_json:
         print_json({"replayed": answers})
     else:
-        click.echo(f"{sum(answer.done for answer in answers):,} of {_entries(len(answers))} processed.")
+        click.echo(
+            f"{sum(answer.done for answer in answers):,} of {_entries(len(answers))} processed."
+        )
         for answer in answers:
             if not answer.done:
                 click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
@@ -98,7 +116,14 @@ def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None
 @click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
 @shared_options
-def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+def drop(
+    given: CliSettings,
+    ids: tuple[str, ...],
+    whole: bool,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> int:
     """Delete entries."""
     from milepost.engine.acts.foreign_rows import all_ids
     from milepost.engine.acts.foreign_rows import drop as throw
@@ -117,7 +142,9 @@ def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, 
     return 0 if len(dropped) == len(wanted) else 1
 
 
-def _asked(ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None) -> tuple[str, str]:
+def _asked(
+    ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None
+) -> tuple[str, str]:
     if whole == bool(ids):
         raise click.UsageError("give either ids (see 'milepost quarantine list') or --all")
     return check_signed(by, reason)

@@ -28,19 +28,33 @@ def routes(given: CliSettings, as_json: bool) -> None:
 
     with given.context() as ctx:
         found = [route_view(ctx, name) for name in route_names(ctx)]
-    if printed(found, {"routes": found}, "No routes; give --routes file.py, or set routes in milepost.toml.", as_json=as_json):
+    if printed(
+        found,
+        {"routes": found},
+        "No routes; give --routes file.py, or set routes in milepost.toml.",
+        as_json=as_json,
+    ):
         return
     to = console()
     rows = []
     for view in found:
-        stages = " → ".join(f"[{name}]" if kind == "external" else name for name, kind in view["stages"])
+        stages = " → ".join(
+            f"[{name}]" if kind == "external" else name for name, kind in view["stages"]
+        )
         rows.append((view["route"], view["version"] or "new", stages, view["difference"]))
-    print_table(("route", "version", "stages (external in brackets)", "route file"), rows, right=["version"])
+    print_table(
+        ("route", "version", "stages (external in brackets)", "route file"), rows, right=["version"]
+    )
     for view in found:
         if view["remembers_s"] is not None:
-            to.print(f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)} only.")
+            to.print(
+                f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)} only."
+            )
         if view["version"] and view["differs"]:
-            to.print(f"To put it into force (see first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
+            to.print(
+                f"To put it into force (see first with --dry-run):\n  {safe(view['cure'])}",
+                soft_wrap=True,
+            )
         if view["back_fill"] is not None:
             to.print(safe(f"{view['route']}: {_progress_of(view['back_fill'])}"), soft_wrap=True)
 
@@ -64,13 +78,21 @@ def _progress_of(view: dict[str, Any]) -> str:
 
 def _rate(pace: float) -> str:
     """A rate in the largest readable unit, such as 5/m."""
-    unit, seconds = next(((unit, n) for unit, n in (("s", 1), ("m", 60)) if pace * n >= 1), ("h", 3600))
+    unit, seconds = next(
+        ((unit, n) for unit, n in (("s", 1), ("m", 60)) if pace * n >= 1), ("h", 3600)
+    )
     return f"{pace * seconds:,.6g}/{unit}"
 
 
 @routes.command()
 @click.argument("route", required=False)
-@click.option("--map", "maps", multiple=True, metavar="OLD=NEW", help="Move items of a removed stage to NEW; 'OLD=' cancels them.")
+@click.option(
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Move items of a removed stage to NEW; 'OLD=' cancels them.",
+)
 @click.option("--back-fill", metavar="STAGE", help="Send finished items to this added stage.")
 @click.option("--pace", metavar="RATE", help="With --back-fill: rate, such as 50/s [all at once].")
 @act_options
@@ -98,13 +120,27 @@ def apply(
     mapping = _mapping(maps)
     if pace is not None and back_fill is None:
         raise click.UsageError("--pace needs --back-fill STAGE")
-    chosen: dict[str, Any] = {"back_fill": back_fill, "pace": None if pace is None else rate_per_second(pace, "--pace")}
+    chosen: dict[str, Any] = {
+        "back_fill": back_fill,
+        "pace": None if pace is None else rate_per_second(pace, "--pace"),
+    }
     with given.context() as ctx, progress("moving items", quiet=as_json) as on_progress:
         if route is None and len(ctx.plans) != 1:
-            raise UsageError(f"name the route to apply; routes are: {', '.join(ctx.plans) or 'none; give --routes file.py'}")
+            raise UsageError(
+                f"name the route to apply; routes are: {', '.join(ctx.plans) or 'none; give --routes file.py'}"
+            )
         plan = ctx.plan(route or next(iter(ctx.plans)))
         refuse_moved(ctx.ledger, [plan])
-        done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, on_progress=on_progress, **chosen)
+        done = apply_route(
+            ctx,
+            plan,
+            mapping=mapping,
+            by=name,
+            reason=why,
+            dry_run=dry_run,
+            on_progress=on_progress,
+            **chosen,
+        )
     if as_json:
         print_json(done)
     else:
@@ -114,11 +150,21 @@ def apply(
 
 @routes.command("back-fill")
 @click.argument("route")
-@click.option("--pace", metavar="RATE", help="Set the rate, such as 50/s; continues a stopped back-fill.")
+@click.option(
+    "--pace", metavar="RATE", help="Set the rate, such as 50/s; continues a stopped back-fill."
+)
 @click.option("--stop", "stopping", is_flag=True, help="Stop until --pace is given again.")
 @signed
 @shared_options
-def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
+def back_fill(
+    given: CliSettings,
+    route: str,
+    pace: str | None,
+    stopping: bool,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> None:
     """Progress of a back-fill; change its rate, or stop it.
 
     Items that were already sent continue.
@@ -135,7 +181,9 @@ def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, 
         if stopping:
             stop(ctx, route, by=signature[0], reason=signature[1])
         elif pace is not None:
-            change_pace(ctx, route, rate_per_second(pace, "--pace"), by=signature[0], reason=signature[1])
+            change_pace(
+                ctx, route, rate_per_second(pace, "--pace"), by=signature[0], reason=signature[1]
+            )
         found = view(ctx, route)
     if as_json:
         print_json({"route": route, "back_fill": found})
@@ -150,7 +198,9 @@ def _mapping(maps: tuple[str, ...]) -> dict[str, str | None]:
     for text in maps:
         old, sign, new = text.partition("=")
         if not sign or not old.strip():
-            raise click.UsageError(f"--map {text!r} is not OLD=NEW (or OLD= to cancel the items at OLD)")
+            raise click.UsageError(
+                f"--map {text!r} is not OLD=NEW (or OLD= to cancel the items at OLD)"
+            )
         mapping[old.strip()] = new.strip() or None
     return mapping
 
@@ -163,7 +213,9 @@ def _print_report(route: str, done: Applied, dry_run: bool) -> None:
     to.print(f"[bold]{safe(route)}[/] {would} at version {done.version}: {safe(done.difference)}.")
     for stage, n in done.renamed.items():
         come = "would move" if dry_run else "moves" if n == 1 else "move"
-        to.print(f"{counted(n, 'item')} {come} from {safe(stage)} to {safe((done.moves[stage] or '').removeprefix('='))}.")
+        to.print(
+            f"{counted(n, 'item')} {come} from {safe(stage)} to {safe((done.moves[stage] or '').removeprefix('='))}."
+        )
     if done.moved:
         to.print(f"{counted(done.moved, 'item')} moved.")
     if done.back_filled:
@@ -174,7 +226,11 @@ def _print_report(route: str, done: Applied, dry_run: bool) -> None:
         if dry_run and stage in done.renamed:
             continue
         are = "is" if n == 1 else "are"
-        verb = f"{are} at a removed stage" if dry_run else f"{are} still held by workers; run this again in a moment"
+        verb = (
+            f"{are} at a removed stage"
+            if dry_run
+            else f"{are} still held by workers; run this again in a moment"
+        )
         to.print(f"{counted(n, 'item')} at {safe(stage)} {verb}.")
 
 
@@ -184,20 +240,31 @@ def _print_back_fill(coming: Preview, dry_run: bool) -> None:
     from milepost.engine.views.items import counted
 
     to = console()
-    pace = ", all at once" if coming.pace is None else f" at {_rate(coming.pace)}, in about {short_span(coming.takes_ms or 0)}"
+    pace = (
+        ", all at once"
+        if coming.pace is None
+        else f" at {_rate(coming.pace)}, in about {short_span(coming.takes_ms or 0)}"
+    )
     would = "would be" if dry_run else "are being" if coming.items != 1 else "is being"
-    to.print(safe(f"{counted(coming.items, 'finished item')} {would} sent to {coming.stage}{pace}."), soft_wrap=True)
+    to.print(
+        safe(f"{counted(coming.items, 'finished item')} {would} sent to {coming.stage}{pace}."),
+        soft_wrap=True,
+    )
     if coming.items and dry_run:
         again = f" and {', '.join(coming.again)} again" if coming.again else ""
         means = f"Each is in progress until it completes {coming.stage}{again}; its event is then 'completed again'."
         to.print(safe(means), soft_wrap=True)
     if coming.sealed:
-        many = f"{'more than ' if coming.sealed_more else ''}{counted(coming.sealed, 'finished key')}"
+        many = (
+            f"{'more than ' if coming.sealed_more else ''}{counted(coming.sealed, 'finished key')}"
+        )
         where = "their rows are restored first, where input and results are still recorded"
         if not coming.brings_back:
             what = "cannot be sent: their rows have been removed, and seal and evidence do not contain their input"
         elif coming.pace is None:
-            what = f"cannot be sent at once, because their rows have been removed; with --pace {where}"
+            what = (
+                f"cannot be sent at once, because their rows have been removed; with --pace {where}"
+            )
         else:
             what = f"whose rows were removed {'would be' if dry_run else 'are'} sent after these: {where}"
         to.print(safe(f"{many} {what}."), soft_wrap=True)

@@ -30,12 +30,23 @@ def subscribers(given: CliSettings, as_json: bool) -> None:
     rows = []
     for one in found:
         trouble = one.error or ("silent" if one.silent else "")
-        last = "never" if one.last_event_at is None else when(moment_ms(one.last_event_at, now, "last event"), now)
+        last = (
+            "never"
+            if one.last_event_at is None
+            else when(moment_ms(one.last_event_at, now, "last event"), now)
+        )
         rows.append((one.name, last, f"{one.behind:,}", f"{one.parked_count:,}", trouble))
-    print_table(("name", "last event", "lines behind", "parked", "problem"), rows, right=["lines behind", "parked"])
+    print_table(
+        ("name", "last event", "lines behind", "parked", "problem"),
+        rows,
+        right=["lines behind", "parked"],
+    )
     to = console()
     for parked in [parked for one in found for parked in one.parked][:SHOWN]:
-        to.print(f"parked for {safe(parked.subscriber)}: {safe(parked.route)}/{safe(parked.key)}: {safe(parked.error)}", soft_wrap=True)
+        to.print(
+            f"parked for {safe(parked.subscriber)}: {safe(parked.route)}/{safe(parked.key)}: {safe(parked.error)}",
+            soft_wrap=True,
+        )
 
 
 @subscribers.command()
@@ -44,7 +55,14 @@ def subscribers(given: CliSettings, as_json: bool) -> None:
 @click.argument("key", required=False)
 @signed
 @settings
-def release(given: CliSettings, name: str, route: str | None, key: str | None, by: str | None, reason: str | None) -> None:
+def release(
+    given: CliSettings,
+    name: str,
+    route: str | None,
+    key: str | None,
+    by: str | None,
+    reason: str | None,
+) -> None:
     """Retry parked events now: all, of a route, or of one item."""
     from milepost.engine.events.parked_events import release as release_event
     from milepost.engine.views.items import counted
@@ -57,11 +75,27 @@ def release(given: CliSettings, name: str, route: str | None, key: str | None, b
 
 @subscribers.command()
 @click.argument("name")
-@click.option("--since", metavar="SPAN|TIME", help="Replay from here: 2d (ago), or a time such as 2026-03-01T12:00Z.")
-@click.option("--after", type=click.IntRange(0), metavar="PLACE", help="Replay after this position in the feed; 0: everything.")
+@click.option(
+    "--since",
+    metavar="SPAN|TIME",
+    help="Replay from here: 2d (ago), or a time such as 2026-03-01T12:00Z.",
+)
+@click.option(
+    "--after",
+    type=click.IntRange(0),
+    metavar="PLACE",
+    help="Replay after this position in the feed; 0: everything.",
+)
 @act_options
 def replay(
-    given: CliSettings, name: str, since: str | None, after: int | None, by: str | None, reason: str | None, dry_run: bool, as_json: bool
+    given: CliSettings,
+    name: str,
+    since: str | None,
+    after: int | None,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Send a subscriber past events again.
 
@@ -78,7 +112,9 @@ def replay(
     with given.context() as ctx:
         now = ctx.clock.now()
         moment = None if since is None else moment_ms(since, now, "--since")
-        report = tell_again(ctx, name, since=moment, after=after, by=who, reason=why, dry_run=dry_run)
+        report = tell_again(
+            ctx, name, since=moment, after=after, by=who, reason=why, dry_run=dry_run
+        )
     if as_json:
         print_json(report)
         return
@@ -87,7 +123,9 @@ def replay(
         return
     first = clock_time(moment_ms(report.since, now, "since"), now)
     would = "would be" if dry_run else "is"
-    click.echo(f"{name} {would} sent the events since {first} again: at most {counted(report.lines, 'line')}.")
+    click.echo(
+        f"{name} {would} sent the events since {first} again: at most {counted(report.lines, 'line')}."
+    )
     if report.pruned:
         click.echo(
             f"{counted(report.pruned, 'line')} before that {'has' if report.pruned == 1 else 'have'} been pruned and cannot be sent again."

@@ -18,10 +18,23 @@ if TYPE_CHECKING:
 @click.argument("route", required=False)
 @click.option("--id", "act_id", metavar="ID", help="Only this act, with what became of its items.")
 @click.option("--after", metavar="ID", help="Only acts before this one: the next page.")
-@click.option("--all", "whole", is_flag=True, help="With --id: count all its items, however many history lines must be read.")
+@click.option(
+    "--all",
+    "whole",
+    is_flag=True,
+    help="With --id: count all its items, however many history lines must be read.",
+)
 @limit_option
 @shared_options
-def acts(given: CliSettings, route: str | None, act_id: str | None, after: str | None, whole: bool, limit: int, as_json: bool) -> None:
+def acts(
+    given: CliSettings,
+    route: str | None,
+    act_id: str | None,
+    after: str | None,
+    whole: bool,
+    limit: int,
+    as_json: bool,
+) -> None:
     """The log of acts: who did what, why, and the result.
 
     Latest first: acts on items, pauses, limits, route changes, pruning, subscribers. An interrupted act shows the command that
@@ -57,7 +70,9 @@ def acts(given: CliSettings, route: str | None, act_id: str | None, after: str |
             subject = scoped or str(act.filter.get("subscriber") or act.route)
             if "key" in act.filter and "subscriber" not in act.filter:
                 subject += f" {act.filter['key']}"
-            to.print(f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(subject)}[/]  by {safe(act.by)}: {safe(act.reason)}")
+            to.print(
+                f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(subject)}[/]  by {safe(act.by)}: {safe(act.reason)}"
+            )
             to.print(f"  act {safe(act.id)}: {_result(act)}")
             if view["go_on"]:
                 to.print(f"  to continue: {safe(view['go_on'])}", soft_wrap=True)
@@ -78,12 +93,17 @@ def _show_one(given: CliSettings, act_id: str, whole: bool, as_json: bool) -> No
         print_json({**act_view(act), "outcome": None if outcome is None else to_builtins(outcome)})
         return
     to = console()
-    to.print(f"[bold]{safe(act.verb)} {safe(act.route)}[/]  by {safe(act.by)}: {safe(act.reason)}", soft_wrap=True)
+    to.print(
+        f"[bold]{safe(act.verb)} {safe(act.route)}[/]  by {safe(act.by)}: {safe(act.reason)}",
+        soft_wrap=True,
+    )
     to.print(f"  act {safe(act.id)}: {_result(act)}")
     if outcome is not None:
         to.print(f"{deed_words(act.verb, act.done)}: {outcome.words(act.verb)}.", soft_wrap=True)
         if outcome.next is not None:
-            to.print(f"To count all of them: milepost acts --id {safe(act.id)} --all", soft_wrap=True)
+            to.print(
+                f"To count all of them: milepost acts --id {safe(act.id)} --all", soft_wrap=True
+            )
 
 
 def _result(act: Act) -> str:
@@ -95,6 +115,10 @@ def _result(act: Act) -> str:
         return "done"
     if act.verb == "replay" and "subscriber" in act.filter:
         return f"{counted(act.done, 'line')} to be sent again"
-    what = deed_words(act.verb, act.done) if act.verb in VERBS else counted(act.done, "row" if act.verb == "prune" else "item")
+    what = (
+        deed_words(act.verb, act.done)
+        if act.verb in VERBS
+        else counted(act.done, "row" if act.verb == "prune" else "item")
+    )
     refused = f", {act.refused:,} refused" if act.refused else ""
     return f"{what}{refused}" + ("" if act.finished_at is not None else "; not finished")

@@ -33,5 +33,7 @@ def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
             if one.text:
                 to.print(f"  {safe(one.text)}", soft_wrap=True)
             if one.undelivered:
-                to.print(f"  not delivered yet to {safe(', '.join(one.undelivered))}", soft_wrap=True)
+                to.print(
+                    f"  not delivered yet to {safe(', '.join(one.undelivered))}", soft_wrap=True
+                )
             to.print(f"  to see more: {safe(one.command)}", soft_wrap=True)

@@ -35,13 +35,20 @@ def doctor(given: CliSettings, as_json: bool) -> int:
     facts = table("the ledger", "")
     for name, value in report.ledger.items():
         if name not in ("problems", "lacks", "unwritable"):  # problems are shown below as findings
-            facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size").replace("_", " ")), safe(_shown(name, value)))
+            facts.add_row(
+                safe(name.replace("log_bytes", "log").replace("bytes", "size").replace("_", " ")),
+                safe(_shown(name, value)),
+            )
     for capability in report.ledger["lacks"]:
         facts.add_row("note", safe(MISSING_CAPABILITIES[capability]))
     show_table(facts)
     click.echo()
     _findings(report.findings)
-    closing = {"ok": "All checks passed.", "warn": "It works, with warnings.", "bad": "Something is wrong."}
+    closing = {
+        "ok": "All checks passed.",
+        "warn": "It works, with warnings.",
+        "bad": "Something is wrong.",
+    }
     console().print(closing[report.level], style="bold")
     return code
 
@@ -52,7 +59,11 @@ def _shown(name: str, value: object) -> object:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") and isinstance(value, int) else value
+    return (
+        f"{value / 1_000_000:,.1f} MB"
+        if name.endswith("bytes") and isinstance(value, int)
+        else value
+    )
 
 
 def _findings(findings: list[Finding]) -> None:

@@ -33,12 +33,34 @@ SHOWN = 20
 @click.argument("route")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @filters
-@click.option("--evidence", is_flag=True, help="Export each item's history in a form that can be verified offline (see 'milepost verify').")
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv", "premis"]), default="jsonl", show_default=True)
-@click.option("-o", "--output", "--out", metavar="FILE", help="Write to this file instead of standard output.")
-@click.option("--history", is_flag=True, help="Include each item's history (jsonl without --evidence).")
-@click.option("--secrets", is_flag=True, help="Write values that look like secrets in clear (without --evidence).")
-@click.option("--sign", metavar="KEYFILE", help="Sign the evidence with this key [signing_key in milepost.toml].")
+@click.option(
+    "--evidence",
+    is_flag=True,
+    help="Export each item's history in a form that can be verified offline (see 'milepost verify').",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv", "premis"]),
+    default="jsonl",
+    show_default=True,
+)
+@click.option(
+    "-o", "--output", "--out", metavar="FILE", help="Write to this file instead of standard output."
+)
+@click.option(
+    "--history", is_flag=True, help="Include each item's history (jsonl without --evidence)."
+)
+@click.option(
+    "--secrets",
+    is_flag=True,
+    help="Write values that look like secrets in clear (without --evidence).",
+)
+@click.option(
+    "--sign",
+    metavar="KEYFILE",
+    help="Sign the evidence with this key [signing_key in milepost.toml].",
+)
 @yes_option
 @shared_options
 def export(
@@ -62,15 +84,23 @@ def export(
     """
     evidence = evidence or sign is not None or form == "premis"
     if history and (evidence or form == "csv"):
-        raise click.UsageError("--history needs plain jsonl: csv has no place for it, and evidence includes it")
+        raise click.UsageError(
+            "--history needs plain jsonl: csv has no place for it, and evidence includes it"
+        )
     if secrets and evidence:
-        raise click.UsageError("--secrets is not for evidence: a record has the digest of an output that holds a secret, never the output")
+        raise click.UsageError(
+            "--secrets is not for evidence: a record has the digest of an output that holds a secret, never the output"
+        )
     if keys and any(chosen.values()):
         raise click.UsageError("give either keys or filters")
     if evidence and form != "jsonl" and output is None:
-        raise click.UsageError(f"{form} needs --out FILE: the evidence is written to a second file next to it")
+        raise click.UsageError(
+            f"{form} needs --out FILE: the evidence is written to a second file next to it"
+        )
     if as_json and not (evidence and output):
-        raise click.UsageError("--json prints a summary of the evidence file: give --evidence and --out FILE")
+        raise click.UsageError(
+            "--json prints a summary of the evidence file: give --evidence and --out FILE"
+        )
     signer = given.signer(sign) if evidence else None
     from milepost.engine.known_keys import known_keys
 
@@ -88,7 +118,9 @@ def export(
 
 
 # Items as they are now ------------------------------------------------------------------------------------------------------
-def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, history: bool, secrets: bool) -> Iterator[str]:
+def _plain_items(
+    ctx: Context, query: Query, keys: tuple[str, ...], form: str, history: bool, secrets: bool
+) -> Iterator[str]:
     import csv
     import io
 
@@ -111,7 +143,9 @@ def _plain_items(ctx: Context, query: Query, keys: tuple[str, ...], form: str, h
         view = {**row_view(item, lanes.of(item.row)), "input": item.input, "results": item.results}
         if history:
             lines = ctx.ledger.history(query.route, item.key)
-            view["history"] = [line_to_public(written.line, item.correlation_id) for written in lines]
+            view["history"] = [
+                line_to_public(written.line, item.correlation_id) for written in lines
+            ]
         if not secrets:
             view = without_secrets(view)
             view["input"] = view["input"] if plan is None else plan.route.with_forms(view["input"])
@@ -126,9 +160,13 @@ def _named(ctx: Context, route: str, keys: Sequence[str]) -> Iterator[Item]:
 
     for key, item in zip(keys, ctx.ledger.get([(route, key) for key in keys]), strict=True):
         if item is None:
-            raise MilepostError(f"route {route!r} has no row with the key {key!r}; if the row was removed, use --evidence")
+            raise MilepostError(
+                f"route {route!r} has no row with the key {key!r}; if the row was removed, use --evidence"
+            )
         if isinstance(item, Refused):
-            raise MilepostError(f"the row of {key!r} in route {route!r} cannot be read: {item.reason}")
+            raise MilepostError(
+                f"the row of {key!r} in route {route!r} cannot be read: {item.reason}"
+            )
         yield item
 
 
@@ -139,7 +177,13 @@ def _cell(view: dict[str, Any], field: str) -> Any:
     if field.startswith("error_"):
         return (view["error"] or {}).get(field.removeprefix("error_"), "")
     value = view[field]
-    return "" if value is None else msgspec.json.encode(value).decode() if isinstance(value, (dict, list)) else value
+    return (
+        ""
+        if value is None
+        else msgspec.json.encode(value).decode()
+        if isinstance(value, (dict, list))
+        else value
+    )
 
 
 @contextmanager
@@ -186,13 +230,19 @@ def _export_evidence(
     doubts: list[tuple[str, str]] = []
     with progress("exporting", quiet=as_json) as on_progress:
         chosen |= filter_as_given(ctx, query.route, parts=chosen["parts"])
-        choice = {"keys": list(keys)} if keys else {name.rstrip("_"): value for name, value in chosen.items() if value}
+        choice = (
+            {"keys": list(keys)}
+            if keys
+            else {name.rstrip("_"): value for name, value in chosen.items() if value}
+        )
         first = first_line(ctx, query.route, __version__, choice, view, signer)
         entries = _entries(ctx, _chosen(ctx, query, keys), signer, on_progress, doubts)
         with _opened(target) as out:
             total = write_file(out, first, entries, signer)
             if view == "premis" and not total.count:
-                raise MilepostError("no item matches, and PREMIS cannot be empty: nothing was written")
+                raise MilepostError(
+                    "no item matches, and PREMIS cannot be empty: nothing was written"
+                )
         if view is not None and output is not None and target is not None:
             beside = Path(target)
             with _opened(output) as out:
@@ -217,10 +267,18 @@ def _export_evidence(
             click.echo(f"milepost: {plain(key)}: {what}", err=True)
         signed = "not signed" if by is None else f"signed with {by}"
         where = "" if output is None else f" in {output}"
-        click.echo(f"milepost: {counted(total.count, 'record')}{where}, {signed}; check with 'milepost verify'", err=True)
-        click.echo(f"milepost: this is {told_choice(query.route, choice, first['made_at'])}", err=True)
+        click.echo(
+            f"milepost: {counted(total.count, 'record')}{where}, {signed}; check with 'milepost verify'",
+            err=True,
+        )
+        click.echo(
+            f"milepost: this is {told_choice(query.route, choice, first['made_at'])}", err=True
+        )
         if doubts:
-            click.echo(f"milepost: {counted(len(doubts), 'record')} not fully supported by the ledger", err=True)
+            click.echo(
+                f"milepost: {counted(len(doubts), 'record')} not fully supported by the ledger",
+                err=True,
+            )
     return 1 if doubts else 0
 
 
@@ -232,12 +290,18 @@ def _chosen(ctx: Context, query: Query, keys: tuple[str, ...]) -> Iterator[Found
     for key in keys:
         records = records_of(ctx, query.route, key)
         if not records:
-            raise MilepostError(f"route {query.route!r} has never had an item with the key {key!r}; nothing was written")
+            raise MilepostError(
+                f"route {query.route!r} has never had an item with the key {key!r}; nothing was written"
+            )
         yield from records
 
 
 def _entries(
-    ctx: Context, evidence: Iterator[FoundRecord], signer: Signer | None, on_progress: ProgressFigures, doubts: list[tuple[str, str]]
+    ctx: Context,
+    evidence: Iterator[FoundRecord],
+    signer: Signer | None,
+    on_progress: ProgressFigures,
+    doubts: list[tuple[str, str]],
 ) -> Iterator[dict[str, Any]]:
     from milepost.engine.heads.evidence_lines import entries
 

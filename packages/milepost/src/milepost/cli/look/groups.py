@@ -27,8 +27,21 @@ def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
     rows = []
     for group in found:
         stage = group["stage"] if route else f"{group['route']}/{group['stage']}"
-        rows.append((group["group"], stage, group["category"], f"{group['now']:,}", f"{group['total']:,}", cut(group["sample"], 80)))
-    print_table(("group", "stage", "kind", "now", "ever", "for example"), rows, right=["now", "ever"])
+        rows.append(
+            (
+                group["group"],
+                stage,
+                group["category"],
+                f"{group['now']:,}",
+                f"{group['total']:,}",
+                cut(group["sample"], 80),
+            )
+        )
+    print_table(
+        ("group", "stage", "kind", "now", "ever", "for example"), rows, right=["now", "ever"]
+    )
     if any(group["now"] for group in found):
         click.echo("\nWhen a cause is mended, retry its failed items (--dry-run only counts them):")
-        click.echo(f"  milepost retry {plain(route or 'ROUTE')} --group GROUP --by YOU --reason '…'")
+        click.echo(
+            f"  milepost retry {plain(route or 'ROUTE')} --group GROUP --by YOU --reason '…'"
+        )

@@ -8,7 +8,17 @@ import click
 
 from milepost.cli.config import CliSettings
 from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
-from milepost.cli.output import ago, console, cut, print_json, print_next_page, safe, show_table, styled, table
+from milepost.cli.output import (
+    ago,
+    console,
+    cut,
+    print_json,
+    print_next_page,
+    safe,
+    show_table,
+    styled,
+    table,
+)
 from milepost.core.status import Status
 
 if TYPE_CHECKING:
@@ -22,11 +32,29 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.argument("route")
 @filters
-@click.option("--overdue", "late", is_flag=True, help="Only overdue items, with the reason; the most overdue first.")
-@click.option("--next", "coming", is_flag=True, help="Only items that will complete the route next, the nearest first.")
-@click.option("--oldest-first", is_flag=True, help="The item that was accepted first comes first [the last one].")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
-@click.option("--after", metavar="TOKEN", help="The next page, by the token that the page before has printed.")
+@click.option(
+    "--overdue",
+    "late",
+    is_flag=True,
+    help="Only overdue items, with the reason; the most overdue first.",
+)
+@click.option(
+    "--next",
+    "coming",
+    is_flag=True,
+    help="Only items that will complete the route next, the nearest first.",
+)
+@click.option(
+    "--oldest-first",
+    is_flag=True,
+    help="The item that was accepted first comes first [the last one].",
+)
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many."
+)
+@click.option(
+    "--after", metavar="TOKEN", help="The next page, by the token that the page before has printed."
+)
 @yes_option
 @shared_options
 def list_items(
@@ -50,14 +78,18 @@ def list_items(
     if late and coming:
         raise click.UsageError("give either --overdue or --next")
     if (late or coming) and (oldest_first or after):
-        raise click.UsageError("--overdue and --next have an order of their own, and one page: give --limit")
+        raise click.UsageError(
+            "--overdue and --next have an order of their own, and one page: give --limit"
+        )
     with given.context() as ctx:
         now = ctx.clock.now()
         query = query_of(ctx, route, **chosen)
         confirm_cost(ctx, query, yes, quiet=as_json)
         if not (late or coming):
             lanes = BlockedLanes(ctx, route)
-            page = find_page(ctx, query, (route, chosen), oldest_first=oldest_first, after=after, limit=limit)
+            page = find_page(
+                ctx, query, (route, chosen), oldest_first=oldest_first, after=after, limit=limit
+            )
             left = LeftItems() if page.next is not None else failed_and_left(ctx, query, limit)
         else:
             found, more = (overdue if late else nearest)(ctx, query, limit)
@@ -67,15 +99,26 @@ def list_items(
         _print_page(page, left, route, lanes, now, as_json)
 
 
-def _print_page(found: FoundPage, left: LeftItems, route: str, lanes: BlockedLanes, now: int, as_json: bool) -> None:
+def _print_page(
+    found: FoundPage, left: LeftItems, route: str, lanes: BlockedLanes, now: int, as_json: bool
+) -> None:
     from milepost.engine.left_items import left_view
     from milepost.engine.views.items import row_view
 
     if as_json:
         items = [row_view(item, lanes.of(item.row)) for item in found.items]
         # Failed items whose rows have left stand apart: only their seals are known.
-        gone = {"left": [left_view(route, seal) for seal in left.seals], "more_left": left.more, "all_left_known": left.complete}
-        page = {"items": items, "more": found.next is not None, "next": found.next, "ordered": found.ordered}
+        gone = {
+            "left": [left_view(route, seal) for seal in left.seals],
+            "more_left": left.more,
+            "all_left_known": left.complete,
+        }
+        page = {
+            "items": items,
+            "more": found.next is not None,
+            "next": found.next,
+            "ordered": found.ordered,
+        }
         print_json(page | gone if left.seals or not left.complete else page)
         return
     if found.items:
@@ -88,14 +131,19 @@ def _print_page(found: FoundPage, left: LeftItems, route: str, lanes: BlockedLan
 def _print_left(left: LeftItems, route: str, now: int) -> None:
     """Print the failed items whose rows have left, which only their seals still know."""
     if not left.complete:
-        click.echo("Failed items that left earlier may be missing here: the ledger's old seals are still being read.")
+        click.echo(
+            "Failed items that left earlier may be missing here: the ledger's old seals are still being read."
+        )
     if not left.seals:
         return
     click.echo("Failed, and their rows have left the ledger; only their seals are left:")
     shown = table("key", "stage", "status", "ended")
     for seal in left.seals:
         shown.add_row(
-            safe(seal.key), safe(seal.stage), styled(seal.status), "-" if seal.ended_at is None else f"{ago(seal.ended_at, now)} ago"
+            safe(seal.key),
+            safe(seal.stage),
+            styled(seal.status),
+            "-" if seal.ended_at is None else f"{ago(seal.ended_at, now)} ago",
         )
     show_table(shown)
     if left.more:
@@ -110,7 +158,14 @@ def _print_rows(found: FoundPage, route: str, lanes: BlockedLanes, now: int) -> 
         blocks = lanes.of(row)
         reasons |= dict.fromkeys(blocks.reasons)
         note = safe(cut(_due_or_error(row, blocks, now), 120))
-        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), str(row.attempts), ago(row.entered_at, now), note)
+        shown.add_row(
+            safe(row.key),
+            safe(row.stage),
+            styled(row.status),
+            str(row.attempts),
+            ago(row.entered_at, now),
+            note,
+        )
     show_table(shown)
     for reason in reasons:
         console().print(safe(reason), soft_wrap=True)
@@ -129,7 +184,9 @@ def _due_or_error(row: Row, blocks: Blocks, now: int) -> str:
     return "; ".join(filter(None, (blocks.word, note)))
 
 
-def _print_late_or_next(found: list[LateItem], more: bool, late: bool, now: int, as_json: bool) -> None:
+def _print_late_or_next(
+    found: list[LateItem], more: bool, late: bool, now: int, as_json: bool
+) -> None:
     """Print the overdue items, or those that will complete next."""
     from milepost.engine.views.items import when
     from milepost.engine.views.late_items import late_item_view
@@ -143,8 +200,21 @@ def _print_late_or_next(found: list[LateItem], more: bool, late: bool, now: int,
     shown = table("key", "stage", "status", "here for", "overdue by" if late else "due", "why")
     for one in found:
         row = one.item.row
-        then = ago(one.late_since, now) if late else "-" if row.look_at is None else when(row.look_at, now)
-        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), ago(row.entered_at, now), then, safe(cut(one.why, 120)))
+        then = (
+            ago(one.late_since, now)
+            if late
+            else "-"
+            if row.look_at is None
+            else when(row.look_at, now)
+        )
+        shown.add_row(
+            safe(row.key),
+            safe(row.stage),
+            styled(row.status),
+            ago(row.entered_at, now),
+            then,
+            safe(cut(one.why, 120)),
+        )
     show_table(shown)
     if more:
         console().print(f"… and more: these are the first {len(found)}; give --limit.")

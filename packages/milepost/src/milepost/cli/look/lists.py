@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("route", required=False)
 @click.option(
-    "--vanished", "vanished_from", metavar="ID", help="Print the keys that the previous full list had and this one has not, one per line."
+    "--vanished",
+    "vanished_from",
+    metavar="ID",
+    help="Print the keys that the previous full list had and this one has not, one per line.",
 )
 @limit_option
 @shared_options
-def lists(given: CliSettings, route: str | None, vanished_from: str | None, limit: int, as_json: bool) -> None:
+def lists(
+    given: CliSettings, route: str | None, vanished_from: str | None, limit: int, as_json: bool
+) -> None:
     """The submitted lists and their counts.
 
     Latest first. Select the items of a list with --list NAME, or --list ID for exactly one list.
@@ -37,7 +42,9 @@ def lists(given: CliSettings, route: str | None, vanished_from: str | None, limi
         found = look(ctx, route)[::-1]
         now = ctx.clock.now()
     value = {"lists": [list_view(record) for record in found[:limit]], "more": len(found) > limit}
-    if printed(found, value, "No list submitted yet; see 'milepost submit ROUTE FILE'.", as_json=as_json):
+    if printed(
+        found, value, "No list submitted yet; see 'milepost submit ROUTE FILE'.", as_json=as_json
+    ):
         return
     rows = []
     for record in found[:limit]:
@@ -66,6 +73,8 @@ def _print_vanished(given: CliSettings, route: str | None, list_id: str, as_json
 
 def _counts(record: ListRecord) -> str:
     """Non-zero counts, whether it was a full list, and whether it was read to the end."""
-    counts = [f"{n:,} {word.replace('_', ' ')}" for word, n in record.counts.items() if n] or ["nothing"]
+    counts = [f"{n:,} {word.replace('_', ' ')}" for word, n in record.counts.items() if n] or [
+        "nothing"
+    ]
     parts = counts if record.keys_blob else ["not finished: submit it again"]
     return ("full: " if record.full else "") + ", ".join(parts)

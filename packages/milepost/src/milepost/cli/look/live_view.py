@@ -55,17 +55,29 @@ class Trail:
         return "".join(SPARKS[0 if top <= 0 else min(7, int(rate / top * 7.99))] for rate in shown)
 
 
-def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = None, height: int | None = None) -> Group:
+def view(
+    snapshot: Snapshot,
+    trail: Trail,
+    width: int,
+    elapsed_ms: int | None = None,
+    height: int | None = None,
+) -> Group:
     """One route in `width` columns: stages side by side, or one line each if there are many; at most `height` lines."""
     width = max(40, min(width, 110))
-    top: list[RenderableType] = [_head(snapshot, trail, elapsed_ms, width), _bar(snapshot, width), ""]
+    top: list[RenderableType] = [
+        _head(snapshot, trail, elapsed_ms, width),
+        _bar(snapshot, width),
+        "",
+    ]
     room = None if height is None else height - TOP
     if room is not None and room < SMALLEST:
         return Group(*top)
     per_block = max(1, (width - LABEL) // NARROWEST)
     if len(snapshot.stages) <= per_block and (room is None or room >= BLOCK):
         kinds = KINDS if room is None else min(KINDS, room - BLOCK - 2)
-        return Group(*top, _block(snapshot, snapshot.stages, width), "", *_kinds(snapshot, width, kinds))
+        return Group(
+            *top, _block(snapshot, snapshot.stages, width), "", *_kinds(snapshot, width, kinds)
+        )
     if width >= LIST_WIDTH:
         kinds = KINDS if room is None else max(0, min(KINDS, room - len(snapshot.stages) - 3))
         lines = None if room is None else room - 2 - (kinds + 1 if kinds else 0)
@@ -76,13 +88,17 @@ def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = 
     return Group(*top, *blocks, *_kinds(snapshot, width, KINDS))
 
 
-def picture(snapshots: Sequence[Snapshot], trails: Sequence[Trail], width: int, height: int, elapsed_ms: int) -> Group:
+def picture(
+    snapshots: Sequence[Snapshot], trails: Sequence[Trail], width: int, height: int, elapsed_ms: int
+) -> Group:
     """Several routes below each other in `height` lines; a route without items shows only its head."""
     busy = sum(snapshot.total > 0 for snapshot in snapshots) or len(snapshots)
     share = (height - TOP * (len(snapshots) - busy)) // max(1, busy)
     rooms = [share if snapshot.total or busy == len(snapshots) else TOP for snapshot in snapshots]
     views = zip(snapshots, trails, rooms, strict=True)
-    return Group(*(view(snapshot, trail, width, elapsed_ms, room) for snapshot, trail, room in views))
+    return Group(
+        *(view(snapshot, trail, width, elapsed_ms, room) for snapshot, trail, room in views)
+    )
 
 
 def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) -> RenderableType:
@@ -90,11 +106,17 @@ def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) 
     head.add_column(width=width // 2, no_wrap=True)
     head.add_column(width=width - width // 2, justify="right", no_wrap=True)
     paused = "  [black on yellow] paused [/]" if snapshot.paused else ""
-    oldest = "" if snapshot.oldest_ms is None else f"oldest here for {short_span(snapshot.oldest_ms)}"
+    oldest = (
+        "" if snapshot.oldest_ms is None else f"oldest here for {short_span(snapshot.oldest_ms)}"
+    )
     if snapshot.overdue.most:
         oldest = f"{snapshot.overdue.words} overdue   {oldest}"
-    clock = "" if elapsed_ms is None else f"   {elapsed_ms // 60_000:02d}:{elapsed_ms // 1000 % 60:02d}"
-    head.add_row(f"[bold]{safe(snapshot.route)}[/]{paused}  {snapshot.total:,} items", f"{oldest}{clock}")
+    clock = (
+        "" if elapsed_ms is None else f"   {elapsed_ms // 60_000:02d}:{elapsed_ms // 1000 % 60:02d}"
+    )
+    head.add_row(
+        f"[bold]{safe(snapshot.route)}[/]{paused}  {snapshot.total:,} items", f"{oldest}{clock}"
+    )
     head.add_row(
         f"{snapshot.ended:,} ended, {snapshot.live:,} in progress",
         f"[green]{trail.curve(max(4, width // 2 - 16))}[/] [bold]{snapshot.rate:,.0f}[/] items/s",
@@ -125,14 +147,22 @@ def _block(snapshot: Snapshot, stages: list[StageView], width: int) -> Renderabl
     grid.add_column(width=LABEL, no_wrap=True)
     for _ in stages:
         grid.add_column(width=column, no_wrap=True)
-    heads = [Text(f"{cut(stage.name, column - 2)}{' ‖' if stage.paused else ''}", style="bold underline") for stage in stages]
+    heads = [
+        Text(f"{cut(stage.name, column - 2)}{' ‖' if stage.paused else ''}", style="bold underline")
+        for stage in stages
+    ]
     grid.add_row("", *heads)
     for label, style, statuses in ROWS:
         counts = [stage.among(*statuses) for stage in stages]
         if label == "cancelled" and not any(counts):
             continue
-        grid.add_row(Text(label, style="dim"), *(_cell(n, snapshot.total, column, style) for n in counts))
-    grid.add_row(Text("completed", style="dim"), *(_cell(stage.past, snapshot.total, column, "green") for stage in stages))
+        grid.add_row(
+            Text(label, style="dim"), *(_cell(n, snapshot.total, column, style) for n in counts)
+        )
+    grid.add_row(
+        Text("completed", style="dim"),
+        *(_cell(stage.past, snapshot.total, column, "green") for stage in stages),
+    )
     ages = ("-" if stage.oldest_ms is None else short_span(stage.oldest_ms) for stage in stages)
     grid.add_row(Text("oldest", style="dim"), *(Text(f"{age:>{NUMBER - 1}}") for age in ages))
     return grid
@@ -141,7 +171,11 @@ def _block(snapshot: Snapshot, stages: list[StageView], width: int) -> Renderabl
 def _list(snapshot: Snapshot, width: int, lines: int | None) -> RenderableType:
     """One line per stage. If the lines do not suffice, idle stages are left out first."""
     stages = snapshot.stages
-    rows = [(label, style, of) for label, style, of in ROWS if label != "cancelled" or any(stage.among(*of) for stage in stages)]
+    rows = [
+        (label, style, of)
+        for label, style, of in ROWS
+        if label != "cancelled" or any(stage.among(*of) for stage in stages)
+    ]
     name = width - CELL * (len(rows) + 2)
     grid = Table.grid(padding=0)
     grid.add_column(width=name, no_wrap=True)
@@ -152,13 +186,19 @@ def _list(snapshot: Snapshot, width: int, lines: int | None) -> RenderableType:
     shown = stages
     if lines is not None and len(stages) > lines:
         busy = [stage for stage in stages if stage.among(*LIVE)]
-        chosen = [*busy, *(stage for stage in stages if not stage.among(*LIVE))][: max(1, lines - 1)]
+        chosen = [*busy, *(stage for stage in stages if not stage.among(*LIVE))][
+            : max(1, lines - 1)
+        ]
         shown = [stage for stage in stages if stage in chosen]
     for stage in shown:
-        head = Text(f"{_squeezed(stage.name, name - 3)}{' ‖' if stage.paused else ''}", style="bold")
+        head = Text(
+            f"{_squeezed(stage.name, name - 3)}{' ‖' if stage.paused else ''}", style="bold"
+        )
         counts = [(stage.among(*of), style) for _, style, of in rows] + [(stage.past, "green")]
         age = "-" if stage.oldest_ms is None else short_span(stage.oldest_ms)
-        grid.add_row(head, *(Text(_brief(n), style=style if n else "dim") for n, style in counts), Text(age))
+        grid.add_row(
+            head, *(Text(_brief(n), style=style if n else "dim") for n, style in counts), Text(age)
+        )
     if len(shown) < len(stages):
         grid.add_row(Text(f"… {len(stages) - len(shown)} more", style="dim"))
     return grid
@@ -172,7 +212,9 @@ def _squeezed(text: str, width: int) -> str:
 
 def _brief(n: int) -> str:
     """A count in at most seven characters: 99,999, 1,234k, 57M."""
-    return f"{n:,}" if n < 100_000 else f"{n // 1000:,}k" if n < 10_000_000 else f"{n // 1_000_000:,}M"
+    return (
+        f"{n:,}" if n < 100_000 else f"{n // 1000:,}k" if n < 10_000_000 else f"{n // 1_000_000:,}M"
+    )
 
 
 def _cell(n: int, total: int, column: int, style: str) -> RenderableType:
@@ -193,11 +235,25 @@ def _kinds(snapshot: Snapshot, width: int, lines: int) -> list[RenderableType]:
     grid.add_column(width=stage_width, no_wrap=True)
     for size in (6, 7):
         grid.add_column(width=size, justify="right", no_wrap=True)
-    grid.add_row(Text("failures by kind", style="bold underline"), "", Text("now", style="dim"), Text("ever", style="dim"))
+    grid.add_row(
+        Text("failures by kind", style="bold underline"),
+        "",
+        Text("now", style="dim"),
+        Text("ever", style="dim"),
+    )
     for kind in snapshot.kinds[:lines]:
         name = Text(cut(kind.category, LABEL + 5), style="red" if kind.now else "dim")
-        cells: list[RenderableType] = [name, Text(cut(kind.stage, stage_width - 1)), f"{kind.now:,}", f"{kind.total:,}"]
-        sample: list[RenderableType] = [Text(f"  {cut(plain(kind.sample), sample_width)}", style="dim")] if sample_width else []
+        cells: list[RenderableType] = [
+            name,
+            Text(cut(kind.stage, stage_width - 1)),
+            f"{kind.now:,}",
+            f"{kind.total:,}",
+        ]
+        sample: list[RenderableType] = (
+            [Text(f"  {cut(plain(kind.sample), sample_width)}", style="dim")]
+            if sample_width
+            else []
+        )
         grid.add_row(*cells, *sample)
     for _ in range(lines - len(snapshot.kinds)):
         grid.add_row("")

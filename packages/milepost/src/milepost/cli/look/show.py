@@ -49,7 +49,9 @@ def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -
             view = look(ctx, route, key)
         found = None if as_json else story(ctx, route, key)
     if view is None:
-        raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some")
+        raise MilepostError(
+            f"route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some"
+        )
     view = without_secrets(view)
     if found is None:
         print_json(view)
@@ -111,7 +113,9 @@ def _history(to: Console, story: Story, whole: bool) -> None:
     to.print("\n[bold]What happened[/]")
     lines = story.happened if whole else story.happened[-LINES_SHOWN:]
     if len(lines) < len(story.happened):
-        to.print(f"  [dim]… {counted(len(story.happened) - len(lines), 'earlier line')}; --all shows all[/]")
+        to.print(
+            f"  [dim]… {counted(len(story.happened) - len(lines), 'earlier line')}; --all shows all[/]"
+        )
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -121,7 +125,11 @@ def _history(to: Console, story: Story, whole: bool) -> None:
             grid.add_row(f"  {'?':>19}", safe(entry.text))
             continue
         moment = datetime.fromtimestamp(entry.at / 1000)
-        stamp = moment.strftime("%H:%M:%S") if moment.date() == day else moment.strftime("%Y-%m-%d %H:%M:%S")
+        stamp = (
+            moment.strftime("%H:%M:%S")
+            if moment.date() == day
+            else moment.strftime("%Y-%m-%d %H:%M:%S")
+        )
         day = moment.date()
         grid.add_row(f"  {stamp:>19}", safe(entry.text))
     to.print(grid)
@@ -130,7 +138,9 @@ def _history(to: Console, story: Story, whole: bool) -> None:
 
 def _tracebacks(to: Console, lines: list[Line], whole: bool) -> None:
     """Print the traceback of the last failed attempt, or of all attempts shown."""
-    found = [line for line in lines if line.attempt is not None and line.attempt.traceback is not None]
+    found = [
+        line for line in lines if line.attempt is not None and line.attempt.traceback is not None
+    ]
     for line in found if whole else found[-1:]:
         assert line.attempt is not None
         assert line.attempt.traceback is not None
@@ -146,11 +156,21 @@ def _values(to: Console, view: dict[str, Any]) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    values = {"input": view["input"], **{f"result of {stage}": value for stage, value in (view["results"] or {}).items()}}
+    values = {
+        "input": view["input"],
+        **{f"result of {stage}": value for stage, value in (view["results"] or {}).items()},
+    }
     for name, value in values.items():
         if value is not None:
             text = msgspec.json.encode(value).decode()
-            grid.add_row(f"  {safe(name)}", safe(text if len(text) <= VALUE else f"{text[:VALUE]}… ({len(text):,} characters; --json)"))
+            grid.add_row(
+                f"  {safe(name)}",
+                safe(
+                    text
+                    if len(text) <= VALUE
+                    else f"{text[:VALUE]}… ({len(text):,} characters; --json)"
+                ),
+            )
     for name in ("lane", "list_name", "work_id", "correlation_id"):
         if view.get(name):
             grid.add_row(f"  {name.replace('_', ' ').removesuffix(' name')}", safe(view[name]))

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("route", required=False)
-@click.option("--ages", is_flag=True, help="Show how long unfinished items have been at each stage.")
+@click.option(
+    "--ages", is_flag=True, help="Show how long unfinished items have been at each stage."
+)
 @click.option(
     "--part",
     "parts",
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     help="Only items whose composite key has this part, such as batchId=B-7.",
 )
 @shared_options
-def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool) -> None:
+def status(
+    given: CliSettings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool
+) -> None:
     """Number of items by route, stage and status.
 
     With --ages: how long the items have been at each stage. With --part: the progress of the items that share a part of their key,
@@ -52,7 +56,9 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
             from milepost.engine.views.snapshot import snapshots
 
             for name, snapshot in snapshots(ctx, route=route).items():
-                answer["routes"][name]["ages"] = {stage.name: _ages(stage) for stage in snapshot.stages}
+                answer["routes"][name]["ages"] = {
+                    stage.name: _ages(stage) for stage in snapshot.stages
+                }
     if as_json:
         print_json(answer)
         return
@@ -60,32 +66,59 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
     if not answer["routes"]:
         to.print("The ledger has no routes yet; submit items with 'milepost submit'.")
     for name, found in answer["routes"].items():
-        if name in own and set(found["statuses"]) <= {Status.COMPLETED} and "left_failed" not in found:
+        if (
+            name in own
+            and set(found["statuses"]) <= {Status.COMPLETED}
+            and "left_failed" not in found
+        ):
             continue  # an internal route is shown only if it has a problem
-        sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
-        to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
+        sums = (
+            ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items())
+            or "no items yet"
+        )
+        to.print(
+            f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True
+        )
         if "at_least" in found:
-            to.print(f"There are more than {found['at_least']:,}: the counters are still catching up with the rows.", soft_wrap=True)
+            to.print(
+                f"There are more than {found['at_least']:,}: the counters are still catching up with the rows.",
+                soft_wrap=True,
+            )
         elif found.get("approximate"):
-            to.print("Approximate: the counters are updated shortly after the rows.", style="dim", soft_wrap=True)
+            to.print(
+                "Approximate: the counters are updated shortly after the rows.",
+                style="dim",
+                soft_wrap=True,
+            )
         show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))
         for stage, late in found.get("overdue", {}).items():
             words = OverdueCount(late["least"], late["most"]).words
-            to.print(f"{words} overdue at {safe(stage)}: milepost list {safe(name)} --overdue", soft_wrap=True)
+            to.print(
+                f"{words} overdue at {safe(stage)}: milepost list {safe(name)} --overdue",
+                soft_wrap=True,
+            )
         left = found.get("left_failed")
         if left is not None:
             to.print(_left_words(LeftCount(**left), name), soft_wrap=True)
         for one in found.get("open_breakers", ()):
             until = f" until {one['retry_at']}" if one["retry_at"] else ""
-            to.print(f"The breaker of {safe(one['scope'])} is {one['state']}{until}: {safe(one['error'])}", soft_wrap=True)
+            to.print(
+                f"The breaker of {safe(one['scope'])} is {one['state']}{until}: {safe(one['error'])}",
+                soft_wrap=True,
+            )
         for stage in found["unknown_stages"]:
             n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")
-            to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route does not have: see 'milepost routes'", soft_wrap=True)
+            to.print(
+                f"{counted(n, 'item')} at {safe(stage)}, a stage that the route does not have: see 'milepost routes'",
+                soft_wrap=True,
+            )
 
 
 def _left_words(left: LeftCount, route: str) -> str:
     sentence = f"{left.text[0].upper()}{left.text[1:]}"
-    return f"{sentence}: milepost list {safe(route)} --status failed" if left.count else f"{sentence}."
+    return (
+        f"{sentence}: milepost list {safe(route)} --status failed" if left.count else f"{sentence}."
+    )
 
 
 def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json: bool) -> None:
@@ -104,13 +137,27 @@ def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json
     if not found.total:
         to.print(f"No item of {safe(route)} has {safe(', '.join(parts))}.")
         return
-    words = {"completed": found.completed, "in progress": found.in_progress, "failed": found.failed, "cancelled": found.cancelled}
+    words = {
+        "completed": found.completed,
+        "in progress": found.in_progress,
+        "failed": found.failed,
+        "cancelled": found.cancelled,
+    }
     sums = ", ".join(f"{n:,} {word}" for word, n in words.items() if n)
-    to.print(f"[bold]{safe(route)}[/], {safe(', '.join(parts))}: {counted(found.total, 'item')}: {sums}", soft_wrap=True)
+    to.print(
+        f"[bold]{safe(route)}[/], {safe(', '.join(parts))}: {counted(found.total, 'item')}: {sums}",
+        soft_wrap=True,
+    )
     if found.overdue:
-        to.print(f"{counted(found.overdue, 'item')} overdue: 'milepost list {safe(route)} --overdue --part …' shows them", soft_wrap=True)
+        to.print(
+            f"{counted(found.overdue, 'item')} overdue: 'milepost list {safe(route)} --overdue --part …' shows them",
+            soft_wrap=True,
+        )
     if found.left:
-        to.print(f"The rows of {counted(found.left, 'item')} have been removed; their seals are counted.", soft_wrap=True)
+        to.print(
+            f"The rows of {counted(found.left, 'item')} have been removed; their seals are counted.",
+            soft_wrap=True,
+        )
     if found.stages:
         show_table(_by_status(found.stages))
 
@@ -131,11 +178,17 @@ def _by_age(stages: dict[str, dict[str, Any]]) -> Table:
 
     shown = table("stage", "unfinished", "p50", "p95", "oldest", right=["unfinished"])
     for stage, ages in stages.items():
-        spans = ("-" if ages[name] is None else short_span(ages[name] * 1000) for name in ("p50_s", "p95_s", "oldest_s"))
+        spans = (
+            "-" if ages[name] is None else short_span(ages[name] * 1000)
+            for name in ("p50_s", "p95_s", "oldest_s")
+        )
         shown.add_row(safe(stage), f"{ages['items']:,}", *spans)
     return shown
 
 
 def _ages(stage: StageView) -> dict[str, Any]:
     spans = {"p50_s": stage.p50_ms, "p95_s": stage.p95_ms, "oldest_s": stage.oldest_ms}
-    return {"items": stage.among(*LIVE), **{name: None if ms is None else ms / 1000 for name, ms in spans.items()}}
+    return {
+        "items": stage.among(*LIVE),
+        **{name: None if ms is None else ms / 1000 for name, ms in spans.items()},
+    }

@@ -35,18 +35,29 @@ def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool
         check_route(ctx, route)
         confirm_cost(ctx, Query(route=route, with_content=True), yes, quiet=as_json)
         with progress("reading", quiet=as_json) as on_progress:
-            for found in on_volume(ctx, route, volume, on_progress, lambda key, why: faults.append((key, why))):
+            for found in on_volume(
+                ctx, route, volume, on_progress, lambda key, why: faults.append((key, why))
+            ):
                 items, files = items + 1, files + len(found.files)
                 if as_json:
                     print_json(found, indent=None)
                     continue
-                named = ", ".join(map(plain, found.files[:NAMED])) + (", …" if len(found.files) > NAMED else "")
+                named = ", ".join(map(plain, found.files[:NAMED])) + (
+                    ", …" if len(found.files) > NAMED else ""
+                )
                 left = ", row removed" if found.left else ""
-                click.echo(f"{plain(found.key)}  {found.status}{left}  {counted(len(found.files), 'file')}: {named}")
+                click.echo(
+                    f"{plain(found.key)}  {found.status}{left}  {counted(len(found.files), 'file')}: {named}"
+                )
     if not as_json:
-        click.echo(f"{counted(items, 'item')} of {route} on {volume}, {counted(files, 'file')}.", err=True)
+        click.echo(
+            f"{counted(items, 'item')} of {route} on {volume}, {counted(files, 'file')}.", err=True
+        )
     for key, why in faults[:SHOWN]:
         click.echo(f"milepost: {plain(key)} is left out: {why}", err=True)
     if faults:
-        click.echo(f"milepost: {counted(len(faults), 'kept record')} could not be used: their files may be on {volume} too", err=True)
+        click.echo(
+            f"milepost: {counted(len(faults), 'kept record')} could not be used: their files may be on {volume} too",
+            err=True,
+        )
     return 1 if faults else 0

@@ -24,11 +24,20 @@ WHOLE = 10_000
 
 @click.command()
 @click.argument("route", required=False)
-@click.option("--every", metavar="SPAN", default=None, help="Refresh interval [0.5s on a terminal, else 1s].")
+@click.option(
+    "--every", metavar="SPAN", default=None, help="Refresh interval [0.5s on a terminal, else 1s]."
+)
 @click.option("--for", "during", metavar="SPAN", help="Stop after this time instead of at Ctrl-C.")
 @click.option("--once", is_flag=True, help="Print one view and exit.")
 @shared_options
-def watch(given: CliSettings, route: str | None, every: str | None, during: str | None, once: bool, as_json: bool) -> None:
+def watch(
+    given: CliSettings,
+    route: str | None,
+    every: str | None,
+    during: str | None,
+    once: bool,
+    as_json: bool,
+) -> None:
     """Watch items move: counts, rate, oldest item, failures.
 
     A live view on a terminal; else one plain line per second (with --json: one object per line).
@@ -58,7 +67,9 @@ def watch(given: CliSettings, route: str | None, every: str | None, during: str 
             pass
 
 
-def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool) -> dict[str, Snapshot]:
+def look(
+    ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool
+) -> dict[str, Snapshot]:
     """Show the routes until `over()` holds; returns the last snapshots."""
     from rich.live import Live
 
@@ -76,7 +87,13 @@ def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], boo
                     click.echo(line(snapshot, snapshot.at - began))
                 continue
             height = to.height if live else WHOLE
-            drawn = picture([*seen.values()], [trails[name] for name in seen], to.width - 1, height - 1, ctx.clock.now() - began)
+            drawn = picture(
+                [*seen.values()],
+                [trails[name] for name in seen],
+                to.width - 1,
+                height - 1,
+                ctx.clock.now() - began,
+            )
             if screen is None:
                 to.print(drawn)
             else:
@@ -84,7 +101,9 @@ def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], boo
     return seen
 
 
-def _snapshots(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]) -> Iterator[dict[str, Snapshot]]:
+def _snapshots(
+    ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]
+) -> Iterator[dict[str, Snapshot]]:
     """Snapshots of the routes at this interval, until `over()` holds; one more is always taken then."""
     from milepost.engine.views.snapshot import snapshots
 
@@ -104,4 +123,9 @@ def _object(seen: dict[str, Snapshot]) -> dict[str, Any]:
 
     from milepost.core.values.durations import iso
 
-    return {"routes": {name: {**to_builtins(snapshot), "at": iso(snapshot.at)} for name, snapshot in seen.items()}}
+    return {
+        "routes": {
+            name: {**to_builtins(snapshot), "at": iso(snapshot.at)}
+            for name, snapshot in seen.items()
+        }
+    }

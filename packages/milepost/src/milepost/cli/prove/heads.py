@@ -22,10 +22,16 @@ def heads(given: CliSettings, as_json: bool) -> None:
     with given.context() as ctx:
         found = all_heads(ctx)
     if printed(
-        found, {"heads": found}, "No head published yet; 'milepost up' publishes one a day if a route has evidence=True.", as_json=as_json
+        found,
+        {"heads": found},
+        "No head published yet; 'milepost up' publishes one a day if a route has evidence=True.",
+        as_json=as_json,
     ):
         return
-    rows = [(head["day"], f"{head['count']:,}", head["root"], "yes" if "signature" in head else "no") for head in reversed(found)]
+    rows = [
+        (head["day"], f"{head['count']:,}", head["root"], "yes" if "signature" in head else "no")
+        for head in reversed(found)
+    ]
     print_table(("day", "lines", "root", "signed"), rows, right=["lines"])
 
 
@@ -46,10 +52,16 @@ def publish_now(given: CliSettings, as_json: bool) -> None:
             raise UsageError("no route keeps evidence; set evidence=True on a route")
         now = ctx.clock.now()
         midnight = now // DAY_MS * DAY_MS
-        head = publish(ctx, signer, day_of(midnight - 1), midnight) or publish(ctx, signer, day_of(now), now + 1)
+        head = publish(ctx, signer, day_of(midnight - 1), midnight) or publish(
+            ctx, signer, day_of(now), now + 1
+        )
     if as_json:
         print_json({"head": head})
     elif head is None:
-        click.echo(f"The head of {day_of(now)} is already published, or no history line was written; nothing was changed.")
+        click.echo(
+            f"The head of {day_of(now)} is already published, or no history line was written; nothing was changed."
+        )
     else:
-        click.echo(f"Published the head of {head['day']}: {counted(head['count'], 'line')}, root {head['root']}.")
+        click.echo(
+            f"Published the head of {head['day']}: {counted(head['count'], 'line')}, root {head['root']}."
+        )

@@ -22,19 +22,39 @@ EXIT_CODES = {"proved": 0, "contradicted": 1, "unproved": 3}
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--public-key", metavar="KEY", help="The signer's public key (ed25519:…), or a file that holds it.")
 @click.option(
-    "--head", "heads", multiple=True, metavar="FILE", help="File of daily-head events as subscribers received them; may be repeated."
+    "--public-key",
+    metavar="KEY",
+    help="The signer's public key (ed25519:…), or a file that holds it.",
 )
 @click.option(
-    "--allow-newer", is_flag=True, help="Accept records that are newer than the newest head given, although no head covers them yet."
+    "--head",
+    "heads",
+    multiple=True,
+    metavar="FILE",
+    help="File of daily-head events as subscribers received them; may be repeated.",
 )
 @click.option(
-    "--complete", is_flag=True, help="Require that no line of the route is missing up to the newest head given (a whole route's export)."
+    "--allow-newer",
+    is_flag=True,
+    help="Accept records that are newer than the newest head given, although no head covers them yet.",
+)
+@click.option(
+    "--complete",
+    is_flag=True,
+    help="Require that no line of the route is missing up to the newest head given (a whole route's export).",
 )
 @click.option("--all", "whole", is_flag=True, help="Print every record, not only the first 20.")
 @json_option
-def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newer: bool, complete: bool, whole: bool, as_json: bool) -> int:
+def verify(
+    file: str,
+    public_key: str | None,
+    heads: tuple[str, ...],
+    allow_newer: bool,
+    complete: bool,
+    whole: bool,
+    as_json: bool,
+) -> int:
     """Check evidence offline.
 
     Checks each record of a file from 'milepost export --evidence': hash chain, values derived from it, digests, signatures. Prints what
@@ -53,7 +73,11 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newe
     public = None if public_key is None else read_public(public_key)
     published = Heads(read_heads(map(Path, heads)), public) if heads else None
     if as_json:
-        return _print_json(lambda on_record: check(Path(file), public, published, on_record, allow_newer=allow_newer, complete=complete))
+        return _print_json(
+            lambda on_record: check(
+                Path(file), public, published, on_record, allow_newer=allow_newer, complete=complete
+            )
+        )
     first: list[VerifiedRecord] = []
 
     def on_record(record: VerifiedRecord) -> None:
@@ -62,7 +86,9 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], allow_newe
         elif len(first) < SHOWN:
             first.append(record)
 
-    verdict = check(Path(file), public, published, on_record, allow_newer=allow_newer, complete=complete)
+    verdict = check(
+        Path(file), public, published, on_record, allow_newer=allow_newer, complete=complete
+    )
     _print_verdict(verdict)
     for record in first:
         _print_record(record)
@@ -84,7 +110,9 @@ def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) ->
 
     verdict = check(on_record)
     start = before if before != ",\n" else ""
-    rest = msgspec.json.encode({"holds": verdict.holds, "answer": verdict.answer, **msgspec.to_builtins(verdict)}).decode()
+    rest = msgspec.json.encode(
+        {"holds": verdict.holds, "answer": verdict.answer, **msgspec.to_builtins(verdict)}
+    ).decode()
     click.echo(f"{start}],\n{rest[1:]}")
     return EXIT_CODES[verdict.answer]
 
@@ -92,11 +120,19 @@ def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) ->
 def _print_record(record: VerifiedRecord) -> None:
     """Print one record: its end, and each stage with who confirmed it, when, and where the files are."""
     state = f"{record.status or 'unknown'}" + (f" {record.ended_at}" if record.ended_at else "")
-    rest = " (only its seal remains)" if record.sealed else " (content removed)" if record.forgotten else ""
+    rest = (
+        " (only its seal remains)"
+        if record.sealed
+        else " (content removed)"
+        if record.forgotten
+        else ""
+    )
     click.echo(f"{plain(record.key)}: {state}{rest}" + ("" if record.holds else " DIFFERS"))
     for stage in record.stages:
         by = f" by {plain(stage.by)}" if stage.by else ""
-        files = f", {stage.files:,} {'file' if stage.files == 1 else 'files'}" if stage.files else ""
+        files = (
+            f", {stage.files:,} {'file' if stage.files == 1 else 'files'}" if stage.files else ""
+        )
         volumes = f" on {', '.join(map(plain, stage.volumes))}" if stage.volumes else ""
         click.echo(f"  {plain(stage.stage)}: {stage.how} {stage.at}{by}{files}{volumes}")
     if record.head_day is not None:
@@ -108,12 +144,18 @@ def _print_verdict(verdict: Verdict) -> None:
     from milepost.engine.views.items import counted
 
     if verdict.holds:
-        points = f", but {counted(verdict.open, 'point')} not proved by what was given" if verdict.open else ""
+        points = (
+            f", but {counted(verdict.open, 'point')} not proved by what was given"
+            if verdict.open
+            else ""
+        )
         click.echo(f"{verdict.file} holds: {counted(verdict.records, 'record')}{points}.")
         if verdict.chosen is not None:
             click.echo(f"It is {plain(verdict.chosen)}.")
     else:
-        click.echo(f"{verdict.file} does NOT hold: {counted(verdict.found, 'difference')}. It proves nothing.")
+        click.echo(
+            f"{verdict.file} does NOT hold: {counted(verdict.found, 'difference')}. It proves nothing."
+        )
     for difference in verdict.differences:
         of = "" if difference.key is None else f", {plain(difference.key)}"
         where = f"line {difference.line}{of}" if difference.line else "the file"
@@ -145,7 +187,13 @@ def signing_key(file: str, as_json: bool) -> None:
 
     signer = make_key(Path(file))
     if as_json:
-        print_json({"file": file, "public_key": public_text(signer.public), "fingerprint": fingerprint(signer.public)})
+        print_json(
+            {
+                "file": file,
+                "public_key": public_text(signer.public),
+                "fingerprint": fingerprint(signer.public),
+            }
+        )
         return
     click.echo(f"private key  {file}")
     click.echo(f"public key   {public_text(signer.public)}")

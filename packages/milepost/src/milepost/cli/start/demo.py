@@ -41,10 +41,25 @@ EVERY_S = 0.4
 
 
 @click.command()
-@click.option("--items", type=click.IntRange(1, 1_000_000), default=2000, show_default=True, help="Number of parcels.")
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default="milepost-demo", show_default=True)
+@click.option(
+    "--items",
+    type=click.IntRange(1, 1_000_000),
+    default=2000,
+    show_default=True,
+    help="Number of parcels.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="milepost-demo",
+    show_default=True,
+)
 @click.option("--page/--no-page", default=True, help="Serve the dashboard or not.  [default: page]")
-@click.option("--stay/--no-stay", default=None, help="Keep running when all are completed, or end.  [default: stay at a terminal]")
+@click.option(
+    "--stay/--no-stay",
+    default=None,
+    help="Keep running when all are completed, or end.  [default: stay at a terminal]",
+)
 def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
     """Watch it work: 2,000 parcels, 400 messages.
 
@@ -86,7 +101,9 @@ def _notifications(port: int) -> ConfiguredApplication[Any]:
     from milepost.demo.partners import settings
     from milepost.route_files import load_application
 
-    return load_application("notifications").configured(tomllib.loads(settings(port))["notifications"], environment={})
+    return load_application("notifications").configured(
+        tomllib.loads(settings(port))["notifications"], environment={}
+    )
 
 
 def stays(wished: bool | None, *, page: bool, terminal: bool) -> bool:
@@ -117,7 +134,9 @@ def _fresh(folder: Path, port: int) -> Path:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         written.write_text(SETTINGS + settings(port), encoding="utf-8")
     except OSError as error:
-        raise MilepostError(f"the demo cannot write to {folder}: {error.strerror}; choose another --folder") from None
+        raise MilepostError(
+            f"the demo cannot write to {folder}: {error.strerror}; choose another --folder"
+        ) from None
     return path
 
 
@@ -130,7 +149,9 @@ def _refuse_work_of_others(folder: Path, found: list[Path]) -> None:
     written = folder / "milepost.toml"
     if not written.is_file() or MARK not in written.read_text(encoding="utf-8", errors="replace"):
         names = ", ".join(path.name for path in found)
-        raise UsageError(f"{folder.resolve()} holds files that no demo has written ({names}), and they are kept; choose another --folder")
+        raise UsageError(
+            f"{folder.resolve()} holds files that no demo has written ({names}), and they are kept; choose another --folder"
+        )
     busy = Liveness(str(folder / "milepost.db")).neighbours()
     if busy:
         raise LedgerBusy(
@@ -151,11 +172,20 @@ def _past(url: str, catalogue: Catalogue, assets: int) -> None:
     ctx = open_context(url, [archive], clock=clock, chance=PastChance())
     with closing(ctx.ledger):
         Past(ctx, clock, assets, catalogue).make()
-    click.echo(f"Created an archive of {counted(assets, 'asset')} with two days of invented history.")
+    click.echo(
+        f"Created an archive of {counted(assets, 'asset')} with two days of invented history."
+    )
 
 
 def _run(
-    ctx: Context, catalogue: Catalogue, notifications: ConfiguredApplication[Any], items: int, port: int, at: str | None, *, stay: bool
+    ctx: Context,
+    catalogue: Catalogue,
+    notifications: ConfiguredApplication[Any],
+    items: int,
+    port: int,
+    at: str | None,
+    *,
+    stay: bool,
 ) -> None:
     """Submit parcels and notifications, run them in the background, show them in the foreground, print a summary; then stay until stopped, if asked.
 
@@ -178,11 +208,17 @@ def _run(
         logging.getLogger(noisy.__name__).setLevel(logging.ERROR)
     began = monotonic()
     submit(ctx, "parcels", map(parcel, range(1, items + 1)))
-    click.echo(f"Submitted {items:,} parcels in {monotonic() - began:.2f} s, to be weighed, cleared and delivered.")
-    click.echo("The scale is sometimes busy, customs is slow, and deliveries to the west often fail.")
+    click.echo(
+        f"Submitted {items:,} parcels in {monotonic() - began:.2f} s, to be weighed, cleared and delivered."
+    )
+    click.echo(
+        "The scale is sometimes busy, customs is slow, and deliveries to the west often fail."
+    )
     messages = min(NOTIFICATIONS, items)
     submit(ctx, "notifications", (notification(number, port) for number in range(messages)))
-    click.echo(f"Submitted {messages:,} notifications to ten partners: {HANGS} hangs and {FAILS} fails for a while.\n")
+    click.echo(
+        f"Submitted {messages:,} notifications to ten partners: {HANGS} hangs and {FAILS} fails for a while.\n"
+    )
     station = Station(ctx, subscribers=[catalogue], services=services(ctx, [notifications]))
     more = More(ctx, station, items, messages, port) if stay else None
     completed = threading.Event() if more is None else more.completed
@@ -230,7 +266,13 @@ class More:
     def __init__(self, ctx: Context, station: Station, last: int, messages: int, port: int) -> None:
         self.completed, self.wanted = threading.Event(), threading.Event()
         self.came = 0
-        self._ctx, self._station, self._last, self._messages, self._port = ctx, station, last, messages, port
+        self._ctx, self._station, self._last, self._messages, self._port = (
+            ctx,
+            station,
+            last,
+            messages,
+            port,
+        )
 
     def __call__(self) -> None:
         from milepost.demo.parcels import parcel
@@ -241,7 +283,11 @@ class More:
             self.came += 1
             submit(self._ctx, "parcels", [parcel(self._last + self.came)])
             first, self._messages = self._messages, self._messages + len(PARTNERS)
-            submit(self._ctx, "notifications", [notification(number, self._port) for number in range(first, self._messages)])
+            submit(
+                self._ctx,
+                "notifications",
+                [notification(number, self._port) for number in range(first, self._messages)],
+            )
         elif not self.completed.is_set() and self._station.idle(round(IDLE_S * 1000)):
             self.completed.set()
 
@@ -249,11 +295,21 @@ class More:
 def _summary(last: Snapshot, seconds: float) -> None:
     again = sum(kind.total for kind in last.kinds) - last.failed
     to = console()
-    to.print(f"\n[bold green]{last.done:,} of {last.total:,}[/] parcels delivered in {seconds:.1f} s, {last.done / seconds:,.0f} a second.")
+    to.print(
+        f"\n[bold green]{last.done:,} of {last.total:,}[/] parcels delivered in {seconds:.1f} s, {last.done / seconds:,.0f} a second."
+    )
     failed = f"[bold red]{last.failed:,}[/] " + ("parcel" if last.failed == 1 else "parcels")
-    to.print(f"{again:,} attempts failed and were retried. {failed} failed for good and need an operator.\n", soft_wrap=True)
-    rows = [(kind.stage, kind.category, f"{kind.now:,}", f"{kind.total:,}", kind.sample) for kind in last.kinds[:5]]
-    print_table(("stage", "kind", "failed", "tries", "for example"), rows, right=["failed", "tries"])
+    to.print(
+        f"{again:,} attempts failed and were retried. {failed} failed for good and need an operator.\n",
+        soft_wrap=True,
+    )
+    rows = [
+        (kind.stage, kind.category, f"{kind.now:,}", f"{kind.total:,}", kind.sample)
+        for kind in last.kinds[:5]
+    ]
+    print_table(
+        ("stage", "kind", "failed", "tries", "for example"), rows, right=["failed", "tries"]
+    )
 
 
 def _try_next(folder: Path, key: str) -> None:
@@ -273,7 +329,10 @@ def _try_next(folder: Path, key: str) -> None:
     first = [f"cd {folder}"]
     if not shutil.which("milepost"):
         script = Path(sys.executable).parent / "milepost"
-        first.insert(0, f"alias milepost={str(script) if script.exists() else f'{sys.executable} -m milepost'!r}")
+        first.insert(
+            0,
+            f"alias milepost={str(script) if script.exists() else f'{sys.executable} -m milepost'!r}",
+        )
     for step in first:
         to.print(f"  {step}", markup=False, soft_wrap=True)
     for what, step in steps:

@@ -14,7 +14,11 @@ FILES = Path(__file__).parent / "files"
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
-@click.option("--application", metavar="NAME", help="Write an application of this name: a route, an endpoint, a page, a command, a check.")
+@click.option(
+    "--application",
+    metavar="NAME",
+    help="Write an application of this name: a route, an endpoint, a page, a command, a check.",
+)
 def init(folder: Path, application: str | None) -> None:
     """Write a small working route, and show how to run it.
 
@@ -22,7 +26,11 @@ def init(folder: Path, application: str | None) -> None:
     its page's template and milepost.toml. Overwrites nothing.
     """
     if application is None:
-        files = {"parcels.py": _text("parcels.py.txt"), "milepost.toml": _text("parcels.toml"), "parcels.jsonl": _text("parcels.jsonl")}
+        files = {
+            "parcels.py": _text("parcels.py.txt"),
+            "milepost.toml": _text("parcels.toml"),
+            "parcels.jsonl": _text("parcels.jsonl"),
+        }
         summary = "parcels.py (a route), milepost.toml and parcels.jsonl (a list)"
         steps = (
             "milepost submit parcels parcels.jsonl",
@@ -31,7 +39,10 @@ def init(folder: Path, application: str | None) -> None:
             "milepost show parcels P-3            # the one that has no weight",
         )
     else:
-        files, summary = _application(application), f"the application {application}, its page's template and milepost.toml"
+        files, summary = (
+            _application(application),
+            f"the application {application}, its page's template and milepost.toml",
+        )
         steps = (
             f"milepost {application} ask A-1 'is it working?'",
             "milepost work --until-idle",
@@ -53,9 +64,16 @@ def _application(name: str) -> dict[str, str]:
 
     check_application_name(Application(name, AppSettings).name)
     file = name.replace("-", "_")
-    parts = {f"{file}.py": "application.py.txt", f"templates/{name}.html": "application.html", "milepost.toml": "application.toml"}
+    parts = {
+        f"{file}.py": "application.py.txt",
+        f"templates/{name}.html": "application.html",
+        "milepost.toml": "application.toml",
+    }
     title = name.replace("-", " ").capitalize()
-    return {path: _text(part).replace("NAME", name).replace("FILE", file).replace("TITLE", title) for path, part in parts.items()}
+    return {
+        path: _text(part).replace("NAME", name).replace("FILE", file).replace("TITLE", title)
+        for path, part in parts.items()
+    }
 
 
 def _text(name: str) -> str:
@@ -66,7 +84,9 @@ def _write(folder: Path, files: dict[str, str]) -> None:
     there = [name for name in files if (folder / name).exists()]
     if there:
         exist, are = ("exists", "is") if len(there) == 1 else ("exist", "are")
-        raise MilepostError(f"{', '.join(there)} already {exist} in {folder.resolve()} and {are} not overwritten; choose another folder")
+        raise MilepostError(
+            f"{', '.join(there)} already {exist} in {folder.resolve()} and {are} not overwritten; choose another folder"
+        )
     try:
         for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,12 @@ grace_option = click.option(
 def processes_option(*, default: int | None, text: str) -> Callable[[F], F]:
     """Give a command --processes."""
     return click.option(
-        "--processes", type=click.IntRange(1, 256), default=default, show_default=default is not None, metavar="N", help=text
+        "--processes",
+        type=click.IntRange(1, 256),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=text,
     )
 
 
@@ -92,9 +97,15 @@ def run(
 
     tune_garbage_collection()
     beside = [*services(ctx, applications), *watches]
-    station = Station(ctx, subscribers=subscribers, services=beside, roles=roles, signer=signer, grace_ms=grace_ms)
+    station = Station(
+        ctx, subscribers=subscribers, services=beside, roles=roles, signer=signer, grace_ms=grace_ms
+    )
     received = stop_on_signal(station.stop)
-    receivers = f"; events to {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
+    receivers = (
+        f"; events to {', '.join(subscriber.name for subscriber in subscribers)}"
+        if subscribers
+        else ""
+    )
     until = "until idle" if until_idle is not None else "until Ctrl-C"
     if name is not None:
         say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{receivers}; {until}")
@@ -102,9 +113,15 @@ def run(
     station.run(until_idle_s=until_idle)
     if name is not None:
         # A count can shrink: an operator may have restarted items that had ended.
-        ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
+        ended = {
+            word: n - before.get(word, 0)
+            for word, n in _ended(ctx).items()
+            if n > before.get(word, 0)
+        }
         counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
-        say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}{_left(ctx)}")
+        say(
+            f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}{_left(ctx)}"
+        )
     return received[0] if received else None
 
 
@@ -138,9 +155,17 @@ def _left(ctx: Context) -> str:
     from milepost.core.status import LIVE
     from milepost.core.values.durations import short_span
 
-    left = sum(count.n for count in ctx.ledger.counts() if count.status in LIVE and count.route in ctx.plans)
+    left = sum(
+        count.n
+        for count in ctx.ledger.counts()
+        if count.status in LIVE and count.route in ctx.plans
+    )
     due, now = ctx.ledger.next_due(ctx.plans.values()), ctx.clock.now()
-    later = f", the next due in {short_span(due - now)}" if left and due is not None and due > now else ""
+    later = (
+        f", the next due in {short_span(due - now)}"
+        if left and due is not None and due > now
+        else ""
+    )
     return f"; {left:,} in progress{later}" if left else ""
 
 

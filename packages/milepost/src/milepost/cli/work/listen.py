@@ -32,11 +32,19 @@ class Where(NamedTuple):
 
 def listen_options(command: F) -> F:
     """Give a command --listen, --base-path and --no-listen."""
-    command = click.option("--no-listen", is_flag=True, help="Do not start the HTTP server.")(command)
-    command = click.option("--base-path", metavar="/PATH", help="URL prefix of every page, for use behind a proxy [none].")(command)
-    return click.option("--listen", metavar="HOST:PORT", help=f"Address of the HTTP server [{HOST}:{PORT}, or the next free port].")(
+    command = click.option("--no-listen", is_flag=True, help="Do not start the HTTP server.")(
         command
     )
+    command = click.option(
+        "--base-path",
+        metavar="/PATH",
+        help="URL prefix of every page, for use behind a proxy [none].",
+    )(command)
+    return click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        help=f"Address of the HTTP server [{HOST}:{PORT}, or the next free port].",
+    )(command)
 
 
 def wanted(option: str | None, configured: str | None, *, no_listen: bool) -> Where | None:
@@ -53,13 +61,22 @@ def address(text: str) -> Where:
     """Parse 'HOST:PORT', '[::1]:PORT', or a port alone, which means loopback."""
     host, _, port = text.strip().rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
-    if not (port.isascii() and port.isdigit() and int(port) < 65536) or (":" in bare and bare == host):
-        raise ConfigMistake(f"{text!r} is not an address to listen at; write HOST:PORT, such as {HOST}:{PORT} or [::1]:{PORT}")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536) or (
+        ":" in bare and bare == host
+    ):
+        raise ConfigMistake(
+            f"{text!r} is not an address to listen at; write HOST:PORT, such as {HOST}:{PORT} or [::1]:{PORT}"
+        )
     return Where(bare or HOST, int(port), asked=True)
 
 
 @contextmanager
-def listening(ctx: Context, where: Where | None, base: str = "", applications: Sequence[ConfiguredApplication[Any]] = ()) -> Iterator[None]:
+def listening(
+    ctx: Context,
+    where: Where | None,
+    base: str = "",
+    applications: Sequence[ConfiguredApplication[Any]] = (),
+) -> Iterator[None]:
     """Run the HTTP server meanwhile and print its address. If a package is missing, print how to install it; raise only if the user
     asked for an address."""
     with opened(ctx, where, "up", "--no-listen", base, applications) as url:
@@ -91,7 +108,13 @@ def opened(
         say(f"milepost {command}: {message}, or give {without}")
         yield None
         return
-    door = _opened(ctx, where, partial(HttpServer, base=checked_base(base), applications=applications), command, without)
+    door = _opened(
+        ctx,
+        where,
+        partial(HttpServer, base=checked_base(base), applications=applications),
+        command,
+        without,
+    )
     try:
         door.open()
         yield door.url
@@ -99,7 +122,13 @@ def opened(
         door.close()
 
 
-def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], HttpServer], command: str, without: str) -> HttpServer:
+def _opened(
+    ctx: Context,
+    where: Where,
+    door: Callable[[Context, str, int], HttpServer],
+    command: str,
+    without: str,
+) -> HttpServer:
     """A server at that address; if the user did not ask for it, at the next free port. Refuses a public address without API keys."""
     from milepost.engine.auth import any_keys
     from milepost_net.guard import is_loopback
@@ -120,4 +149,6 @@ def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], Http
             say(f"milepost {command}: port {where.port} is in use; using {port}")
         return found
     elsewhere = "--listen HOST:PORT, or " if command == "up" else ""
-    raise ConfigMistake(f"all ports from {where.port} to {where.port + TRIES - 1} are in use; give {elsewhere}{without}")
+    raise ConfigMistake(
+        f"all ports from {where.port} to {where.port + TRIES - 1} are in use; give {elsewhere}{without}"
+    )

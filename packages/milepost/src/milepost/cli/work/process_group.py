@@ -48,7 +48,9 @@ class ProcessGroup:
         stop_on_signal(self._stop)
         for command in self._commands:
             self._start(command)
-        say(f"milepost {self._name}: processes {', '.join(str(one.process.pid) for one in self._running)}")
+        say(
+            f"milepost {self._name}: processes {', '.join(str(one.process.pid) for one in self._running)}"
+        )
         code = 0
         while self._running or self._restarts:
             time.sleep(LOOK_S)
@@ -72,7 +74,10 @@ class ProcessGroup:
     def _start(self, command: GroupCommand) -> None:
         # In a session of its own: Ctrl-C reaches only this process, which passes it on once.
         process = subprocess.Popen(
-            command.words, env={**os.environ, PARENT_FD: str(self._read_fd)}, pass_fds=[self._read_fd], start_new_session=True
+            command.words,
+            env={**os.environ, PARENT_FD: str(self._read_fd)},
+            pass_fds=[self._read_fd],
+            start_new_session=True,
         )
         if command.cpu is not None and sys.platform == "linux":
             with suppress(OSError):  # it has ended already, or a sandbox forbids it
@@ -83,10 +88,14 @@ class ProcessGroup:
 
     def _replace_later(self, killed: StartedProcess, number: int, now: float) -> None:
         lived_long = now - killed.began > LONGEST_RESTART_S
-        self._pause = RESTART_S if lived_long else min(LONGEST_RESTART_S, max(RESTART_S, self._pause * 2))
+        self._pause = (
+            RESTART_S if lived_long else min(LONGEST_RESTART_S, max(RESTART_S, self._pause * 2))
+        )
         self._restarts.append((now + self._pause, killed.command))
         name = signal.Signals(number).name
-        say(f"milepost {self._name}: process {killed.process.pid} was killed ({name}); another one starts in {self._pause:g} s")
+        say(
+            f"milepost {self._name}: process {killed.process.pid} was killed ({name}); another one starts in {self._pause:g} s"
+        )
 
     def _stop(self) -> None:
         self._stopping = True
@@ -115,7 +124,13 @@ def command_line(given: CliSettings, name: str, **options: str | bool | None) ->
     words = [sys.executable, "-m", "milepost", *given.arguments, name]
     for option, value in options.items():
         word = f"--{option.replace('_', '-')}"
-        words += [word] if value is True else [] if value is None or value is False else [f"{word}={value}"]
+        words += (
+            [word]
+            if value is True
+            else []
+            if value is None or value is False
+            else [f"{word}={value}"]
+        )
     return words
 
 
@@ -132,7 +147,9 @@ def worker_commands(words: list[str], processes: int, *, pin: bool) -> list[Grou
 def check_shared(given: CliSettings) -> None:
     """Raise UsageError if several processes cannot share the ledger."""
     if given.ledger.startswith("memory:"):
-        raise UsageError("a ledger in memory cannot be shared by processes; leave out --processes, or use a ledger in a file")
+        raise UsageError(
+            "a ledger in memory cannot be shared by processes; leave out --processes, or use a ledger in a file"
+        )
 
 
 def stop_with_parent() -> bool:

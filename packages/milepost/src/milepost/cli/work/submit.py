@@ -23,18 +23,51 @@ SHOWN = 20
 @click.argument("file", required=False)
 @click.option("--item", metavar="JSON", help="One item instead of a file.")
 @click.option("--name", metavar="NAME", help="Name of the list [default: the file's name].")
-@click.option("--format", type=click.Choice(["txt", "csv", "jsonl"]), help="Format of the file [default: by its name].")
-@click.option("--no-header", is_flag=True, help="The CSV has no header line; its first columns are the key.")
-@click.option("--full", is_flag=True, help="This is the complete list: report keys that the previous full list had and this one has not.")
-@click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Your name; recorded with the list [MILEPOST_BY].")
-@click.option("--correlation-id", metavar="ID", help="With --item: the correlation id for tracing.")
-@click.option("--at", metavar="TIME", help="Earliest start of new items: 2027-01-31T08:00, or a span from now such as 2h.")
 @click.option(
-    "--replace-changed", is_flag=True, help="Replace the content of known items that differ from the list. See first with --dry-run."
+    "--format",
+    type=click.Choice(["txt", "csv", "jsonl"]),
+    help="Format of the file [default: by its name].",
 )
-@click.option("--rerun", is_flag=True, help="With --replace-changed: also replace COMPLETED items, which then run again.")
-@click.option("--failed-again", is_flag=True, help="Accept failed or cancelled keys again whose rows were pruned.")
-@click.option("--reason", metavar="TEXT", help="With --replace-changed or --failed-again: why; recorded in the history.")
+@click.option(
+    "--no-header", is_flag=True, help="The CSV has no header line; its first columns are the key."
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="This is the complete list: report keys that the previous full list had and this one has not.",
+)
+@click.option(
+    "--by",
+    envvar="MILEPOST_BY",
+    metavar="NAME",
+    help="Your name; recorded with the list [MILEPOST_BY].",
+)
+@click.option("--correlation-id", metavar="ID", help="With --item: the correlation id for tracing.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Earliest start of new items: 2027-01-31T08:00, or a span from now such as 2h.",
+)
+@click.option(
+    "--replace-changed",
+    is_flag=True,
+    help="Replace the content of known items that differ from the list. See first with --dry-run.",
+)
+@click.option(
+    "--rerun",
+    is_flag=True,
+    help="With --replace-changed: also replace COMPLETED items, which then run again.",
+)
+@click.option(
+    "--failed-again",
+    is_flag=True,
+    help="Accept failed or cancelled keys again whose rows were pruned.",
+)
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    help="With --replace-changed or --failed-again: why; recorded in the history.",
+)
 @dry_run_option
 @shared_options
 def submit(
@@ -61,9 +94,13 @@ def submit(
         raise click.UsageError("give either a file (or - for standard input) or --item JSON")
     if item is not None:
         if any(of_list[name] for name in ("full", "name", "format", "no_header")):
-            raise click.UsageError("--full, --name, --format and --no-header are for lists and cannot be used with --item")
+            raise click.UsageError(
+                "--full, --name, --format and --no-header are for lists and cannot be used with --item"
+            )
         if of_list["replace_changed"] or of_list["rerun"] or (reason and not failed_again):
-            raise click.UsageError("--replace-changed is for lists; to replace one item's content use 'milepost replace'")
+            raise click.UsageError(
+                "--replace-changed is for lists; to replace one item's content use 'milepost replace'"
+            )
         again = check_signed(by, reason, dry_run=dry_run)[1] if failed_again else None
         return _one(given, route, item, correlation_id, by, at, again, dry_run, as_json)
     if correlation_id is not None:
@@ -83,13 +120,26 @@ def submit(
     assert file is not None
     tune_garbage_collection()
     start = None if at is None else at_option(at)
-    act: dict[str, Any] = {"failed_again": failed_again, "reason": reason or "", "by": by or "", "dry_run": dry_run}
+    act: dict[str, Any] = {
+        "failed_again": failed_again,
+        "reason": reason or "",
+        "by": by or "",
+        "dry_run": dry_run,
+    }
     try:
-        with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("submitting", quiet=as_json) as on_progress:
-            report = submit_list(ctx, route, file, not_before=start, on_progress=on_progress, **act, **of_list)
+        with (
+            given.context(act=True, create=True, dry_run=dry_run) as ctx,
+            progress("submitting", quiet=as_json) as on_progress,
+        ):
+            report = submit_list(
+                ctx, route, file, not_before=start, on_progress=on_progress, **act, **of_list
+            )
     except KeyboardInterrupt:
         if not dry_run:
-            click.echo("milepost: interrupted: the list is taken in up to here; submit it again, and the other lines follow", err=True)
+            click.echo(
+                "milepost: interrupted: the list is taken in up to here; submit it again, and the other lines follow",
+                err=True,
+            )
         raise
     if as_json:
         print_json({**msgspec.to_builtins(report), "at": iso(report.at)})
@@ -138,9 +188,13 @@ def _one(
         click.echo(f"milepost: {receipt.key} refused: {receipt.error}", err=True)
     elif receipt.answer == "new":
         later = "" if start is None else f"; starts not before {iso(start)}"
-        click.echo(f"{receipt.key}: {'would be accepted' if dry_run else 'accepted'} at {receipt.stage}{later}")
+        click.echo(
+            f"{receipt.key}: {'would be accepted' if dry_run else 'accepted'} at {receipt.stage}{later}"
+        )
     else:
-        click.echo(f"{receipt.key}: already known, {receipt.status} at {receipt.stage}; nothing was changed")
+        click.echo(
+            f"{receipt.key}: already known, {receipt.status} at {receipt.stage}; nothing was changed"
+        )
     return 1 if refused else 0
 
 
@@ -151,7 +205,9 @@ def _print_report(report: ListReport) -> None:
     to = console()
     hints = {"failed": f": 'milepost list {safe(report.route)} --status failed'"}
     seen = "Dry run: nothing was changed." if report.dry_run else f"Recorded as list {report.id}."
-    to.print(f"[bold]{safe(report.name)}[/] for {safe(report.route)}: {counted(report.lines, 'line')}. {seen}")
+    to.print(
+        f"[bold]{safe(report.name)}[/] for {safe(report.route)}: {counted(report.lines, 'line')}. {seen}"
+    )
     shown = table("", "items", "", right=["items"])
     for word, n in report.counts.items():
         bad = n and word in ("changed", "malformed", "vanished")
@@ -160,7 +216,12 @@ def _print_report(report: ListReport) -> None:
     show_table(shown)
     for note in report.notes:
         to.print(safe(note))
-    _print_first(to, "malformed", [f"line {bad.line}: {bad.reason}" for bad in report.malformed], report.counts["malformed"])
+    _print_first(
+        to,
+        "malformed",
+        [f"line {bad.line}: {bad.reason}" for bad in report.malformed],
+        report.counts["malformed"],
+    )
     others = [_changed(one, "replaced" in report.counts, report.dry_run) for one in report.changed]
     _print_first(to, "known with different content", others, len(others))
     _print_first(to, "vanished", report.vanished, report.counts.get("vanished", 0))
@@ -170,7 +231,9 @@ def _changed(one: ChangedLine, asked: bool, dry_run: bool) -> str:
     """Describe a line whose content differs from the known item: what happened to it, and the difference if it was compared."""
     became = "would be replaced" if dry_run else "replaced"
     on_progress = f": {f'not replaced: {one.left}' if one.left else became}" if asked else ""
-    return f"line {one.line}: {one.key}{on_progress}" + (f" [{'; '.join(map(str, one.difference))}]" if one.difference else "")
+    return f"line {one.line}: {one.key}{on_progress}" + (
+        f" [{'; '.join(map(str, one.difference))}]" if one.difference else ""
+    )
 
 
 def _print_first(to: Console, what: str, texts: list[str], n: int) -> None:

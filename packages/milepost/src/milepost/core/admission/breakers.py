@@ -27,7 +27,16 @@ MOST_PARTIES = 32
 """Parties of failures that a record keeps apart."""
 PROBE_CANDIDATES = 1_000
 """Due items of a lane among which a probe is chosen."""
-_ANSWERED = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.NOT_YET, Reason.CHECKED, Reason.HANDED_OVER, Reason.REJECTED})
+_ANSWERED = frozenset(
+    {
+        Reason.ADVANCED,
+        Reason.COMPLETED,
+        Reason.NOT_YET,
+        Reason.CHECKED,
+        Reason.HANDED_OVER,
+        Reason.REJECTED,
+    }
+)
 """Outcomes of a worker that show that the stage's partner answers. That it rejects one item says nothing against the partner."""
 
 
@@ -86,7 +95,11 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
 def ends_claim(change: Change) -> bool:
     """Whether the change ends the claim of its item, which may say something about the partner of the item's lane."""
     before, after = change.before, change.after
-    kept = after.claimed_at == before.claimed_at and after.lease == before.lease and after.stage == before.stage
+    kept = (
+        after.claimed_at == before.claimed_at
+        and after.lease == before.lease
+        and after.stage == before.stage
+    )
     return change.breaker is not None or (before.claimed_at is not None and not kept)
 
 
@@ -99,7 +112,9 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
         if attempt is None:
             lost_by, claimed_at = change.before.holder or "", change.before.claimed_at or 0
             return after_loss(record, change.breaker, key, lost_by, claimed_at, now, change.party)
-        return after_failure(record, change.breaker, key, f"{attempt.category}: {attempt.message}", now, change.party)
+        return after_failure(
+            record, change.breaker, key, f"{attempt.category}: {attempt.message}", now, change.party
+        )
     if record is None or not ends_claim(change):
         return record
     if not change.asked:
@@ -109,14 +124,22 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
     else:
         unreadable = attempt is not None and attempt.category == CANNOT_BE_READ
         cannot_tell = line.reason is Reason.NOT_YET and change.after.unknown
-        answered = line.reason in _ANSWERED and not by_kept(line) and not unreadable and not cannot_tell
+        answered = (
+            line.reason in _ANSWERED and not by_kept(line) and not unreadable and not cannot_tell
+        )
     # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside, or the handler could
     # not tell.
     return after_success(record, key) if answered else after_silence(record, key)
 
 
 def after_loss(
-    record: BreakerRecord | None, breaker: Breaker, key: str, worker: str, claimed_at: int, now: int, party: str = ""
+    record: BreakerRecord | None,
+    breaker: Breaker,
+    key: str,
+    worker: str,
+    claimed_at: int,
+    now: int,
+    party: str = "",
 ) -> BreakerRecord:
     """The record after a worker was lost with an item. That is one failure for all items that it held then: it may have been killed, and
     that says little about the partner."""
@@ -126,22 +149,43 @@ def after_loss(
     return failed if failed is record else replace(failed, lost_worker=worker, lost_at=now)
 
 
-def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int, party: str = "") -> BreakerRecord:
+def after_failure(
+    record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int, party: str = ""
+) -> BreakerRecord:
     """The record after a failed try of an item. While the breaker is open, only the failure of a probe counts: a try that began
     before it opened says nothing new."""
     record = record or BreakerRecord()
     error = error[:ERROR_LIMIT]
     if party and (record.closed or record.probe_of(key) is not None):
-        record = replace(record, parties=[*(one for one in record.parties if one != party), party][-MOST_PARTIES:])
+        record = replace(
+            record,
+            parties=[*(one for one in record.parties if one != party), party][-MOST_PARTIES:],
+        )
     if record.closed:
         begin = now - breaker.within_ms
-        failures = [*(at for at in record.failures if begin < at <= now + SET_BACK_MS), now][-breaker.failures :]
+        failures = [*(at for at in record.failures if begin < at <= now + SET_BACK_MS), now][
+            -breaker.failures :
+        ]
         if len(failures) < breaker.failures:
             return replace(record, failures=failures, error=error)
-        return replace(record, failures=[], error=error, opened_at=now, retry_at=now + breaker.cooldown_ms, trips=1)
+        return replace(
+            record,
+            failures=[],
+            error=error,
+            opened_at=now,
+            retry_at=now + breaker.cooldown_ms,
+            trips=1,
+        )
     if record.probe_of(key) is None:
         return record
-    return replace(record, error=error, retry_at=now + breaker.cooldown_ms, probes=[], passed=0, trips=record.trips + 1)
+    return replace(
+        record,
+        error=error,
+        retry_at=now + breaker.cooldown_ms,
+        probes=[],
+        passed=0,
+        trips=record.trips + 1,
+    )
 
 
 def after_success(record: BreakerRecord, key: str) -> BreakerRecord | None:
@@ -151,7 +195,11 @@ def after_success(record: BreakerRecord, key: str) -> BreakerRecord | None:
     if record.probe_of(key) is None:
         return record
     passed = record.passed + 1
-    return None if passed >= record.needed else replace(record, probes=_without(record, key), passed=passed)
+    return (
+        None
+        if passed >= record.needed
+        else replace(record, probes=_without(record, key), passed=passed)
+    )
 
 
 def after_silence(record: BreakerRecord, key: str) -> BreakerRecord:
@@ -174,13 +222,21 @@ def ask_again_at(record: BreakerRecord, breaker: Breaker, now: int) -> int | Non
     room = room_for(record, breaker, now)
     if room is None or room > 0:
         return None
-    return record.retry_at if now < record.retry_at else min(probe.until for probe in record.probes if now < probe.until)
+    return (
+        record.retry_at
+        if now < record.retry_at
+        else min(probe.until for probe in record.probes if now < probe.until)
+    )
 
 
-def with_probes(record: BreakerRecord, breaker: Breaker, keys: Sequence[str], now: int, until: int) -> BreakerRecord:
+def with_probes(
+    record: BreakerRecord, breaker: Breaker, keys: Sequence[str], now: int, until: int
+) -> BreakerRecord:
     """The record after these items were let through, each under a lease until then. Probes whose lease has run out are forgotten."""
     others = [probe for probe in record.probes if now < probe.until and probe.key not in keys]
-    return replace(record, probes=[*others, *(Probe(key, now, until) for key in keys)], needed=breaker.probes)
+    return replace(
+        record, probes=[*others, *(Probe(key, now, until) for key in keys)], needed=breaker.probes
+    )
 
 
 def probe_order(record: BreakerRecord | None, stage: Stage, keys: Sequence[str]) -> list[str]:
@@ -196,7 +252,13 @@ def with_leases(record: BreakerRecord, leases: Mapping[str, int]) -> BreakerReco
     """The record with the present lease ends of probes that are still under way: their workers may have extended the leases."""
     if not any(leases.get(probe.key, 0) > probe.until for probe in record.probes):
         return record
-    return replace(record, probes=[replace(probe, until=max(probe.until, leases.get(probe.key, 0))) for probe in record.probes])
+    return replace(
+        record,
+        probes=[
+            replace(probe, until=max(probe.until, leases.get(probe.key, 0)))
+            for probe in record.probes
+        ],
+    )
 
 
 def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord:
@@ -205,10 +267,15 @@ def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord
     if record.closed:
         return record
     if record.retry_at > now + breaker.cooldown_ms + SET_BACK_MS:
-        record = replace(record, opened_at=min(record.opened_at or now, now), retry_at=now + breaker.cooldown_ms)
+        record = replace(
+            record, opened_at=min(record.opened_at or now, now), retry_at=now + breaker.cooldown_ms
+        )
     if any(probe.since > now + SET_BACK_MS for probe in record.probes):
         probes = [
-            probe if probe.since <= now + SET_BACK_MS else Probe(probe.key, now, now + probe.until - probe.since) for probe in record.probes
+            probe
+            if probe.since <= now + SET_BACK_MS
+            else Probe(probe.key, now, now + probe.until - probe.since)
+            for probe in record.probes
         ]
         record = replace(record, probes=probes)
     return record
@@ -216,7 +283,10 @@ def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord
 
 def transition(name: str, before: BreakerRecord | None, after: BreakerRecord | None) -> str | None:
     """A log message if the breaker has opened or closed; else None."""
-    was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
+    was_open, is_open = (
+        before is not None and not before.closed,
+        after is not None and not after.closed,
+    )
     if after is not None and is_open and not was_open:
         failures = 1 + (0 if before is None else len(before.failures))
         many = "a failure" if failures == 1 else f"{failures} failures in a row"

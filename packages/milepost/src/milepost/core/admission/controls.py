@@ -75,7 +75,11 @@ def by_wider_lane(lanes: Iterable[str]) -> dict[str, list[str]]:
 
 def is_held(holds: Container[str], route: str, stage: str, lane: str) -> bool:
     """Whether this lane, the wider lane within which it lies, its stage or its route is paused."""
-    return route in holds or scope(route, stage) in holds or any(scope(route, stage, one) in holds for one in lanes_above(lane))
+    return (
+        route in holds
+        or scope(route, stage) in holds
+        or any(scope(route, stage, one) in holds for one in lanes_above(lane))
+    )
 
 
 class LaneItems:
@@ -109,7 +113,12 @@ class Controls:
 
     __slots__ = ("breakers", "holds", "limits")
 
-    def __init__(self, holds: Container[str], limits: Mapping[str, Limit], breakers: Mapping[str, BreakerRecord]) -> None:
+    def __init__(
+        self,
+        holds: Container[str],
+        limits: Mapping[str, Limit],
+        breakers: Mapping[str, BreakerRecord],
+    ) -> None:
         self.holds = holds
         self.limits = limits
         self.breakers = breakers
@@ -123,7 +132,9 @@ class Controls:
         if lane is None:
             return self._rate_in_force(scope(route, stage.name), stage.rate)
         declared = stage.lanes.get(lane)
-        return self._rate_in_force(scope(route, stage.name, lane), None if declared is None else declared.rate)
+        return self._rate_in_force(
+            scope(route, stage.name, lane), None if declared is None else declared.rate
+        )
 
     def joint_rate(self, route: str, stage: Stage, wider: str) -> CallRate | None:
         """The rate that holds for the calls of all lanes within a wider lane together. Of the route file's limits those of a lane that it
@@ -147,12 +158,18 @@ class Controls:
     def _rate_in_force(self, name: str, declared: str | float | None) -> CallRate | None:
         limit = self.limits.get(name, NO_LIMIT)
         rate = declared if limit.rate is None else limit.rate
-        in_force = None if rate is None else claim_rate(rate_per_second(rate, f"the rate of {name}"))
+        in_force = (
+            None if rate is None else claim_rate(rate_per_second(rate, f"the rate of {name}"))
+        )
         usual = declared if limit.normal_rate is None else limit.normal_rate
         if limit.drains is None or in_force is None or usual is None:
             return in_force
         # A drain slows down what is faster, and speeds up nothing.
-        return min(in_force, claim_rate(rate_per_second(usual, f"the rate of {name}")), key=lambda rate: rate.per_second)
+        return min(
+            in_force,
+            claim_rate(rate_per_second(usual, f"the rate of {name}")),
+            key=lambda rate: rate.per_second,
+        )
 
     def cap(self, route: str, stage: Stage, lane: str) -> int | None:
         """Maximum calls of this lane at a time in one process: at this number the lane is full. None: the stage's limit applies."""
@@ -163,17 +180,27 @@ class Controls:
     def joint_cap(self, route: str, stage: Stage, wider: str) -> int | None:
         """Maximum calls at a time in one process of all lanes within a wider lane together (see `joint_rate`). None: no such limit."""
         limit = self.limits.get(scope(route, stage.name, wider), NO_LIMIT).concurrency
-        return limit if limit is not None or wider not in stage.lanes else stage.lanes[wider].concurrency
+        return (
+            limit
+            if limit is not None or wider not in stage.lanes
+            else stage.lanes[wider].concurrency
+        )
 
     def joint_caps(self, route: str, stage: Stage, lanes: Iterable[str]) -> dict[str, int | None]:
         """The `joint_cap` of each wider lane within which one of these lanes lies."""
         return {wider: self.joint_cap(route, stage, wider) for wider in by_wider_lane(lanes)}
 
-    def room(self, route: str, stage: Stage, lane: str, batch: int, held: LaneItems, ahead: LaneItems) -> int | None:
+    def room(
+        self, route: str, stage: Stage, lane: str, batch: int, held: LaneItems, ahead: LaneItems
+    ) -> int | None:
         """How many more items of this lane a process may hold, by the maximum calls of the lane and of the wider lane. `held`: the items
         that it holds; `ahead`: those that may wait there beyond the calls. None: any number."""
         own = self.cap(route, stage, lane)
-        room = None if own is None else own * batch + ahead.by_lane.get(lane, 0) - held.by_lane.get(lane, 0)
+        room = (
+            None
+            if own is None
+            else own * batch + ahead.by_lane.get(lane, 0) - held.by_lane.get(lane, 0)
+        )
         wider = lane if lane in held.wider else None
         if "@" in lane:
             wider = wider_lane(lane)
@@ -186,9 +213,18 @@ class Controls:
     def opens_at(self, route: str, stage: Stage, lane: str) -> int:
         """The earliest time at which the lane's breaker lets items through again; 0: it is not open."""
         record = self.breakers.get(scope(route, stage.name, lane)) if self.breakers else None
-        return 0 if record is None or record.closed or stage.breaker_of(lane) is None else record.retry_at
+        return (
+            0
+            if record is None or record.closed or stage.breaker_of(lane) is None
+            else record.retry_at
+        )
 
     def unlimited(self, route: str, stage: Stage) -> bool:
         """Whether no control limits a stage without lanes, so that its items can be claimed as they arrive."""
         breaker_open, held = self.opens_at(route, stage, "") > 0, self.held(route, stage.name, "")
-        return not (breaker_open or held or self.rates(route, stage, "") or self.cap(route, stage, "") is not None)
+        return not (
+            breaker_open
+            or held
+            or self.rates(route, stage, "")
+            or self.cap(route, stage, "") is not None
+        )

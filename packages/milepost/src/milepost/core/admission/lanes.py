@@ -34,7 +34,13 @@ def _level(left: int, in_hand: Sequence[int]) -> int:
     return 0
 
 
-def share_out(want: int, lanes: Sequence[L], in_hand: Callable[[L], int], known: int, take: Callable[[L, int], int]) -> int:
+def share_out(
+    want: int,
+    lanes: Sequence[L],
+    in_hand: Callable[[L], int],
+    known: int,
+    take: Callable[[L, int], int],
+) -> int:
     """Share `want` items out among the lanes, in this order if they are equal; returns the number of items left over.
 
     `take(lane, share)` takes up to `share` items of a lane and returns how many it got: fewer than its share means that the lane has
@@ -45,7 +51,11 @@ def share_out(want: int, lanes: Sequence[L], in_hand: Callable[[L], int], known:
     left, half = want, -(-(want + sum(map(in_hand, lanes))) // 2)
     while lanes and left > 0:
         held = [in_hand(lane) for lane in lanes]
-        shares = fair_shares(left, held) if len(lanes) > 1 or known < 2 else [max(0, min(left, half - held[0]))]
+        shares = (
+            fair_shares(left, held)
+            if len(lanes) > 1 or known < 2
+            else [max(0, min(left, half - held[0]))]
+        )
         unfilled: list[L] = []
         for lane, share in zip(lanes, shares, strict=True):
             got = take(lane, share) if share else 0

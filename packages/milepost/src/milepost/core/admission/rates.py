@@ -52,7 +52,10 @@ def refill(bucket: TokenBucket | None, rate: CallRate, now: float) -> TokenBucke
     if bucket is None:
         return TokenBucket(rate.burst, now)
     since = now if was_set_back(bucket, now) else bucket.at
-    return TokenBucket(min(rate.burst, bucket.tokens + max(0.0, now - since) * rate.per_second / 1000), max(since, now))
+    return TokenBucket(
+        min(rate.burst, bucket.tokens + max(0.0, now - since) * rate.per_second / 1000),
+        max(since, now),
+    )
 
 
 def was_set_back(bucket: TokenBucket, now: float) -> bool:

@@ -35,16 +35,24 @@ class Backoff(Struct, frozen=True, kw_only=True):
     delays: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+        if (
+            isinstance(self.attempts, bool)
+            or not isinstance(self.attempts, int)
+            or self.attempts < 1
+        ):
             raise UsageError(f"Backoff(attempts={self.attempts!r}): give a whole number from 1 up")
         if not (isinstance(self.factor, (int, float)) and 1 <= self.factor < math.inf):
             raise UsageError(f"Backoff(factor={self.factor!r}): give a number from 1 up")
         if not (isinstance(self.jitter, (int, float)) and 0 <= self.jitter <= 1):
-            raise UsageError(f"Backoff(jitter={self.jitter!r}): give a share from 0 to 1, such as 0.25")
+            raise UsageError(
+                f"Backoff(jitter={self.jitter!r}): give a share from 0 to 1, such as 0.25"
+            )
         span_ms(self.base, "Backoff(base=…)")
         span_ms(self.cap, "Backoff(cap=…)")
         if not isinstance(self.delays, (tuple, list)):
-            raise UsageError(f"Backoff(delays={self.delays!r}): give a list of spans, such as ('5s', '5m', '30m')")
+            raise UsageError(
+                f"Backoff(delays={self.delays!r}): give a list of spans, such as ('5s', '5m', '30m')"
+            )
         for delay in self.delays:
             span_ms(delay, "Backoff(delays=…)")
 
@@ -98,15 +106,24 @@ class Checks(Struct, frozen=True, kw_only=True):
     jitter: float = 0.25
 
     def __post_init__(self) -> None:
-        every, up_to = span_ms(self.every, "Checks(every=…)"), span_ms(self.up_to, "Checks(up_to=…)")
+        every, up_to = (
+            span_ms(self.every, "Checks(every=…)"),
+            span_ms(self.up_to, "Checks(up_to=…)"),
+        )
         if every <= 0:
-            raise UsageError("Checks(every=0): a pause between looks is needed; give a span such as '10s'")
+            raise UsageError(
+                "Checks(every=0): a pause between looks is needed; give a span such as '10s'"
+            )
         if up_to < every:
-            raise UsageError(f"Checks(up_to={self.up_to!r}) is shorter than every={self.every!r}; make it at least as long")
+            raise UsageError(
+                f"Checks(up_to={self.up_to!r}) is shorter than every={self.every!r}; make it at least as long"
+            )
         if self.overdue is not None:
             span_ms(self.overdue, "Checks(overdue=…)")
         if not (isinstance(self.jitter, (int, float)) and 0 <= self.jitter < 1):
-            raise UsageError(f"Checks(jitter={self.jitter!r}): give a share from 0 up, below 1, such as 0.25")
+            raise UsageError(
+                f"Checks(jitter={self.jitter!r}): give a share from 0 up, below 1, such as 0.25"
+            )
 
     def after_ms(self, looks_before: int, chance: float = 0.0) -> int:
         """The pause before the next look, after this many earlier looks without result. `chance` is in [-1, 1]."""

@@ -25,7 +25,9 @@ class Breaker(Struct, frozen=True, kw_only=True):
                 raise UsageError(f"Breaker({name}={value!r}): give a whole number from 1 up")
         for name in ("within", "cooldown"):
             if span_ms(getattr(self, name), f"Breaker({name}=…)") <= 0:
-                raise UsageError(f"Breaker({name}={getattr(self, name)!r}): give a span above 0, such as '30s'")
+                raise UsageError(
+                    f"Breaker({name}={getattr(self, name)!r}): give a span above 0, such as '30s'"
+                )
 
     @property
     def within_ms(self) -> int:

@@ -25,6 +25,16 @@ def keep_by_status(keep: Span | Mapping[str, Span] | None, subject: str) -> dict
     unknown = [word for word in spans if not isinstance(word, str) or word.lower() not in STATUSES]
     if unknown or not spans:
         named = f"has the status {unknown[0]!r}" if unknown else "names no status"
-        raise RouteMistake(f"{subject} {named}; use {', '.join(STATUSES)}, as in {{'completed': '0s', 'rejected': '30d'}}")
-    by_word = {word.lower(): mistakes.parse_option(span_ms, span, f"{subject}[{word!r}]") for word, span in spans.items()}
-    return {status: by_word[word] for word, statuses in STATUSES.items() if word in by_word for status in statuses}
+        raise RouteMistake(
+            f"{subject} {named}; use {', '.join(STATUSES)}, as in {{'completed': '0s', 'rejected': '30d'}}"
+        )
+    by_word = {
+        word.lower(): mistakes.parse_option(span_ms, span, f"{subject}[{word!r}]")
+        for word, span in spans.items()
+    }
+    return {
+        status: by_word[word]
+        for word, statuses in STATUSES.items()
+        if word in by_word
+        for status in statuses
+    }

@@ -27,8 +27,15 @@ def some_ms(value: Any, subject: str) -> int:
 
 
 def check_name(name: object, what: str, where: str) -> None:
-    if not isinstance(name, str) or not name or len(name) > 64 or not all(c.isalnum() or c in "-_." for c in name):
-        raise RouteMistake(f"{where}: {what} is {name!r}; use 1 to 64 letters, digits, '-', '_' or '.'")
+    if (
+        not isinstance(name, str)
+        or not name
+        or len(name) > 64
+        or not all(c.isalnum() or c in "-_." for c in name)
+    ):
+        raise RouteMistake(
+            f"{where}: {what} is {name!r}; use 1 to 64 letters, digits, '-', '_' or '.'"
+        )
 
 
 def check_count(value: object, subject: str) -> None:
@@ -41,7 +48,9 @@ def check_kind(value: object, kind: type, subject: str, sample: str) -> None:
         raise RouteMistake(f"{subject} is {value!r}; write {sample}")
 
 
-def answer_check(function: Callable[..., bool] | None, subject: str) -> Callable[[Any, Any], bool] | None:
+def answer_check(
+    function: Callable[..., bool] | None, subject: str
+) -> Callable[[Any, Any], bool] | None:
     """A stage's rule for valid confirmations as a function of answer and payload; a route may declare it as a function of the answer alone."""
     if function is None:
         return None
@@ -72,6 +81,8 @@ def check_shape(function: object, subject: str, wanted: str) -> None:
         signature.bind(object())
     except TypeError:
         name = getattr(function, "__name__", repr(function))
-        raise RouteMistake(f"{subject} is {name}{signature}; it must take one argument: def {name}({wanted})") from None
+        raise RouteMistake(
+            f"{subject} is {name}{signature}; it must take one argument: def {name}({wanted})"
+        ) from None
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise RouteMistake(f"{subject} uses 'yield'; return one outcome instead")

@@ -49,7 +49,9 @@ def key_in(content: Any, key: Key) -> str:
         try:
             value = key(content)
         except Exception as error:
-            raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
+            raise MalformedInput(
+                f"the route's key function failed on it: {type(error).__name__}: {error}"
+            ) from error
         return _part({"key": value}, "key")
     return joined_key(_part(content, field) for field in key)
 
@@ -58,10 +60,16 @@ def keys_in(contents: Sequence[Any], key: Key) -> list[str]:
     """The key of each input, as `key_in` makes it. Plain text is checked for a whole batch at once: a list of known keys costs little more
     than that."""
     if not callable(key) and contents:
-        columns = [_plain_column(contents, field) for field in ((key,) if isinstance(key, str) else key)]
+        columns = [
+            _plain_column(contents, field) for field in ((key,) if isinstance(key, str) else key)
+        ]
         found = [column for column in columns if column is not None]
         if len(found) == len(columns):
-            return found[0] if isinstance(key, str) else list(map(joined_key, zip(*found, strict=True)))
+            return (
+                found[0]
+                if isinstance(key, str)
+                else list(map(joined_key, zip(*found, strict=True)))
+            )
     return [key_in(content, key) for content in contents]
 
 
@@ -107,7 +115,9 @@ def parsed(content: Any, parse: Callable[[Any], Any]) -> Any:
     except MalformedInput:
         raise
     except Exception as error:
-        raise MalformedInput(f"the route's parse function failed on it: {type(error).__name__}: {error}") from error
+        raise MalformedInput(
+            f"the route's parse function failed on it: {type(error).__name__}: {error}"
+        ) from error
 
 
 def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[Any, str | None]:
@@ -118,12 +128,22 @@ def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[An
     for name in content:
         if name not in key and name not in (field, CORRELATION):
             taken = ", ".join([*key, field, CORRELATION])
-            raise MalformedInput(f"the field {name!r} is unknown; this route accepts {taken}", field=name, expected=taken)
+            raise MalformedInput(
+                f"the field {name!r} is unknown; this route accepts {taken}",
+                field=name,
+                expected=taken,
+            )
     if content.get(field) is None:
-        raise MalformedInput(f"the field {field!r} is missing", field=field, expected="the item's content")
+        raise MalformedInput(
+            f"the field {field!r} is missing", field=field, expected="the item's content"
+        )
     correlation_id = content.get(CORRELATION)
     if correlation_id is not None and not isinstance(correlation_id, str):
-        raise MalformedInput(f"the field {CORRELATION!r} is {type(correlation_id).__name__}, not text", field=CORRELATION, expected="text")
+        raise MalformedInput(
+            f"the field {CORRELATION!r} is {type(correlation_id).__name__}, not text",
+            field=CORRELATION,
+            expected="text",
+        )
     value = content[field]
     if isinstance(value, str):
         try:
@@ -140,26 +160,40 @@ def start_in(content: Any, field: str) -> str | None:
         return None
     expected = "a time such as '2027-01-31T08:00:00Z' or '2027-01-31'"
     if not isinstance(value, str):
-        raise MalformedInput(f"the field {field!r} is {type(value).__name__}, not a time", field=field, expected=expected)
+        raise MalformedInput(
+            f"the field {field!r} is {type(value).__name__}, not a time",
+            field=field,
+            expected=expected,
+        )
     try:
         moment_ms(value, 0, field)
     except UsageError:
-        raise MalformedInput(f"the field {field!r} is {value[:100]!r}, not a time", field=field, expected=expected) from None
+        raise MalformedInput(
+            f"the field {field!r} is {value[:100]!r}, not a time", field=field, expected=expected
+        ) from None
     return value
 
 
 def _part(content: Any, field: str) -> str:
-    wrong = partial(MalformedInput, field=field, expected="text of 1 to 1,024 characters, or a whole number")
+    wrong = partial(
+        MalformedInput, field=field, expected="text of 1 to 1,024 characters, or a whole number"
+    )
     if not isinstance(content, dict):
-        raise wrong(f"the input is {type(content).__name__}, not an object with the field {field!r}")
+        raise wrong(
+            f"the input is {type(content).__name__}, not an object with the field {field!r}"
+        )
     value = content.get(field)
     if value is None:
         raise wrong(f"the field {field!r} is missing")
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise wrong(f"the field {field!r} is {type(value).__name__}; a key is text or a whole number")
+        raise wrong(
+            f"the field {field!r} is {type(value).__name__}; a key is text or a whole number"
+        )
     text = str(value).strip()
     if not text:
         raise wrong(f"the field {field!r} is empty")
     if len(text) > LONGEST_PART or any(ord(c) < 32 for c in text):
-        raise wrong(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
+        raise wrong(
+            f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key"
+        )
     return text

@@ -18,7 +18,19 @@ class Plan:
     """A route prepared for one ledger: its stages, fast look-ups, and the version in the ledger. A plan never changes:
     `at_version`, `at_epoch` and `with_offer_lives` return another one."""
 
-    __slots__ = ("by_name", "digest", "epoch", "first", "following", "name", "position", "route", "shape", "stages", "version")
+    __slots__ = (
+        "by_name",
+        "digest",
+        "epoch",
+        "first",
+        "following",
+        "name",
+        "position",
+        "route",
+        "shape",
+        "stages",
+        "version",
+    )
 
     route: Route
     name: str
@@ -33,21 +45,41 @@ class Plan:
     digest: str
 
     def __init__(
-        self, route: Route, *, grace_ms: int = 0, offer_life_ms: int = 0, external_grace_ms: int | None = None, version: int = 1
+        self,
+        route: Route,
+        *,
+        grace_ms: int = 0,
+        offer_life_ms: int = 0,
+        external_grace_ms: int | None = None,
+        version: int = 1,
     ) -> None:
         if not route.stages:
-            raise RouteMistake(f"route {route.name!r} has no stages; add one with @{route.name}.stage('…')")
+            raise RouteMistake(
+                f"route {route.name!r} has no stages; add one with @{route.name}.stage('…')"
+            )
         stages = tuple(
             replace(
                 stage,
-                grace_ms=external_grace_ms if stage.external and external_grace_ms is not None else grace_ms,
-                offer_life_ms=(stage.resend_after_ms or offer_life_ms or EXTERNAL_RESEND) if stage.external else offer_life_ms,
+                grace_ms=external_grace_ms
+                if stage.external and external_grace_ms is not None
+                else grace_ms,
+                offer_life_ms=(stage.resend_after_ms or offer_life_ms or EXTERNAL_RESEND)
+                if stage.external
+                else offer_life_ms,
             )
             for stage in route.stages
         )
         shape = tuple((stage.name, "external" if stage.external else "handler") for stage in stages)
         position = {stage.name: index for index, stage in enumerate(stages)}
-        self._set(route=route, name=route.name, version=version, epoch=0, shape=shape, digest=shape_digest(shape), position=position)
+        self._set(
+            route=route,
+            name=route.name,
+            version=version,
+            epoch=0,
+            shape=shape,
+            digest=shape_digest(shape),
+            position=position,
+        )
         self._set(**_lookups(stages))
 
     def _set(self, **fields: Any) -> None:
@@ -64,7 +96,9 @@ class Plan:
 
     def unknown_stage(self, stage: str | None) -> str:
         """Says that the route has no such stage, and which it has."""
-        return f"route {self.name!r} has no stage {stage!r}; its stages are {', '.join(self.by_name)}"
+        return (
+            f"route {self.name!r} has no stage {stage!r}; its stages are {', '.join(self.by_name)}"
+        )
 
     def at_version(self, version: int) -> Plan:
         """This plan at the version number that the ledger gave it. Shares its stages with this one."""
@@ -78,7 +112,11 @@ class Plan:
         """This plan with the time for which each stage's queue keeps an offer, in ms, where the ledger knows it. A stage with a
         `resend_after` of its own keeps that."""
         stages = tuple(
-            replace(stage, offer_life_ms=stage.resend_after_ms or lives.get(stage.name, stage.offer_life_ms)) for stage in self.stages
+            replace(
+                stage,
+                offer_life_ms=stage.resend_after_ms or lives.get(stage.name, stage.offer_life_ms),
+            )
+            for stage in self.stages
         )
         return self._with(**_lookups(stages))
 

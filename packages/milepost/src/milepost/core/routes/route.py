@@ -106,7 +106,9 @@ class Stage(Struct, frozen=True, kw_only=True):
     @property
     def is_async(self) -> bool:
         handler = self.handler
-        return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+        return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)
+        )  # noqa: B004
 
     def breaker_of(self, lane: str) -> Breaker | None:
         """The breaker of this lane: its own, or the one that the stage has for each lane."""
@@ -129,7 +131,9 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     @property
     def has_breaker(self) -> bool:
-        return self.breaker is not None or any(limits.breaker is not None for limits in self.lanes.values())
+        return self.breaker is not None or any(
+            limits.breaker is not None for limits in self.lanes.values()
+        )
 
     def lane_of(self, content: Any) -> str:
         """The lane of an item with this input; if the lane function fails, the default lane. A LedgerError goes to the caller: the
@@ -201,13 +205,25 @@ class Route:
         if (
             not callable(key)
             and not (isinstance(key, str) and key)
-            and not (isinstance(key, Sequence) and key and all(isinstance(part, str) and part for part in key))
+            and not (
+                isinstance(key, Sequence)
+                and key
+                and all(isinstance(part, str) and part for part in key)
+            )
         ):
-            raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
-        self.remember_ms = None if remember is None else mistakes.parse_option(span_ms, remember, f"route {name!r}: remember")
+            raise RouteMistake(
+                f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input"
+            )
+        self.remember_ms = (
+            None
+            if remember is None
+            else mistakes.parse_option(span_ms, remember, f"route {name!r}: remember")
+        )
         self.keep = keep_by_status(keep, f"route {name!r}: keep")
         if dialect not in DIALECTS:
-            raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
+            raise RouteMistake(
+                f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}"
+            )
         self.dialect = dialect
         if carries is not None and (callable(key) or carries in parsed_input.key_fields(self.key)):
             raise RouteMistake(
@@ -216,15 +232,21 @@ class Route:
         self.carries = carries
         self.skips = skips
         if evidence and remember is not None:
-            raise RouteMistake(f"route {name!r}: evidence is found by a remembered key; leave out remember or evidence")
+            raise RouteMistake(
+                f"route {name!r}: evidence is found by a remembered key; leave out remember or evidence"
+            )
         self.evidence = evidence
         if not_before is not None and not (isinstance(not_before, str) and not_before):
-            raise RouteMistake(f"route {name!r}: not_before is {not_before!r}; give the name of the field with the time")
+            raise RouteMistake(
+                f"route {name!r}: not_before is {not_before!r}; give the name of the field with the time"
+            )
         self.not_before = not_before
         mistakes.check_functions(f"route {name!r}", form=(form, "envelope"))
         self.form = form
         if isinstance(columns, str) or not all(isinstance(name, str) and name for name in columns):
-            raise RouteMistake(f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']")
+            raise RouteMistake(
+                f"route {name!r}: columns is {columns!r}; give a list of names, such as ['senderId', 'attempts']"
+            )
         self.columns = tuple(columns)
         self.key_forms = {} if key_forms is None else dict(key_forms)
         fields = parsed_input.key_fields(self.key)
@@ -235,10 +257,15 @@ class Route:
         for field, key_form in self.key_forms.items():
             mistakes.check_shape(key_form, f"route {name!r}: key_forms[{field!r}]", "text")
         mistakes.check_functions(
-            f"route {name!r}", parse=(parse, "input"), parse_keys=(parse_keys, "texts"), key_column=(key_column, "lines")
+            f"route {name!r}",
+            parse=(parse, "input"),
+            parse_keys=(parse_keys, "texts"),
+            key_column=(key_column, "lines"),
         )
         if key_column is not None and not isinstance(key, str):
-            raise RouteMistake(f"route {name!r}: key_column finds a key of one field; name that field as the key, or leave out key_column")
+            raise RouteMistake(
+                f"route {name!r}: key_column finds a key of one field; name that field as the key, or leave out key_column"
+            )
         if parse_keys is not None and (parse is None or not isinstance(key, str)):
             raise RouteMistake(
                 f"route {name!r}: parse_keys is a faster way to parse keys of one field; name that field, and give parse, too"
@@ -292,13 +319,21 @@ class Route:
         mistakes.check_count(batch, f"{subject}: batch")
         mistakes.check_kind(retry, Backoff, f"{subject}: retry", RETRY_SAMPLE)
         mistakes.check_kind(breaker, Breaker, f"{subject}: breaker", BREAKER_SAMPLE)
-        mistakes.check_kind(checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')")
+        mistakes.check_kind(
+            checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')"
+        )
         mistakes.check_functions(
-            subject, lane=(lane, "input"), party=(party, "key"), verify=(verify, "item"), next_payload=(next_payload, "output")
+            subject,
+            lane=(lane, "input"),
+            party=(party, "key"),
+            verify=(verify, "item"),
+            next_payload=(next_payload, "output"),
         )
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
-                raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
+                raise RouteMistake(
+                    f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)"
+                )
         accepts_answer = mistakes.answer_check(accepts, f"{subject}: accepts")
         used = checks or Checks()
         if remote and (timeout is not None or verify is not None or not claims):
@@ -313,8 +348,12 @@ class Route:
             retry=retry or Backoff(),
             checks=used,
             concurrency=concurrency,
-            rate=None if rate is None else mistakes.parse_option(rate_per_second, rate, f"{subject}: rate"),
-            timeout_ms=None if timeout is None else mistakes.parse_option(mistakes.some_ms, timeout, f"{subject}: timeout"),
+            rate=None
+            if rate is None
+            else mistakes.parse_option(rate_per_second, rate, f"{subject}: rate"),
+            timeout_ms=None
+            if timeout is None
+            else mistakes.parse_option(mistakes.some_ms, timeout, f"{subject}: timeout"),
             breaker=breaker,
             lane=lane,
             lanes={} if lanes is None else lanes,
@@ -327,15 +366,21 @@ class Route:
             next_payload=next_payload,
             announce=announce,
             medium=medium,
-            overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
+            overdue_ms=None
+            if used.overdue is None
+            else span_ms(used.overdue, f"{subject}: overdue"),
         )
         if remote:
             self.stages.append(stage)
 
         def declare(handler: H) -> H:
             if remote:
-                raise RouteMistake(f"{subject} is remote, so it has no handler here; leave out the handler, or remote=True")
-            mistakes.check_shape(handler, f"{subject}: its handler", "items" if batch > 1 else "item")
+                raise RouteMistake(
+                    f"{subject} is remote, so it has no handler here; leave out the handler, or remote=True"
+                )
+            mistakes.check_shape(
+                handler, f"{subject}: its handler", "items" if batch > 1 else "item"
+            )
             self._check_new(name)
             self.stages.append(replace(stage, handler=handler))
             return handler
@@ -369,7 +414,12 @@ class Route:
         subject = f"stage {name!r} of route {self.name!r}"
         mistakes.check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
-        mistakes.check_functions(subject, lane=(lane, "input"), message=(message, "offer"), next_payload=(next_payload, "output"))
+        mistakes.check_functions(
+            subject,
+            lane=(lane, "input"),
+            message=(message, "offer"),
+            next_payload=(next_payload, "output"),
+        )
         accepts_answer = mistakes.answer_check(accepts, f"{subject}: accepts")
         self.stages.append(
             Stage(
@@ -385,15 +435,24 @@ class Route:
                 message=message,
                 resend_after_ms=None
                 if resend_after is None
-                else mistakes.parse_option(mistakes.some_ms, resend_after, f"{subject}: resend_after"),
-                overdue_ms=None if overdue is None else mistakes.parse_option(span_ms, overdue, f"{subject}: overdue"),
+                else mistakes.parse_option(
+                    mistakes.some_ms, resend_after, f"{subject}: resend_after"
+                ),
+                overdue_ms=None
+                if overdue is None
+                else mistakes.parse_option(span_ms, overdue, f"{subject}: overdue"),
             )
         )
 
     def then(self, route: Route, make_input: MakeInput) -> None:
         """Submit an item of another route for each item that completes. `make_input` gets the item and the time (UTC) of its completion,
         and returns the input (None: no item). The other route belongs to this one: it need not be named beside it."""
-        if not isinstance(route, Route) or route is self or not callable(make_input) or self.follow_up is not None:
+        if (
+            not isinstance(route, Route)
+            or route is self
+            or not callable(make_input)
+            or self.follow_up is not None
+        ):
             raise RouteMistake(
                 f"route {self.name!r}: then takes another route and a function of an item and a time, and may be called once"
             )
@@ -401,28 +460,42 @@ class Route:
 
     def formed(self, key: str) -> str:
         """The key in the form in which a new item has it, of one with the fields' own texts (see `key_forms`); else the key itself."""
-        return formed_key(key, parsed_input.key_fields(self.key), self.key_forms) if self.key_forms else key
+        return (
+            formed_key(key, parsed_input.key_fields(self.key), self.key_forms)
+            if self.key_forms
+            else key
+        )
 
     def with_forms(self, content: Any) -> Any:
         """The content with the texts of the key's fields as they are in the key (see `key_forms`)."""
         if not isinstance(content, dict):
             return content
-        formed = {name: form(content[name]) for name, form in self.key_forms.items() if isinstance(content.get(name), str)}
+        formed = {
+            name: form(content[name])
+            for name, form in self.key_forms.items()
+            if isinstance(content.get(name), str)
+        }
         return {**content, **formed}
 
     def key_of(self, content: Any) -> str:
         """The item's key, with the fields' own texts; raises MalformedInput with the field that is missing or empty."""
-        return parsed_input.key_in(content if self.parse is None else parsed_input.parsed(content, self.parse), self.key)
+        return parsed_input.key_in(
+            content if self.parse is None else parsed_input.parsed(content, self.parse), self.key
+        )
 
     def read(self, content: Any) -> ParsedInput:
         """The parsed input; raises MalformedInput if it is invalid."""
-        return self._read(content if self.parse is None else parsed_input.parsed(content, self.parse))
+        return self._read(
+            content if self.parse is None else parsed_input.parsed(content, self.parse)
+        )
 
     def _read(self, content: Any) -> ParsedInput:
         key = parsed_input.key_in(content, self.key)
         read = ParsedInput(key, content)
         if self.carries is not None:
-            read = ParsedInput(key, *parsed_input.carried(content, parsed_input.key_fields(self.key), self.carries))
+            read = ParsedInput(
+                key, *parsed_input.carried(content, parsed_input.key_fields(self.key), self.carries)
+            )
         if self.not_before is not None:
             self.start_of(read.content, 0)  # raises MalformedInput for an invalid time
         return read
@@ -432,7 +505,11 @@ class Route:
         contents = self._parsed(contents)
         if self.carries is not None or self.not_before is not None:
             read = [self._read(content) for content in contents]
-            return ParsedBatch([one.key for one in read], [one.content for one in read], [one.correlation_id for one in read])
+            return ParsedBatch(
+                [one.key for one in read],
+                [one.content for one in read],
+                [one.correlation_id for one in read],
+            )
         keys = parsed_input.keys_in(contents, self.key)
         # A key may be another form of its text, such as one without spaces around it.
         alone = isinstance(contents, OneField) and keys is contents.texts
@@ -445,12 +522,17 @@ class Route:
             return contents
         if self.parse_keys is not None and isinstance(field, str) and contents:
             texts = parsed_input.texts_of(contents, field)
-            valid = texts is not None and (isinstance(contents, OneField) or all(isinstance(text, str) for text in texts))
+            valid = texts is not None and (
+                isinstance(contents, OneField) or all(isinstance(text, str) for text in texts)
+            )
             found = self.parse_keys(texts) if valid and texts is not None else None
             if found is not None:
                 return OneField(field, found)
             if len(contents) > PORTION:
-                portions = (self._parsed(contents[start : start + PORTION]) for start in range(0, len(contents), PORTION))
+                portions = (
+                    self._parsed(contents[start : start + PORTION])
+                    for start in range(0, len(contents), PORTION)
+                )
                 return [content for portion in portions for content in portion]
         return [parsed_input.parsed(content, parse) for content in contents]
 
@@ -462,7 +544,9 @@ class Route:
 
     def _check_new(self, name: str) -> None:
         if any(stage.name == name for stage in self.stages):
-            raise RouteMistake(f"route {self.name!r} has two stages called {name!r}; give one of them another name")
+            raise RouteMistake(
+                f"route {self.name!r} has two stages called {name!r}; give one of them another name"
+            )
 
 
 MakeInput = Callable[[Item, datetime], Any]

@@ -43,7 +43,9 @@ def _compare(old: Any, new: Any, field: str, found: list[FieldDifference], secre
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             inner = f"{field}.{name}" if field else name
-            _compare(old.get(name, UNSET), new.get(name, UNSET), inner, found, secret or is_secret(name))
+            _compare(
+                old.get(name, UNSET), new.get(name, UNSET), inner, found, secret or is_secret(name)
+            )
     elif isinstance(old, list) and isinstance(new, list):
         for place in range(max(len(old), len(new))):
             was, now = (values[place] if place < len(values) else UNSET for values in (old, new))

@@ -12,10 +12,20 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from milepost.core.errors import UsageError
 
-SPAN_FORMS = "a number of seconds, a timedelta, or text such as '30s', '10m', '6h', '14d' or '1h30m'"
+SPAN_FORMS = (
+    "a number of seconds, a timedelta, or text such as '30s', '10m', '6h', '14d' or '1h30m'"
+)
 Span = float | int | str | timedelta
 
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 365 * 86_400_000}
+_UNITS = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+    "y": 365 * 86_400_000,
+}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdwy])")
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d*)\s*(s|m|h|d)\s*")
@@ -48,11 +58,17 @@ def rate_per_second(value: str | float | int, subject: str) -> float:
     """Handler calls a second, from "50/s", "10/m", "1000/h" or a number of calls a second."""
     if isinstance(value, str):
         match = _RATE.fullmatch(value.lower())
-        number = float(match[1]) / ((float(match[2] or 1)) * _UNITS[match[3]] / 1000) if match and match[2] != "0" else 0.0
+        number = (
+            float(match[1]) / ((float(match[2] or 1)) * _UNITS[match[3]] / 1000)
+            if match and match[2] != "0"
+            else 0.0
+        )
     else:
         number = 0.0 if isinstance(value, bool) else float(value)
     if not 0 < number <= 1_000_000:
-        raise UsageError(f"{subject} is {value!r}; write calls per time, such as '50/s', '10/m' or '1000/h'")
+        raise UsageError(
+            f"{subject} is {value!r}; write calls per time, such as '50/s', '10/m' or '1000/h'"
+        )
     return number
 
 
@@ -64,7 +80,9 @@ def is_span(text: str) -> bool:
     return not _PART.sub("", text.lower()).strip()
 
 
-def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC, *, past: bool = False) -> int:
+def moment_ms(
+    value: Moment, now: int, subject: str, zone: tzinfo = UTC, *, past: bool = False
+) -> int:
     """A time in milliseconds, from ISO-8601 text, a datetime, a time of day ("18:00": the next one), or a span from now ("2h"). A value
     without a time zone is in `zone`; a date alone is its first moment. With `past` a span is counted back from now, and a time of day is
     the last one."""
@@ -79,9 +97,7 @@ def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC, *, past
         found = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
         return round((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp() * 1000)
     except (AttributeError, TypeError, ValueError, OverflowError, OSError):
-        expected = (
-            f"a time such as '2027-01-31T08:00:00Z', '2027-01-31' or '18:00', or a span such as '2h' ({'ago' if past else 'from now'})"
-        )
+        expected = f"a time such as '2027-01-31T08:00:00Z', '2027-01-31' or '18:00', or a span such as '2h' ({'ago' if past else 'from now'})"
         raise UsageError(f"{subject} is {value!r}; it must be {expected}") from None
 
 
@@ -92,7 +108,9 @@ def _nearest(clock: time, now: int, zone: tzinfo, step: int) -> int:
         found = round(datetime.combine(day, clock, zone).timestamp() * 1000)
         if (found - now) * step > 0:
             return found
-    return round(datetime.combine(today + timedelta(days=2 * step), clock, zone).timestamp() * 1000)  # a day of 25 hours
+    return round(
+        datetime.combine(today + timedelta(days=2 * step), clock, zone).timestamp() * 1000
+    )  # a day of 25 hours
 
 
 def zone_of(name: str, subject: str) -> tzinfo:
@@ -145,7 +163,11 @@ def full_time(ms: int, zone: tzinfo) -> str:
     offset = f"{found:%z}"
     name = found.tzname() or ""
     shown = f"{found:%Y-%m-%d %H:%M:%S}" if found.second else f"{found:%Y-%m-%d %H:%M}"
-    return f"{shown} UTC" if name == "UTC" else f"{shown} {offset[:3]}:{offset[3:5]}{f' ({name})' if name.isalpha() else ''}"
+    return (
+        f"{shown} UTC"
+        if name == "UTC"
+        else f"{shown} {offset[:3]}:{offset[3:5]}{f' ({name})' if name.isalpha() else ''}"
+    )
 
 
 def iso(ms: int | None) -> str | None:

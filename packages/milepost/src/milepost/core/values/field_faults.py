@@ -33,7 +33,11 @@ class FieldFault(Struct, frozen=True):
         got = _GOT.match(self.text)
         if self.expected is None or (got is None and self.text.startswith("Expected ")):
             return self.text
-        return f"{self.text}; expected {self.expected}" if got is None else f"expected {self.expected}, got {_NAMES.get(got[1], got[1])}"
+        return (
+            f"{self.text}; expected {self.expected}"
+            if got is None
+            else f"expected {self.expected}, got {_NAMES.get(got[1], got[1])}"
+        )
 
 
 def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
@@ -46,7 +50,9 @@ def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
         expected = _fields_at(wanted, place)
         place += f".{named[1]}"
     expected = expected or _any_of(_words(one) for one in _types_at(wanted, place))
-    return FieldFault(text, place.removeprefix("$").removeprefix(".").removesuffix("[...]"), expected)
+    return FieldFault(
+        text, place.removeprefix("$").removeprefix(".").removesuffix("[...]"), expected
+    )
 
 
 def _fields_at(wanted: Any, path: str) -> str | None:
@@ -80,7 +86,9 @@ def _inside(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
         return [field.type for field in kind.fields if field.encode_name == name]
     if isinstance(kind, inspect.DictType):
         return [kind.value_type]
-    if isinstance(kind, (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)):
+    if isinstance(
+        kind, (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
+    ):
         return [kind.item_type]
     return []
 
@@ -91,13 +99,19 @@ def _words(kind: inspect.Type) -> str | None:
     if isinstance(kind, inspect.EnumType):
         return _any_of(str(one.value) for one in kind.cls)
     if isinstance(kind, (inspect.IntType, inspect.FloatType)):
-        return ("a whole number" if isinstance(kind, inspect.IntType) else "a number") + _range(kind.ge, kind.le)
+        return ("a whole number" if isinstance(kind, inspect.IntType) else "a number") + _range(
+            kind.ge, kind.le
+        )
     if isinstance(kind, inspect.StrType):
         pattern = "" if kind.pattern is None else f" that matches {kind.pattern}"
         return "text" + _range(kind.min_length, kind.max_length, " characters long") + pattern
     if isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
         return "a list" + _range(kind.min_length, kind.max_length, " long")
-    plain = {inspect.BoolType: "true or false", inspect.StructType: "an object", inspect.DictType: "an object"}
+    plain = {
+        inspect.BoolType: "true or false",
+        inspect.StructType: "an object",
+        inspect.DictType: "an object",
+    }
     return plain.get(type(kind))
 
 
@@ -107,7 +121,11 @@ def _range(least: float | None, most: float | None, unit: str = "") -> str:
     if unit and least == 1 and most is None:
         return " that is not empty"
     return (
-        f" from {least} to {most}" if None not in (least, most) else f", at most {most}" if least is None else f", at least {least}"
+        f" from {least} to {most}"
+        if None not in (least, most)
+        else f", at most {most}"
+        if least is None
+        else f", at least {least}"
     ) + unit
 
 

@@ -47,9 +47,13 @@ def _check_parts(value: Any) -> None:
     while parts:
         path, part = parts.pop()
         if isinstance(part, float) and not isfinite(part):
-            raise ValueError(f"{path or 'it'} is {part}, which is no number in JSON; use None, or a text")
+            raise ValueError(
+                f"{path or 'it'} is {part}, which is no number in JSON; use None, or a text"
+            )
         if isinstance(part, (set, frozenset)):
-            raise ValueError(f"{path or 'it'} is a {type(part).__name__}, which JSON does not have; use a list")
+            raise ValueError(
+                f"{path or 'it'} is a {type(part).__name__}, which JSON does not have; use a list"
+            )
         parts += _parts_of(part, path)
 
 
@@ -72,13 +76,17 @@ def storable_text(text: str) -> str:
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
-_LONE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+_LONE = re.compile(
+    rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 """The first half of a surrogate pair without a second half."""
 
 
 def json_fault(data: bytes | str, error: Exception) -> str:
     """The fault in JSON, for people. The decoder reports half a surrogate pair near the end as a premature end."""
-    if "truncated" in str(error) and (lone := _LONE.search(data.encode() if isinstance(data, str) else data)):
+    if "truncated" in str(error) and (
+        lone := _LONE.search(data.encode() if isinstance(data, str) else data)
+    ):
         return f"{lone[1].decode()} is half of a surrogate pair and no character by itself"
     return str(error)
 

@@ -23,7 +23,10 @@ def formed_key(key: str, fields: Sequence[str], forms: Mapping[str, Callable[[st
     parts = key_parts(key)
     if len(parts) != len(fields):
         return key
-    return joined_key(forms[field](part) if field in forms else part for field, part in zip(fields, parts, strict=True))
+    return joined_key(
+        forms[field](part) if field in forms else part
+        for field, part in zip(fields, parts, strict=True)
+    )
 
 
 def escape_part(text: str) -> str:

@@ -22,7 +22,9 @@ __all__ = [
     "url_in_key",
 ]
 
-_SECRET = r"pass(?:word|wd|phrase)|secret|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie"
+_SECRET = (
+    r"pass(?:word|wd|phrase)|secret|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie"
+)
 _WORD = r"token|credentials?"
 _SENTENCE = r"an?|the|this|its?|is|no|not|name|give"
 """Words that begin a sentence about a secret, and are none: "password: the variable is not set"."""
@@ -36,7 +38,19 @@ _TEXT = re.compile(
     r"|\bmp_[0-9a-f]{12}_[\w-]+",
     re.IGNORECASE,
 )
-_HINTS = ("pass", "secret", "key", "authorization", "cookie", "token", "credential", "bearer", "basic", "mp_", "@")
+_HINTS = (
+    "pass",
+    "secret",
+    "key",
+    "authorization",
+    "cookie",
+    "token",
+    "credential",
+    "bearer",
+    "basic",
+    "mp_",
+    "@",
+)
 """A text without any of these contains no secret; a fast check that covers most errors."""
 
 
@@ -53,7 +67,9 @@ _named: set[str] = set()
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
     """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret"). A path, such as of a file, names none."""
-    return name.lower() in _named or ("/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None)
+    return name.lower() in _named or (
+        "/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None
+    )
 
 
 def hide_fields(names: Iterable[str]) -> None:
@@ -67,7 +83,10 @@ def redacted(value: Any) -> Any:
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, dict):
-        return {name: HIDDEN if isinstance(name, str) and is_secret(name) and held else redacted(held) for name, held in value.items()}
+        return {
+            name: HIDDEN if isinstance(name, str) and is_secret(name) and held else redacted(held)
+            for name, held in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [redacted(entry) for entry in value]
     return value
@@ -97,7 +116,10 @@ def restored(given: Any, stored: Any) -> Any:
 
 def _restored(given: Any, shown: Any, stored: Any) -> Any:
     if isinstance(given, dict) and isinstance(shown, dict):
-        return {name: _restored(value, shown[name], stored[name]) if name in shown else value for name, value in given.items()}
+        return {
+            name: _restored(value, shown[name], stored[name]) if name in shown else value
+            for name, value in given.items()
+        }
     if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
         return [_restored(*entries) for entries in zip(given, shown, stored, strict=True)]
     return stored if given == shown and shown != stored else given
@@ -111,7 +133,9 @@ def redacted_text(text: str) -> str:
 def _redacted(text: str) -> str:
     if not any(map(text.lower().__contains__, _HINTS)):
         return text
-    return _TEXT.sub(lambda found: (found["name"] or found["scheme"] or found["user"] or "") + HIDDEN, text)
+    return _TEXT.sub(
+        lambda found: (found["name"] or found["scheme"] or found["user"] or "") + HIDDEN, text
+    )
 
 
 _redacted_short = lru_cache(4096)(_redacted)

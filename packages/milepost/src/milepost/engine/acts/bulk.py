@@ -12,7 +12,13 @@ from milepost.core import confirmations, operators
 from milepost.core.change import Change
 from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Content, Item, Row
-from milepost.core.outcome import Done, Outcome, check_outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.outcome import (
+    Done,
+    Outcome,
+    check_outcome,
+    outcome_from_builtins,
+    outcome_to_builtins,
+)
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.core.values.difference import difference
@@ -59,7 +65,14 @@ _DEFAULT_STATUSES = {"rerun": frozenset({Status.COMPLETED}), "cancel": LIVE}
 """Statuses that a query of this verb means if it names none."""
 _RULES: dict[str, Callable[..., Change | Refusal]] = {
     rule.__name__: rule
-    for rule in (operators.retry, operators.skip, operators.cancel, operators.resend, operators.rerun, operators.reschedule)
+    for rule in (
+        operators.retry,
+        operators.skip,
+        operators.cancel,
+        operators.resend,
+        operators.rerun,
+        operators.reschedule,
+    )
 }
 """The rule of each verb that is decided on the item, its plan and the time alone."""
 _ALREADY = Refusal(RefusalKind.DONE_BEFORE, "already handled by this act")
@@ -112,7 +125,11 @@ def act(
     if not dry_run:
         signed(by, reason)
     now = ctx.clock.now()
-    starts_at = None if not_before is None else moment_ms(not_before, _begun_at(ctx, act_id, now), "not_before")
+    starts_at = (
+        None
+        if not_before is None
+        else moment_ms(not_before, _begun_at(ctx, act_id, now), "not_before")
+    )
     options = {
         "stage": stage,
         "as_new": as_new or None,
@@ -123,7 +140,9 @@ def act(
         "rerun": rerun or None,
         "force": force or None,
     }
-    about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
+    about = chosen.to_record() | {
+        name: value for name, value in options.items() if value is not None
+    }
     expected = chosen.expected(ctx)
     requested = begun = Act(
         act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected, asked=chosen.asked_record(),
@@ -150,7 +169,9 @@ def act(
         if verb != "confirm":
             return _RULES[verb](item, plan, now, **given, **author)
         stage_name, said, jitter = stage or item.stage, outcome or Done(True), ctx.chance.jitter()
-        return confirmations.confirm(item, stage_name, said, plan, now, jitter, operator=True, force=force, **author)
+        return confirmations.confirm(
+            item, stage_name, said, plan, now, jitter, operator=True, force=force, **author
+        )
 
     decision = _once(ctx, begun, chosen.query, decide) if bulk else decide
     report = ActReport(begun.id, verb, route, dry_run)
@@ -161,12 +182,17 @@ def act(
             page = _restore_missing(ctx, plan, page, report)
         if new is not None:
             report.difference = [
-                one for _, item in page if isinstance(item, Item) for one in difference(item.input, restored(new.content, item.input))
+                one
+                for _, item in page
+                if isinstance(item, Item)
+                for one in difference(item.input, restored(new.content, item.input))
             ]
         done_before = report.done
         _act_on_page(ctx, page, decision, report)
         if bulk and not dry_run:
-            add_progress(ctx, begun.id, done=report.done - done_before, refused=report.refused_count)
+            add_progress(
+                ctx, begun.id, done=report.done - done_before, refused=report.refused_count
+            )
         if on_progress is not None:
             on_progress(report.matched, expected)
     if dry_run:
@@ -178,19 +204,31 @@ def act(
 
 
 def go_on(
-    ctx: Context, verb: str, route: str, act_id: str, *, by: str, reason: str, dry_run: bool = False, on_progress: Progress | None = None
+    ctx: Context,
+    verb: str,
+    route: str,
+    act_id: str,
+    *,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    on_progress: Progress | None = None,
 ) -> ActReport:
     """Continue an interrupted bulk act as it was begun, by its id alone."""
     begun = recorded(ctx, act_id)
     check_same(begun, verb, route)
     if "pace" in begun.filter:
-        raise UsageError(f"act {act_id!r} is paced: the resender continues it ('milepost up'; see 'milepost routes back-fill {route}')")
+        raise UsageError(
+            f"act {act_id!r} is paced: the resender continues it ('milepost up'; see 'milepost routes back-fill {route}')"
+        )
     if begun.finished_at is not None:
         return first_answer(begun)
     if begun.verb == REDATE:
         return redate_rows(ctx, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id)
     if "query" not in begun.filter:
-        raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to continue it give the same keys again")
+        raise UsageError(
+            f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to continue it give the same keys again"
+        )
     chosen = selection_of(begun, select(route, (), None))
     outcome = begun.filter.get("outcome")
     return act(
@@ -212,7 +250,12 @@ def go_on(
     )
 
 
-def _act_on_page(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decision: Decision, report: ActReport) -> None:
+def _act_on_page(
+    ctx: Context,
+    page: Sequence[tuple[str, Item | Refused | None]],
+    decision: Decision,
+    report: ActReport,
+) -> None:
     """Decide and write the items of a page, and add the results to the report."""
     decisions = 0
 
@@ -285,7 +328,15 @@ def _begun_at(ctx: Context, act_id: str | None, now: int) -> int:
     return now if begun is None else begun.started_at
 
 
-def _checked_plan(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None, force: bool) -> Plan:
+def _checked_plan(
+    ctx: Context,
+    verb: str,
+    route: str,
+    stage: str | None,
+    as_new: bool,
+    outcome: Outcome | None,
+    force: bool,
+) -> Plan:
     """The route's plan; UsageError if the verb is unknown or does not take one of these options."""
     plan = ctx.plan(route)
     if verb not in operators.VERBS:
@@ -316,7 +367,14 @@ def _fault_of(outcome: Outcome | None) -> str | None:
 
 
 def _checked_options(
-    plan: Plan, verb: str, chosen: Selection, content: Any, here: bool, rerun: bool, not_before: Moment | None, pace: float | None
+    plan: Plan,
+    verb: str,
+    chosen: Selection,
+    content: Any,
+    here: bool,
+    rerun: bool,
+    not_before: Moment | None,
+    pace: float | None,
 ) -> NewContent | None:
     """The new content, for a replacement; UsageError if options and verb do not fit."""
     for name, given, of in (
@@ -335,7 +393,9 @@ def _checked_options(
     if verb != "replace":
         return None
     if content is UNSET or len(chosen.keys or ()) != 1:
-        raise UsageError("replace needs one key and the new content; for many items submit a list with replace-changed")
+        raise UsageError(
+            "replace needs one key and the new content; for many items submit a list with replace-changed"
+        )
     return read_content(plan, content)
 
 
@@ -343,10 +403,19 @@ def _at_a_pace(ctx: Context, plan: Plan, requested: Act, pace: float, dry_run: b
     """Record a rerun that the resender carries out; with `dry_run` only estimate the number of items."""
     if requested.filter["query"].get("statuses") != [Status.COMPLETED]:
         raise UsageError("a paced rerun is for COMPLETED items; leave the status out")
-    report = ActReport("" if dry_run else requested.id, "rerun", plan.name, dry_run, matched=requested.expected or 0, pace_per_s=pace)
+    report = ActReport(
+        "" if dry_run else requested.id,
+        "rerun",
+        plan.name,
+        dry_run,
+        matched=requested.expected or 0,
+        pace_per_s=pace,
+    )
     if dry_run:
         return report
-    paced = replace(requested, filter={**requested.filter, "pace": pace}, report=to_builtins(report))
+    paced = replace(
+        requested, filter={**requested.filter, "pace": pace}, report=to_builtins(report)
+    )
     return first_answer(begin_rerun(ctx, plan, paced, pace))
 
 
@@ -368,23 +437,47 @@ def read_content(plan: Plan, given: Any) -> NewContent:
 
 
 def replaced(
-    ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **author: Any
+    ctx: Context,
+    item: Item,
+    plan: Plan,
+    new: NewContent,
+    *,
+    here: bool,
+    rerun: bool,
+    dry_run: bool = False,
+    **author: Any,
 ) -> Change | Refusal:
     """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
     if item.key not in (new.key, plan.route.formed(new.key)):
-        return impossible(f"the new content has the key {plan.route.formed(new.key)!r}; submit it as a new item")
+        return impossible(
+            f"the new content has the key {plan.route.formed(new.key)!r}; submit it as a new item"
+        )
     # What was hidden from a person who has edited the old content stays as it is.
     content = restored(new.content, item.input)
     digest = new.digest if content == new.content else content_digest(content)
     old = {} if digest == item.row.current_digest else _old_content(ctx, item, plan, dry_run)
-    return operators.replace(item, plan, ctx.clock.now(), content=content, digest=digest, old=old, here=here, rerun=rerun, **author)
+    return operators.replace(
+        item,
+        plan,
+        ctx.clock.now(),
+        content=content,
+        digest=digest,
+        old=old,
+        here=here,
+        rerun=rerun,
+        **author,
+    )
 
 
 def _old_content(ctx: Context, item: Item, plan: Plan, dry_run: bool) -> dict[str, Any]:
     """The part of the history line about the old content: a copy, or the name of its blob. Lines go to subscribers and into evidence, and
     are never changed: content with an apparent secret is always kept apart."""
     text = canonical_json(item.input)
-    if len(text) <= COPY_LIMIT and redacted(item.input) == item.input and plan.route.with_forms(item.input) == item.input:
+    if (
+        len(text) <= COPY_LIMIT
+        and redacted(item.input) == item.input
+        and plan.route.with_forms(item.input) == item.input
+    ):
         return {"content": item.input}
     digest = item.row.current_digest.hex()
     name = f"replaced/{digest[:2]}/{digest}"
@@ -392,7 +485,9 @@ def _old_content(ctx: Context, item: Item, plan: Plan, dry_run: bool) -> dict[st
         try:
             ctx.blobs.write(name, [text])
         except OSError as error:
-            raise UsageError(f"the old content of {item.route}/{item.key} cannot be stored, so it is not replaced: {error}") from error
+            raise UsageError(
+                f"the old content of {item.route}/{item.key} cannot be stored, so it is not replaced: {error}"
+            ) from error
     return {"blob": name, "size": len(text)}
 
 
@@ -409,12 +504,18 @@ def _restore_missing(
         report.refuse(key, Refusal(RefusalKind.GONE, f"{absent(ctx, plan.name, key)}; {why}"))
     if report.dry_run:
         known = dict(zip(gone, ctx.ledger.peek(plan.name, gone), strict=True))
-        restorable = {key for key, seal in known.items() if key not in refused and seal is not None and seal.status is Status.COMPLETED}
+        restorable = {
+            key
+            for key, seal in known.items()
+            if key not in refused and seal is not None and seal.status is Status.COMPLETED
+        }
         report.matched += len(restorable)
         report.done += len(restorable)
         return [(key, item) for key, item in page if key not in refused.keys() | restorable]
     back = dict(zip(gone, ctx.ledger.get([(plan.name, key) for key in gone]), strict=True))
-    return [(key, back.get(key) if item is None else item) for key, item in page if key not in refused]
+    return [
+        (key, back.get(key) if item is None else item) for key, item in page if key not in refused
+    ]
 
 
 def absent(ctx: Context, route: str, key: str) -> Refusal:
@@ -427,11 +528,22 @@ def absent(ctx: Context, route: str, key: str) -> Refusal:
     plan = ctx.plans.get(route)
     if plan is None or known.status not in STARTED_AGAIN:
         return Refusal(RefusalKind.GONE, ended)
-    return Refusal(RefusalKind.GONE, f"{ended}; to start it again, submit it again: {way_back(ctx, plan, known)}")
+    return Refusal(
+        RefusalKind.GONE,
+        f"{ended}; to start it again, submit it again: {way_back(ctx, plan, known)}",
+    )
 
 
 def note(
-    ctx: Context, route: str, key: str, text: str, *, by: str, data: Any = None, reason: str = "", version: int | None = None
+    ctx: Context,
+    route: str,
+    key: str,
+    text: str,
+    *,
+    by: str,
+    data: Any = None,
+    reason: str = "",
+    version: int | None = None,
 ) -> Row | Refusal:
     """Add a note to an item's history; the row as it then is, or why nothing was written. `version`: only if no other line was added since
     the item had it."""
@@ -453,18 +565,34 @@ def note(
     if isinstance(item, Refused):
         return unreadable(item)
     given = {"text": text, "data": data, "version": version, "by": by, "why": reason or None}
-    [answer] = apply_all(ctx, [(item, lambda now_there: operators.note(now_there, ctx.clock.now(), **given))])
+    [answer] = apply_all(
+        ctx, [(item, lambda now_there: operators.note(now_there, ctx.clock.now(), **given))]
+    )
     return answer
 
 
-def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | Refusal:
+def confirm_outside(
+    ctx: Context,
+    route: str,
+    key: str,
+    stage: str,
+    outcome: Outcome,
+    by: str,
+    why: str | None = None,
+) -> Row | Refusal:
     """Apply a partner's confirmation of one item's stage; returns the row as it then is, or why it was refused. A confirmation that is
     invalid, or too late because the item has ended, is noted once in the history."""
     return take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key][0]
 
 
 def take_confirmations(
-    ctx: Context, route: str, stage: str, outcomes: Mapping[str, Outcome], by: str, why: str | None = None, awaited: bool = False
+    ctx: Context,
+    route: str,
+    stage: str,
+    outcomes: Mapping[str, Outcome],
+    by: str,
+    why: str | None = None,
+    awaited: bool = False,
 ) -> dict[str, tuple[Row | Refusal, Reason | None]]:
     """As `confirm_outside`, for the items with these keys: their rows are read together, and written as one batch. With each answer comes the
     reason of the history line that it decided on, if any. `awaited`: a failure that no stage awaits is noted, too."""
@@ -473,7 +601,9 @@ def take_confirmations(
         raise UsageError("the name of the confirmer is missing: by='…'")
     answers: dict[str, tuple[Row | Refusal, Reason | None]] = {}
     work: list[tuple[Item, _Confirmation]] = []
-    for (key, outcome), item in zip(outcomes.items(), ctx.ledger.get([(route, key) for key in outcomes]), strict=True):
+    for (key, outcome), item in zip(
+        outcomes.items(), ctx.ledger.get([(route, key) for key in outcomes]), strict=True
+    ):
         if item is None:
             answers[key] = absent(ctx, route, key), None
         elif isinstance(item, Refused):
@@ -506,22 +636,63 @@ class _Confirmation(Struct):
     """The reason of the history line, if there is one."""
 
     def __call__(self, current: Item) -> Change | Refusal:
-        ctx, plan, stage, outcome, by, why = self.ctx, self.plan, self.stage, self.outcome, self.by, self.why
+        ctx, plan, stage, outcome, by, why = (
+            self.ctx,
+            self.plan,
+            self.stage,
+            self.outcome,
+            self.by,
+            self.why,
+        )
         now = ctx.clock.now()
-        decided = confirmations.confirm(current, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why, awaited=self.awaited)
+        decided = confirmations.confirm(
+            current,
+            stage,
+            outcome,
+            plan,
+            now,
+            ctx.chance.jitter(),
+            by=by,
+            why=why,
+            awaited=self.awaited,
+        )
         self.refused = None
         if isinstance(decided, Refusal) and decided.kind is RefusalKind.ENDED:
-            self.refused, decided = decided, confirmations.too_late(current, stage, outcome, now, by=by, why=why)
+            self.refused, decided = (
+                decided,
+                confirmations.too_late(current, stage, outcome, now, by=by, why=why),
+            )
         elif isinstance(decided, Refusal) and decided.kind is RefusalKind.CONFIRMS_NOTHING:
-            self.refused, decided = decided, _refused(ctx, plan, current, stage, outcome, now, by, why) or decided
-        decided = confirmations.noted_once(decided, lambda: (written.line for written in ctx.ledger.history(plan.name, current.key)))
-        self.reason = decided.line.reason if isinstance(decided, Change) and decided.line is not None else None
+            self.refused, decided = (
+                decided,
+                _refused(ctx, plan, current, stage, outcome, now, by, why) or decided,
+            )
+        decided = confirmations.noted_once(
+            decided,
+            lambda: (written.line for written in ctx.ledger.history(plan.name, current.key)),
+        )
+        self.reason = (
+            decided.line.reason
+            if isinstance(decided, Change) and decided.line is not None
+            else None
+        )
         return decided
 
 
-def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome, now: int, by: str, why: str | None) -> Change | None:
+def _refused(
+    ctx: Context,
+    plan: Plan,
+    item: Item,
+    stage: str,
+    outcome: Outcome,
+    now: int,
+    by: str,
+    why: str | None,
+) -> Change | None:
     """The history note of an invalid confirmation; only for the item's current stage, while it can still be confirmed."""
     gone = stage != item.stage or item.status in (Status.COMPLETED, Status.CANCELLED)
     if gone or not isinstance(outcome, Done) or outcome.output is None:
         return None
-    return confirmations.refused(item, outcome.output, plan, now, ctx.chance.jitter(), by=by, why=why)
+    return confirmations.refused(
+        item, outcome.output, plan, now, ctx.chance.jitter(), by=by, why=why
+    )

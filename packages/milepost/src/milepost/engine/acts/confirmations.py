@@ -22,7 +22,11 @@ Answer = Literal["applied", "kept", "known", "differs", "nothing", "ended", "unk
 """`kept`: stored until the item is ready for it. `known`: the same confirmation was given before. `differs`: another one was given before;
 this one is noted. `nothing`: it does not confirm the stage; noted. `ended`: the item has ended and does not move. `unknown`: no such
 item. `refused`: for the reason given."""
-_ANSWERS: dict[RefusalKind, Answer] = {RefusalKind.KNOWN: "known", RefusalKind.CONFIRMS_NOTHING: "nothing", RefusalKind.ENDED: "ended"}
+_ANSWERS: dict[RefusalKind, Answer] = {
+    RefusalKind.KNOWN: "known",
+    RefusalKind.CONFIRMS_NOTHING: "nothing",
+    RefusalKind.ENDED: "ended",
+}
 DIFFERS = "another answer was given for this stage before; this one is noted"
 
 
@@ -37,7 +41,15 @@ class ConfirmationResult(Struct, frozen=True):
     """The kind of refusal, if it was refused."""
 
 
-def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> ConfirmationResult:
+def hear(
+    ctx: Context,
+    route: str,
+    key: str,
+    stage: str,
+    outcome: Outcome,
+    by: str,
+    why: str | None = None,
+) -> ConfirmationResult:
     """Apply a partner's confirmation as `confirm_outside` does, and classify the result. Logs a warning for an item that has ended."""
     key = known_key(ctx, route, key)
     answer, reason = take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key]
@@ -53,7 +65,9 @@ def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: s
     if answer.kind is RefusalKind.NOTED_BEFORE:
         return ConfirmationResult("differs", DIFFERS, item.row)
     if answer.kind is RefusalKind.ENDED:
-        log.warning("%s/%s: a confirmation for stage %r arrived too late: %s", route, key, stage, answer)
+        log.warning(
+            "%s/%s: a confirmation for stage %r arrived too late: %s", route, key, stage, answer
+        )
     if answer.kind in _ANSWERS:
         return ConfirmationResult(_ANSWERS[answer.kind], answer.text, item.row)
     return ConfirmationResult("refused", answer.text, item.row, kind=answer.kind)
@@ -66,5 +80,10 @@ def _gone(ctx: Context, route: str, key: str, outcome: Outcome, why: str) -> Con
         return ConfirmationResult("unknown", why)
     if known.status is Status.COMPLETED and isinstance(outcome, Done):
         return ConfirmationResult("known", why, seal=known)
-    log.warning("%s/%s has ended (%s) and its row was removed; a confirmation arrived too late", route, key, known.status)
+    log.warning(
+        "%s/%s has ended (%s) and its row was removed; a confirmation arrived too late",
+        route,
+        key,
+        known.status,
+    )
     return ConfirmationResult("ended", why, seal=known)

@@ -75,7 +75,9 @@ def paused_view(name: str, hold: Hold, waiting: WaitingCount | None = None) -> P
 
 
 def resumed_view(ctx: Context, name: str, resumed: bool) -> Resumed:
-    return Resumed(name, resumed, [other for other, _ in in_route(ctx, name.partition("/")[0], HOLD, Hold)])
+    return Resumed(
+        name, resumed, [other for other, _ in in_route(ctx, name.partition("/")[0], HOLD, Hold)]
+    )
 
 
 def limited_view(name: str, limit: Limit | None) -> Limited:
@@ -106,17 +108,31 @@ def pause(
     now = ctx.clock.now()
     ends_at = None if until is None else moment_ms(until, now, "until")
     if ends_at is not None and ends_at <= now:
-        raise UsageError(f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'")
+        raise UsageError(
+            f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'"
+        )
     hold = Hold(now, by, reason, ends_at, drain)
     while True:
         present, version = _read_control(ctx, HOLD, name, Hold, DAMAGED_HOLD)
         endless = until is None and drain is None
-        if present is not None and ((own and present.by != by) or ((endless or endless_stays) and present.until is None)):
+        if present is not None and (
+            (own and present.by != by) or ((endless or endless_stays) and present.until is None)
+        ):
             return present
         if present is not None and drain is None:
-            hold = replace(hold, drain=present.drain)  # an operator who resumes it expects the pace that was set
+            hold = replace(
+                hold, drain=present.drain
+            )  # an operator who resumes it expects the pace that was set
         if ctx.ledger.write(HOLD, name, hold, expect=version):
-            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": hold.drain}, by_program=own)
+            record(
+                ctx,
+                "pause",
+                route,
+                by,
+                reason,
+                {"scope": name, "until": iso(ends_at), "drain": hold.drain},
+                by_program=own,
+            )
             return hold
 
 
@@ -146,11 +162,22 @@ def resume(
             # Before the pause ends: a worker that claims right after it must find the pace.
             begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
         if ctx.ledger.write(HOLD, name, None, expect=version):
-            record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain}, by_program=own)
+            record(
+                ctx, "resume", route, by, reason, {"scope": name, "drain": drain}, by_program=own
+            )
             return True
 
 
-def drain(ctx: Context, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str) -> None:
+def drain(
+    ctx: Context,
+    route: str,
+    stage: str,
+    lane: str | None,
+    rate: str | float,
+    *,
+    by: str,
+    reason: str,
+) -> None:
     """Limit a stage or lane to this rate until the items that wait there now, or enter within a second, have been claimed."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, rate)
     begin_drain(ctx, name, rate, by=by, reason=reason, ahead_ms=DRAIN_AHEAD_MS)
@@ -173,7 +200,9 @@ def limit(
     ends the draining of a backlog there."""
     name = _checked_scope(ctx, route, stage, lane, by, reason)
     if ctx.stage(route, stage).external:
-        raise UsageError(f"stage {stage!r} of route {route!r} is external: it has no handler to limit")
+        raise UsageError(
+            f"stage {stage!r} of route {route!r} is external: it has no handler to limit"
+        )
     if clear == (rate is not None or concurrency is not None):
         raise UsageError("give a rate, a concurrency or both, or clear")
     if rate is not None:
@@ -182,22 +211,45 @@ def limit(
     while True:
         present, version = _read_control(ctx, LIMIT, name, Limit, NO_LIMIT)
         old = present or NO_LIMIT
-        new = None if clear else replace(old, concurrency=concurrency or old.concurrency, by=by, reason=reason, at=ctx.clock.now())
+        new = (
+            None
+            if clear
+            else replace(
+                old,
+                concurrency=concurrency or old.concurrency,
+                by=by,
+                reason=reason,
+                at=ctx.clock.now(),
+            )
+        )
         if new is not None and rate is not None:
             new = replace(new, rate=rate, drains=None, normal_rate=None)
         if ctx.ledger.write(LIMIT, name, new, expect=version):
-            record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
+            record(
+                ctx,
+                "limit",
+                route,
+                by,
+                reason,
+                {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear},
+            )
             return new
 
 
-def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
+def close_breakers(
+    ctx: Context, route: str, stage: str, lane: str | None = None, *, by: str, reason: str
+) -> list[str]:
     """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed again at once.
     Returns the scopes that were closed."""
     ctx.stage(route, stage)
     signed(by, reason)
     closed: list[str] = []
     for name in sorted(ctx.ledger.read(BREAKER)):
-        wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
+        wanted = (
+            name.startswith(scope(route, stage, ""))
+            if lane is None
+            else name == scope(route, stage, lane)
+        )
         while wanted:
             breaker, version = _read_control(ctx, BREAKER, name, BreakerRecord, DAMAGED_BREAKER)
             if breaker is None or breaker.closed:
@@ -210,7 +262,13 @@ def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None
 
 
 def _checked_scope(
-    ctx: Context, route: str, stage: str | None, lane: str | None, by: str, reason: str, drain: str | float | None = None
+    ctx: Context,
+    route: str,
+    stage: str | None,
+    lane: str | None,
+    by: str,
+    reason: str,
+    drain: str | float | None = None,
 ) -> str:
     """The scope of an act; UsageError if it does not exist, the act is not signed, or a backlog there cannot be drained at this pace."""
     if stage is not None:
@@ -222,13 +280,19 @@ def _checked_scope(
     if drain is not None:
         rate_per_second(drain, "drain")
         if stage is None:
-            raise UsageError(f"a pace of draining is for a stage or a lane; name a stage of route {plan.name!r}")
+            raise UsageError(
+                f"a pace of draining is for a stage or a lane; name a stage of route {plan.name!r}"
+            )
         if plan.by_name[stage].external:
-            raise UsageError(f"stage {stage!r} of route {plan.name!r} is external: it has no handler to slow down")
+            raise UsageError(
+                f"stage {stage!r} of route {plan.name!r} is external: it has no handler to slow down"
+            )
     return scope(route, stage, lane)
 
 
-def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason: str, ahead_ms: int = 0) -> None:
+def begin_drain(
+    ctx: Context, name: str, drain: str | float, *, by: str, reason: str, ahead_ms: int = 0
+) -> None:
     """Limit a stage or lane, named by its scope, to this pace until the items that wait there now, or enter it within `ahead_ms`, have been
     claimed. A lower limit that it has already stays."""
     route, stage, lane = _parts(name)
@@ -240,10 +304,20 @@ def begin_drain(ctx: Context, name: str, drain: str | float, *, by: str, reason:
         old = limit or NO_LIMIT
         normal = replace(old, rate=old.normal_rate) if old.drains is not None else old
         controls, at = Controls((), {name: normal}, {}), ctx.plan(route).by_name[stage]
-        present = controls.rate(route, at, None) if lane is None else controls.joint_rate(route, at, lane)
+        present = (
+            controls.rate(route, at, None) if lane is None else controls.joint_rate(route, at, lane)
+        )
         if present is not None and present.per_second <= rate_per_second(drain, "drain"):
             return
-        slowed = replace(normal, rate=drain, drains=now + ahead_ms, normal_rate=normal.rate, by=by, reason=reason, at=now)
+        slowed = replace(
+            normal,
+            rate=drain,
+            drains=now + ahead_ms,
+            normal_rate=normal.rate,
+            by=by,
+            reason=reason,
+            at=now,
+        )
         if ctx.ledger.write(LIMIT, name, slowed, expect=version):
             return
 
@@ -256,12 +330,21 @@ def end_pauses(ctx: Context) -> int:
             continue
         if hold.drain is not None and _known(ctx, name):
             # Before the pause ends: a worker that claims right after it must find the pace.
-            begin_drain(ctx, name, hold.drain, by=hold.by, reason=f"backlog of a pause: {hold.reason}")
+            begin_drain(
+                ctx, name, hold.drain, by=hold.by, reason=f"backlog of a pause: {hold.reason}"
+            )
         if not ctx.ledger.write(HOLD, name, None, expect=version):
             continue
         ended += 1
         route, why = name.partition("/")[0], f"the pause has ended by itself, as set: {hold.reason}"
-        record(ctx, "resume", route, f"resender for {hold.by}", why, {"scope": name, "ended_at": iso(hold.until)})
+        record(
+            ctx,
+            "resume",
+            route,
+            f"resender for {hold.by}",
+            why,
+            {"scope": name, "ended_at": iso(hold.until)},
+        )
     return ended + _end_drains(ctx)
 
 
@@ -282,12 +365,18 @@ def _backlog(ctx: Context, name: str, since: int) -> bool:
         return True
     route, stage, lane = _parts(name)
     waiting = Query(route=route, stages=frozenset({stage}), within=lane, limit=1)
-    fresh = replace(waiting, statuses=frozenset({Status.PENDING, Status.QUEUED}), entered_before=since + 1)
-    again = replace(waiting, statuses=frozenset({Status.RETRY_SCHEDULED, Status.WAITING}), due_before=since)
+    fresh = replace(
+        waiting, statuses=frozenset({Status.PENDING, Status.QUEUED}), entered_before=since + 1
+    )
+    again = replace(
+        waiting, statuses=frozenset({Status.RETRY_SCHEDULED, Status.WAITING}), due_before=since
+    )
     return any(ctx.ledger.find(query).items for query in (fresh, again))
 
 
-def _read_control(ctx: Context, kind: str, name: str, form: type[T], damaged: T) -> tuple[T | None, int]:
+def _read_control(
+    ctx: Context, kind: str, name: str, form: type[T], damaged: T
+) -> tuple[T | None, int]:
     """A control with the version of its document; `damaged` in place of one that cannot be read, so that an operator can set it anew."""
     document = ctx.ledger.read_one(kind, name)
     if document is None:

@@ -68,7 +68,9 @@ def adopt(
     with a reason. Adopted rows are skipped, so that the same call again continues an interrupted one."""
     plan, foreign_rows = ctx.plan(route), ctx.ledger.foreign_rows
     if foreign_rows is None:
-        raise UsageError("other programs cannot write to this ledger, so there are no rows to adopt")
+        raise UsageError(
+            "other programs cannot write to this ledger, so there are no rows to adopt"
+        )
     check_open(plan)
     report = AdoptReport(route, dry_run)
     act = None
@@ -98,7 +100,11 @@ def adopt(
 
 
 def _foreign_rows(
-    ctx: Context, foreign_rows: ForeignRowStore, route: str, keys: Sequence[str] | None, report: AdoptReport
+    ctx: Context,
+    foreign_rows: ForeignRowStore,
+    route: str,
+    keys: Sequence[str] | None,
+    report: AdoptReport,
 ) -> Iterator[tuple[int, list[ForeignRow]]]:
     """The foreign rows in batches, each with the number of rows read. Given keys without one are refused here."""
     plan = ctx.plan(route)
@@ -145,7 +151,12 @@ class Quarantine(Struct, frozen=True):
 def quarantine_view(ctx: Context, most: int) -> Quarantine:
     """The quarantine as a view; apparent secrets in the content are replaced by `…`."""
     found, more = ctx.ledger.quarantine.entries(most)
-    views = [QuarantineEntryView(entry.id, entry.kind, entry.reason, iso(entry.at), redacted(entry.content)) for entry in found]
+    views = [
+        QuarantineEntryView(
+            entry.id, entry.kind, entry.reason, iso(entry.at), redacted(entry.content)
+        )
+        for entry in found
+    ]
     return Quarantine(views, more)
 
 
@@ -158,7 +169,15 @@ def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Ad
     """Process quarantine entries again; recorded with name and reason."""
     signed(by, reason)
     answers = ctx.ledger.quarantine.replay(ctx.plans, ids, ctx.clock.now(), by=by, why=reason)
-    record(ctx, "replay", "", by, reason, {"ids": list(ids)[:SHOWN]}, sum(answer.done for answer in answers))
+    record(
+        ctx,
+        "replay",
+        "",
+        by,
+        reason,
+        {"ids": list(ids)[:SHOWN]},
+        sum(answer.done for answer in answers),
+    )
     return answers
 
 

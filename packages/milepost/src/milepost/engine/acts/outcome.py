@@ -48,9 +48,17 @@ class ActOutcome(Struct, frozen=True):
         """'0 completed, 1,660 failed again'."""
         again = " again" if verb in ("retry", "rerun") else ""
         parts = [f"{self.completed:,} completed", f"{self.failed:,} failed{again}"]
-        others = ((self.in_progress, "in progress"), (self.cancelled, "cancelled"), (self.unknown, "not known any more"))
+        others = (
+            (self.in_progress, "in progress"),
+            (self.cancelled, "cancelled"),
+            (self.unknown, "not known any more"),
+        )
         words = ", ".join([*parts, *(f"{n:,} {word}" for n, word in others if n)])
-        return words if self.counted == self.total else f"{words} (counted {self.counted:,} of {self.total:,} so far)"
+        return (
+            words
+            if self.counted == self.total
+            else f"{words} (counted {self.counted:,} of {self.total:,} so far)"
+        )
 
     def plus(self, later: ActOutcome) -> ActOutcome:
         """The sums of this look and of the one that continued it."""
@@ -105,11 +113,18 @@ def whole_outcome_of(ctx: Context, act: Act) -> ActOutcome | None:
     return outcome
 
 
-def _counted(ctx: Context, act: Act, keys: Sequence[str], begin: _Place, end: _Place | None) -> ActOutcome:
+def _counted(
+    ctx: Context, act: Act, keys: Sequence[str], begin: _Place, end: _Place | None
+) -> ActOutcome:
     """The outcome of one look, which has found these keys. `end`: where the next look begins; None: this was the last one, and what was not
     found is not known."""
     parts = (keys[start : start + PAGE] for start in range(0, len(keys), PAGE))
-    statuses = [known.status for part in parts for known in ctx.ledger.peek(act.route, part) if known is not None]
+    statuses = [
+        known.status
+        for part in parts
+        for known in ctx.ledger.peek(act.route, part)
+        if known is not None
+    ]
     counted = len(keys) if end is not None else max(len(keys), act.done - begin.found)
     return ActOutcome(
         sum(status is Status.COMPLETED for status in statuses),
@@ -128,7 +143,11 @@ def _look(ctx: Context, act: Act, begin: _Place) -> tuple[list[str], _Place | No
     mark, keys, seq = f'"{act.id}"'.encode(), list[str](), begin.seq
     for _ in range(LOOK_LINES // PAGE):
         page = ctx.ledger.feed(seq, PAGE)
-        keys += [entry.key for entry in page if mark in entry.body and entry.route == act.route and entry.line.act == act.id]
+        keys += [
+            entry.key
+            for entry in page
+            if mark in entry.body and entry.route == act.route and entry.line.act == act.id
+        ]
         if len(page) < PAGE or begin.found + len(keys) >= act.done:
             return keys, None
         seq = page[-1].seq
@@ -140,6 +159,8 @@ def _look(ctx: Context, act: Act, begin: _Place) -> tuple[list[str], _Place | No
 def _place_of(act: Act, after: str) -> _Place:
     token = read_token(act.id, after)
     if token is None:
-        raise UsageError("the place is invalid, or belongs to another act; give the `next` of the last look, or none")
+        raise UsageError(
+            "the place is invalid, or belongs to another act; give the `next` of the last look, or none"
+        )
     seq, found = token.place
     return _Place(seq, found)

@@ -10,7 +10,14 @@ from milepost.core.clocks import FOLLOWED_MS
 from milepost.core.future import redate
 from milepost.core.item import Item, Row
 from milepost.core.values.refusal import Refusal
-from milepost.engine.act_log import ActReport, add_progress, begin, finish_with, first_answer, signed
+from milepost.engine.act_log import (
+    ActReport,
+    add_progress,
+    begin,
+    finish_with,
+    first_answer,
+    signed,
+)
 from milepost.engine.apply import apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
@@ -20,7 +27,15 @@ from milepost.ports.items import Query, QueryPage
 VERB = "redate"
 
 
-def redate_rows(ctx: Context, route: str, *, by: str, reason: str, dry_run: bool = False, act_id: str | None = None) -> ActReport:
+def redate_rows(
+    ctx: Context,
+    route: str,
+    *,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    act_id: str | None = None,
+) -> ActReport:
     """Each item gets a line with the times that it had. A date for which an item was submitted stays.
 
     The same call with the same `act_id` continues an act that was cut off, or, if it has finished, gets the first answer; ActConflict if that
@@ -31,7 +46,19 @@ def redate_rows(ctx: Context, route: str, *, by: str, reason: str, dry_run: bool
     if dry_run:
         return _preview(ctx, ActReport("", VERB, route, True), now)
     signed(by, reason)
-    act = begin(ctx, Act(act_id or ctx.chance.token(), VERB, route, by, reason, now, {}, from_seq=ctx.ledger.last_seq()))
+    act = begin(
+        ctx,
+        Act(
+            act_id or ctx.chance.token(),
+            VERB,
+            route,
+            by,
+            reason,
+            now,
+            {},
+            from_seq=ctx.ledger.last_seq(),
+        ),
+    )
     if act.finished_at is not None:
         return first_answer(act)
     report = ActReport(act.id, VERB, route, matched=act.done, skipped=act.done)

@@ -110,23 +110,52 @@ class AlertRecord(Struct, frozen=True):
         return self.over_at is None
 
 
-def seen(record: AlertRecord | None, trouble: Trouble, rule: AlertRule, receivers: Sequence[str], now: int) -> AlertRecord:
+def seen(
+    record: AlertRecord | None,
+    trouble: Trouble,
+    rule: AlertRule,
+    receivers: Sequence[str],
+    now: int,
+) -> AlertRecord:
     """The record after a trouble was seen: the first time raises the alert, each further one is only counted. A failure from before the
     alert's end changes nothing."""
     counted = 1 if trouble.kind == "failures" else 0
-    if record is not None and record.over_at is not None and trouble.at <= record.over_at <= now + AHEAD_MS:
+    if (
+        record is not None
+        and record.over_at is not None
+        and trouble.at <= record.over_at <= now + AHEAD_MS
+    ):
         return record
     if record is not None and record.raised:
-        latest = replace(record.trouble, text=trouble.text, key=trouble.key) if counted else record.trouble
+        latest = (
+            replace(record.trouble, text=trouble.text, key=trouble.key)
+            if counted
+            else record.trouble
+        )
         return replace(record, trouble=latest, seen_at=now, count=record.count + counted)
     number = 1 if record is None else record.number + 1
     earlier = [] if record is None else record.notices
-    raised = AlertRecord(rule.name, trouble, number, trouble.at, now, counted, notices=earlier, pointer=rule.pointer_to(trouble.subject))
+    raised = AlertRecord(
+        rule.name,
+        trouble,
+        number,
+        trouble.at,
+        now,
+        counted,
+        notices=earlier,
+        pointer=rule.pointer_to(trouble.subject),
+    )
     return _with_notice(raised, "raised", rule, receivers, now)
 
 
 def after_look(
-    record: AlertRecord, rule: AlertRule, receivers: Sequence[str], now: int, *, there: bool, cleared: bool = False
+    record: AlertRecord,
+    rule: AlertRule,
+    receivers: Sequence[str],
+    now: int,
+    *,
+    there: bool,
+    cleared: bool = False,
 ) -> AlertRecord:
     """The record after a look. `there`: the trouble is seen at this moment. `cleared`: no item is left that failed by its cause. The
     alert is over when its trouble has not been seen for the rule's span."""
@@ -134,7 +163,9 @@ def after_look(
         return record
     if there:
         # Not written at every look: `seen_at` needs a resolution of minutes only.
-        return replace(record, seen_at=now) if now - record.seen_at > rule.settled_ms // 2 else record
+        return (
+            replace(record, seen_at=now) if now - record.seen_at > rule.settled_ms // 2 else record
+        )
     span = rule.quiet_ms if record.trouble.kind == "failures" else rule.settled_ms
     if not cleared and record.seen_at > now + AHEAD_MS:
         return replace(record, seen_at=now)
@@ -148,19 +179,30 @@ def due(record: AlertRecord, now: int) -> list[tuple[AlertNotice, AlertDelivery]
     found: list[tuple[AlertNotice, AlertDelivery]] = []
     waiting: set[str] = set()
     for notice in record.notices:
-        found += [(notice, one) for one in notice.left if one.to not in waiting and not now < one.retry_at <= now + SLOWEST_MS]
+        found += [
+            (notice, one)
+            for one in notice.left
+            if one.to not in waiting and not now < one.retry_at <= now + SLOWEST_MS
+        ]
         waiting |= {one.to for one in notice.left}
     return found
 
 
 def still_due(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery) -> bool:
     """Whether no other process has changed this delivery since it was found due."""
-    return any((one.number, one.kind) == (notice.number, notice.kind) and delivery in one.left for one in record.notices)
+    return any(
+        (one.number, one.kind) == (notice.number, notice.kind) and delivery in one.left
+        for one in record.notices
+    )
 
 
-def taken(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, now: int) -> AlertRecord:
+def taken(
+    record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, now: int
+) -> AlertRecord:
     """The record of a delivery that this process begins: others leave it alone for a while, and repeat it if no result is written."""
-    return _changed(record, notice, replace(delivery, tries=delivery.tries + 1, retry_at=now + TAKEN_MS))
+    return _changed(
+        record, notice, replace(delivery, tries=delivery.tries + 1, retry_at=now + TAKEN_MS)
+    )
 
 
 def delivered(record: AlertRecord, notice: AlertNotice, to: str) -> AlertRecord:
@@ -168,17 +210,31 @@ def delivered(record: AlertRecord, notice: AlertNotice, to: str) -> AlertRecord:
     return _changed(record, notice, AlertDelivery(to), gone=True)
 
 
-def not_delivered(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, error: str, now: int) -> AlertRecord:
+def not_delivered(
+    record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, error: str, now: int
+) -> AlertRecord:
     """The record after a try that failed; the next one comes after a growing pause."""
     pause = min(SLOWEST_MS, 5_000 * 2 ** min(delivery.tries, 12))
-    return _changed(record, notice, replace(delivery, tries=delivery.tries + 1, retry_at=now + pause, error=error[:TEXT_LIMIT]))
+    return _changed(
+        record,
+        notice,
+        replace(delivery, tries=delivery.tries + 1, retry_at=now + pause, error=error[:TEXT_LIMIT]),
+    )
 
 
 def finished(records: Mapping[str, AlertRecord], now: int) -> list[str]:
     """The names of the records to delete: the alert is over, every receiver has its notices, and the record is old or one of too many."""
-    ended = {name: one.over_at for name, one in records.items() if one.over_at is not None and not one.notices}
+    ended = {
+        name: one.over_at
+        for name, one in records.items()
+        if one.over_at is not None and not one.notices
+    }
     latest_first = sorted(ended, key=lambda name: ended[name], reverse=True)
-    return [name for number, name in enumerate(latest_first) if number >= MOST_ENDED or now - ended[name] > KEEP_MS]
+    return [
+        name
+        for number, name in enumerate(latest_first)
+        if number >= MOST_ENDED or now - ended[name] > KEEP_MS
+    ]
 
 
 def bounded(standing: Sequence[Trouble], raised: Collection[str], now: int) -> list[Trouble]:
@@ -194,7 +250,15 @@ def envelope_of(record: AlertRecord, notice: AlertNotice) -> Envelope:
     trouble = record.trouble
     notice_id = _notice_id(record, notice.kind, notice.number)
     order = 2 * notice.number - (notice.kind == "raised")
-    about = SubscriberEvent(notice_id, f"alert-{notice.kind}", trouble.route, trouble.name, order, notice.at, trouble.stage)
+    about = SubscriberEvent(
+        notice_id,
+        f"alert-{notice.kind}",
+        trouble.route,
+        trouble.name,
+        order,
+        notice.at,
+        trouble.stage,
+    )
     source, kind = f"/milepost/alerts/{record.rule}", f"milepost.alert.{notice.kind}"
     content = cloud_envelope(notice_id, source, kind, trouble.scope, notice.at, order, notice.data)
     return Envelope(content, about)
@@ -204,11 +268,21 @@ def _notice_id(record: AlertRecord, kind: str, number: int) -> str:
     return f"alerts/{record.rule}/{record.trouble.name}/{number}/{kind}"
 
 
-def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receivers: Sequence[str], now: int) -> AlertRecord:
+def _with_notice(
+    record: AlertRecord, kind: NoticeKind, rule: AlertRule, receivers: Sequence[str], now: int
+) -> AlertRecord:
     trouble = record.trouble
     title, text = _title_and_text(record, kind, rule)
-    facts = {"Route": trouble.route, "Stage": trouble.stage, rule.lane.capitalize(): trouble.lane, "Cause": trouble.cause}
-    facts |= {"Example": trouble.key, "Failed": f"{record.count:,}" if kind == "over" and record.count else ""}
+    facts = {
+        "Route": trouble.route,
+        "Stage": trouble.stage,
+        rule.lane.capitalize(): trouble.lane,
+        "Cause": trouble.cause,
+    }
+    facts |= {
+        "Example": trouble.key,
+        "Failed": f"{record.count:,}" if kind == "over" and record.count else "",
+    }
     data: dict[str, Any] = {
         "title": title,
         "text": text,
@@ -230,7 +304,11 @@ def _with_notice(record: AlertRecord, kind: NoticeKind, rule: AlertRule, receive
     if kind == "over":
         data["follows"] = _notice_id(record, "raised", record.number)
     left = [AlertDelivery(name) for name in dict.fromkeys(receivers)]
-    notices = [*record.notices, AlertNotice(kind, record.number, now, data, left)] if left else record.notices
+    notices = (
+        [*record.notices, AlertNotice(kind, record.number, now, data, left)]
+        if left
+        else record.notices
+    )
     return replace(record, notices=notices[-MOST_NOTICES:])
 
 
@@ -246,9 +324,15 @@ def _title_and_text(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> t
             return f"Over: {where} no longer fail: {trouble.cause}", text
         ended = "has closed" if trouble.kind == "breaker" else "was resumed"
         if trouble.lane == "*":
-            return f"Over: {trouble.route}: no longer are more than {MOST} lanes closed", f"It lasted {lasted}."
+            return (
+                f"Over: {trouble.route}: no longer are more than {MOST} lanes closed",
+                f"It lasted {lasted}.",
+            )
         subject = "the breaker of" if trouble.kind == "breaker" else "the pause of"
-        return f"Over: {subject} {trouble.scope} {ended}", f"It lasted {lasted}. What waited is worked on."
+        return (
+            f"Over: {subject} {trouble.scope} {ended}",
+            f"It lasted {lasted}. What waited is worked on.",
+        )
     if trouble.kind == "failures":
         if trouble.lane == "*":
             return (
@@ -263,10 +347,15 @@ def _title_and_text(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> t
     if trouble.kind == "breaker":
         text = f"Its {rule.items} wait and use no attempts, until a probe succeeds. The last failure: {said}"
         return f"The breaker of {trouble.scope} is open", text
-    return f"{trouble.scope} is paused", f"{said or 'No reason was given'}. Its {rule.items} wait until it is resumed."
+    return (
+        f"{trouble.scope} is paused",
+        f"{said or 'No reason was given'}. Its {rule.items} wait until it is resumed.",
+    )
 
 
-def _changed(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, *, gone: bool = False) -> AlertRecord:
+def _changed(
+    record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, *, gone: bool = False
+) -> AlertRecord:
     """The record with this delivery changed, or without it; a notice that every receiver has is dropped."""
     notices: list[AlertNotice] = []
     for one in record.notices:

@@ -41,7 +41,9 @@ def usual_pointer(subject: AlertSubject) -> AlertPointer:
     """The general command and page for items of any route. Pure."""
     if subject.kind != "failures":
         return AlertPointer("milepost doctor", "/system")
-    chosen = {name: value for name, value in (("lane", subject.lane), ("group", subject.group)) if value}
+    chosen = {
+        name: value for name, value in (("lane", subject.lane), ("group", subject.group)) if value
+    }
     options = "".join(f" --{name} {quote(value)}" for name, value in chosen.items())
     return AlertPointer(
         f"milepost list {subject.route} --status failed{options}",
@@ -80,7 +82,9 @@ class AlertRule(Struct, frozen=True, kw_only=True):
         check_name(self.name, "an alert rule's name", "alerts")
         for field, of in (("to", "addresses"), ("pauses_by", "names")):
             if isinstance(getattr(self, field), str):
-                raise UsageError(f"AlertRule({self.name!r}): `{field}` is a list of {of}, not one text")
+                raise UsageError(
+                    f"AlertRule({self.name!r}): `{field}` is a list of {of}, not one text"
+                )
         for field in ("quiet", "settled"):
             span_ms(getattr(self, field), f"AlertRule({self.name!r}): {field}")
 
@@ -104,7 +108,11 @@ class AlertRule(Struct, frozen=True, kw_only=True):
         try:
             return convert(to_builtins(self.pointer(subject)), AlertPointer)
         except Exception:
-            log.exception("AlertRule(%r): pointer failed for %s; the general command and page are named", self.name, subject)
+            log.exception(
+                "AlertRule(%r): pointer failed for %s; the general command and page are named",
+                self.name,
+                subject,
+            )
             return usual_pointer(subject)
 
     def covers(self, route: str) -> bool:

@@ -23,7 +23,13 @@ from milepost.core.status import FAILED
 from milepost.core.values.durations import iso
 from milepost.core.values.redaction import hidden_urls, redacted_text
 from milepost.engine.alerts import record as rules
-from milepost.engine.alerts.record import AlertDelivery, AlertNotice, AlertRecord, Trouble, TroubleKind
+from milepost.engine.alerts.record import (
+    AlertDelivery,
+    AlertNotice,
+    AlertRecord,
+    Trouble,
+    TroubleKind,
+)
 from milepost.engine.alerts.rule import AlertRule
 from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
@@ -54,7 +60,9 @@ class AlertWatch:
     """The service of one rule: each turn reads new events, checks breakers and pauses, and delivers the notices that are due. The first
     watch of a rule starts at the newest event: earlier failures raise no alert."""
 
-    def __init__(self, ctx: Context, rule: AlertRule, receivers: Sequence[Subscriber], holder: str) -> None:
+    def __init__(
+        self, ctx: Context, rule: AlertRule, receivers: Sequence[Subscriber], holder: str
+    ) -> None:
         self.name = rule.watch_name
         self._rested = False
         self._seen = 0
@@ -62,7 +70,11 @@ class AlertWatch:
         self.failed = False
         self._ctx, self._rule = ctx, rule
         self._receivers: Mapping[str, Subscriber] = {one.name: one for one in receivers}
-        self._relay = EventRelay(ctx, FailureReader(self._record, rule, ctx), holder, from_now=True) if rule.failures else None
+        self._relay = (
+            EventRelay(ctx, FailureReader(self._record, rule, ctx), holder, from_now=True)
+            if rule.failures
+            else None
+        )
         if self._relay is not None:
             self._relay.start()
         self._now_failed: dict[tuple[str, str, str], int] = {}
@@ -77,7 +89,10 @@ class AlertWatch:
             raise
         except Exception:
             self.failed = True
-            log.exception("the alerts of %r could not be checked; they are checked again in the next turn", self._rule.name)
+            log.exception(
+                "the alerts of %r could not be checked; they are checked again in the next turn",
+                self._rule.name,
+            )
         return POLL if self._rested or self.failed else 0.0
 
     def run_once(self) -> int:
@@ -103,7 +118,9 @@ class AlertWatch:
     @property
     def quiet(self) -> bool:
         """Whether there is nothing to do. A process that ends when it is idle waits for that."""
-        return self._rested and (self._relay is None or all_delivered(self._ctx, [self.name], self._ctx.clock.now()))
+        return self._rested and (
+            self._relay is None or all_delivered(self._ctx, [self.name], self._ctx.clock.now())
+        )
 
     # Troubles -------------------------------------------------------------------------------------------------------------
     def _read(self) -> bool:
@@ -120,32 +137,63 @@ class AlertWatch:
         """Write these troubles into the records of alerts."""
         self._seen += len(troubles)
         now, receivers = self._ctx.clock.now(), list(self._receivers)
-        known = {document: record for document, (record, _) in stored_alerts(self._ctx, self._rule.name).items()}
+        known = {
+            document: record
+            for document, (record, _) in stored_alerts(self._ctx, self._rule.name).items()
+        }
         raised = sum(record.raised for record in known.values())
         for trouble in troubles:
             there = known.get(self._document(trouble))
             if raised >= rules.MOST and not (there is not None and there.raised):
-                trouble = Trouble("failures", trouble.route, "*", "*", trouble.at, trouble.text, "MANY_CAUSES", "*", trouble.key)
+                trouble = Trouble(
+                    "failures",
+                    trouble.route,
+                    "*",
+                    "*",
+                    trouble.at,
+                    trouble.text,
+                    "MANY_CAUSES",
+                    "*",
+                    trouble.key,
+                )
             before = known.get(self._document(trouble))
-            after = self._change(trouble, partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now), new=True)
+            after = self._change(
+                trouble,
+                partial(rules.seen, trouble=trouble, rule=self._rule, receivers=receivers, now=now),
+                new=True,
+            )
             raised += after.raised and not (before is not None and before.raised)
             known[self._document(trouble)] = after
 
     def _look(self) -> None:
         """Raise alerts for breakers and pauses, and end those whose trouble is gone."""
-        ctx, rule, now, receivers = self._ctx, self._rule, self._ctx.clock.now(), list(self._receivers)
+        ctx, rule, now, receivers = (
+            self._ctx,
+            self._rule,
+            self._ctx.clock.now(),
+            list(self._receivers),
+        )
         known = stored_alerts(ctx, rule.name)
         by_name = {record.trouble.name: record for record, _ in known.values()}
         reported = {name for name, record in by_name.items() if record.raised}
-        standing = {trouble.name: trouble for trouble in rules.bounded(list(self._standing(now)), reported, now)}
+        standing = {
+            trouble.name: trouble
+            for trouble in rules.bounded(list(self._standing(now)), reported, now)
+        }
         for name, trouble in standing.items():
             if name not in by_name or not by_name[name].raised:
-                self._change(trouble, partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now), new=True)
+                self._change(
+                    trouble,
+                    partial(rules.seen, trouble=trouble, rule=rule, receivers=receivers, now=now),
+                    new=True,
+                )
         raised = [record for record, _ in known.values() if record.raised]
         cleared = self._cleared([one for one in raised if one.trouble.kind == "failures"])
         for one in raised:
             there, gone = one.trouble.name in standing, one.trouble.name in cleared
-            look = partial(rules.after_look, rule=rule, receivers=receivers, now=now, there=there, cleared=gone)
+            look = partial(
+                rules.after_look, rule=rule, receivers=receivers, now=now, there=there, cleared=gone
+            )
             self._change(one.trouble, look)
         for document in rules.finished({name: record for name, (record, _) in known.items()}, now):
             ctx.ledger.write(ALERT, document, None, expect=known[document][1])
@@ -160,7 +208,11 @@ class AlertWatch:
         if rule.pauses_by:
             for name, hold in read_each(ctx.ledger, HOLD, Hold).items():
                 route, stage, lane = (*name.split("/", 2), "", "")[:3]
-                if hold.by in rule.pauses_by and rule.covers(route) and (hold.until is None or now < hold.until):
+                if (
+                    hold.by in rule.pauses_by
+                    and rule.covers(route)
+                    and (hold.until is None or now < hold.until)
+                ):
                     yield Trouble("pause", route, stage, lane, hold.at, hold.reason)
 
     def _cleared(self, raised: Sequence[AlertRecord]) -> set[str]:
@@ -168,7 +220,10 @@ class AlertWatch:
         last look."""
         if not raised:
             return set()
-        groups = {(group.route, group.stage, group.group): group.now for group in self._ctx.ledger.groups(self._rule.route)}
+        groups = {
+            (group.route, group.stage, group.group): group.now
+            for group in self._ctx.ledger.groups(self._rule.route)
+        }
         before, self._now_failed = self._now_failed, groups
         found: set[str] = set()
         for one in raised:
@@ -182,7 +237,12 @@ class AlertWatch:
         return found
 
     def _any_failed(self, trouble: Trouble) -> bool:
-        where = Query(route=trouble.route, stages=frozenset({trouble.stage}), lane=trouble.lane, group=trouble.group)
+        where = Query(
+            route=trouble.route,
+            stages=frozenset({trouble.stage}),
+            lane=trouble.lane,
+            group=trouble.group,
+        )
         return bool(self._ctx.ledger.find(replace(where, statuses=FAILED, limit=1)).items)
 
     # Notices --------------------------------------------------------------------------------------------------------------
@@ -196,7 +256,9 @@ class AlertWatch:
                 receiver = self._receivers.get(delivery.to)
                 if receiver is None:
                     # The rule no longer names it.
-                    self._change(record.trouble, partial(rules.delivered, notice=notice, to=delivery.to))
+                    self._change(
+                        record.trouble, partial(rules.delivered, notice=notice, to=delivery.to)
+                    )
                     continue
                 took = rules.taken(record, notice, delivery, ctx.clock.now())
                 if not ctx.ledger.write(ALERT, document, took, expect=version):
@@ -214,7 +276,9 @@ class AlertWatch:
     def _document(self, trouble: Trouble) -> str:
         return f"{self._rule.name}/{trouble.name}"
 
-    def _change(self, trouble: Trouble, change: Callable[..., AlertRecord], *, new: bool = False) -> AlertRecord:
+    def _change(
+        self, trouble: Trouble, change: Callable[..., AlertRecord], *, new: bool = False
+    ) -> AlertRecord:
         """Change a record by a conditional write; after a conflict, `change` decides again on the newer record. An unchanged record is not
         written; one that does not exist, or was removed, is made only if it is `new`."""
         ledger, name = self._ctx.ledger, self._document(trouble)
@@ -233,13 +297,19 @@ class FailureReader:
 
     batch = 200
 
-    def __init__(self, report: Callable[[Sequence[Trouble]], None], rule: AlertRule, ctx: Context) -> None:
+    def __init__(
+        self, report: Callable[[Sequence[Trouble]], None], rule: AlertRule, ctx: Context
+    ) -> None:
         self.name = rule.watch_name
         self._report, self._rule, self._ctx = report, rule, ctx
 
     def tell(self, envelopes: Sequence[Envelope]) -> None:
         """Report the failures among these events together."""
-        events = [one.event for one in envelopes if isinstance(one.event, Event) and self._counts(one.event)]
+        events = [
+            one.event
+            for one in envelopes
+            if isinstance(one.event, Event) and self._counts(one.event)
+        ]
         if not events:
             return
         items = self._ctx.ledger.get([(event.route, event.key) for event in events])
@@ -247,7 +317,12 @@ class FailureReader:
         self._report([_failure(event, lane) for event, lane in zip(events, lanes, strict=True)])
 
     def _counts(self, event: Event) -> bool:
-        return event.status in FAILED and event.line.attempt is not None and event.kind != "offered" and self._rule.covers(event.route)
+        return (
+            event.status in FAILED
+            and event.line.attempt is not None
+            and event.kind != "offered"
+            and self._rule.covers(event.route)
+        )
 
 
 def _failure(event: Event, lane: str) -> Trouble:
@@ -255,7 +330,17 @@ def _failure(event: Event, lane: str) -> Trouble:
     assert attempt is not None
     group = group_of(event.stage, attempt.category, attempt.message)
     text = attempt.message[: rules.TEXT_LIMIT]
-    return Trouble("failures", event.route, event.stage, lane, event.at, text, attempt.category, group, hidden_urls(event.key))
+    return Trouble(
+        "failures",
+        event.route,
+        event.stage,
+        lane,
+        event.at,
+        text,
+        attempt.category,
+        group,
+        hidden_urls(event.key),
+    )
 
 
 def _delivery_error(receiver: Subscriber, envelope: Envelope) -> Exception | None:
@@ -267,7 +352,9 @@ def _delivery_error(receiver: Subscriber, envelope: Envelope) -> Exception | Non
     return answers[0] if answers else None
 
 
-def _result(notice: AlertNotice, delivery: AlertDelivery, error: Exception | None, now: int) -> Callable[[AlertRecord], AlertRecord]:
+def _result(
+    notice: AlertNotice, delivery: AlertDelivery, error: Exception | None, now: int
+) -> Callable[[AlertRecord], AlertRecord]:
     """The change of a record after a try to deliver a notice."""
     if error is None:
         return partial(rules.delivered, notice=notice, to=delivery.to)
@@ -336,7 +423,11 @@ def _view(record: AlertRecord) -> AlertView:
 def _title(trouble: Trouble) -> str:
     if trouble.kind == "breaker":
         return f"The breaker of {trouble.scope} is open"
-    return f"{trouble.scope} is paused" if trouble.kind == "pause" else f"{trouble.scope} fails: {trouble.cause}"
+    return (
+        f"{trouble.scope} is paused"
+        if trouble.kind == "pause"
+        else f"{trouble.scope} fails: {trouble.cause}"
+    )
 
 
 def undelivered(ctx: Context) -> Iterator[tuple[AlertRecord, AlertNotice, AlertDelivery]]:

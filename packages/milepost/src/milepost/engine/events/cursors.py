@@ -34,7 +34,9 @@ class SubscriberLag(Struct, frozen=True):
 
     def is_long(self, now: int) -> bool:
         """Whether that deserves a warning."""
-        return self.since is not None and (self.age_ms(now) >= LONG_LAG_MS or self.lines >= LONG_LAG_LINES)
+        return self.since is not None and (
+            self.age_ms(now) >= LONG_LAG_MS or self.lines >= LONG_LAG_LINES
+        )
 
 
 class ParkedView(Struct, frozen=True):
@@ -108,15 +110,27 @@ def lag_of(ctx: Context, cursor: Cursor, newest: int) -> SubscriberLag:
     return SubscriberLag(max(0, newest - cursor.seq), first[0].line.at if first else None)
 
 
-def parked_page(ctx: Context, name: str, after: str | None, limit: int, sees: Callable[[str], bool] | None = None) -> ParkedPage:
+def parked_page(
+    ctx: Context,
+    name: str,
+    after: str | None,
+    limit: int,
+    sees: Callable[[str], bool] | None = None,
+) -> ParkedPage:
     """A page of the parked items of one subscriber."""
     of_subscriber = _parked_by_subscriber(ctx, sees).get(name, [])
     later = [parked for parked in of_subscriber if after is None or _place(parked) > after]
     page = nsmallest(limit, later, key=_place)
-    return ParkedPage([_parked_view(parked) for parked in page], len(of_subscriber), _place(page[-1]) if len(page) < len(later) else None)
+    return ParkedPage(
+        [_parked_view(parked) for parked in page],
+        len(of_subscriber),
+        _place(page[-1]) if len(page) < len(later) else None,
+    )
 
 
-def _parked_by_subscriber(ctx: Context, sees: Callable[[str], bool] | None) -> dict[str, list[Parked]]:
+def _parked_by_subscriber(
+    ctx: Context, sees: Callable[[str], bool] | None
+) -> dict[str, list[Parked]]:
     by_name: dict[str, list[Parked]] = {}
     for parked in parked_items(ctx):
         if sees is None or sees(parked.route):
@@ -150,7 +164,10 @@ def delivered(ctx: Context) -> DeliveredLines:
     # Read the cursors first: an event is parked before the cursor passes it, so a passed but undelivered event is found as parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
-    return DeliveredLines(lowest, frozenset((one.route, one.key) for one in parked_items(ctx) if one.subscriber in cursors))
+    return DeliveredLines(
+        lowest,
+        frozenset((one.route, one.key) for one in parked_items(ctx) if one.subscriber in cursors),
+    )
 
 
 def silent(ctx: Context) -> list[str]:
@@ -171,7 +188,17 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
         cursor, version = read_versioned(ctx.ledger, CURSOR, name, Cursor)
         if cursor is None:
             return False
-        gone = replace(cursor, removed=True, lease="", until=0, failures=0, retry_at=0, error="", refused=0, refusal="")
+        gone = replace(
+            cursor,
+            removed=True,
+            lease="",
+            until=0,
+            failures=0,
+            retry_at=0,
+            error="",
+            refused=0,
+            refusal="",
+        )
         if ctx.ledger.write(CURSOR, name, gone, expect=version):
             break
     for parked_name, (parked, _) in parked_records(ctx).items():

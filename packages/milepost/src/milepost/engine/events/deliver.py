@@ -89,9 +89,16 @@ class Refusals:
         return run
 
 
-def _first(failing: Sequence[tuple[FeedEvent, Exception]], run: Sequence[tuple[FeedEvent, Exception]], queue: Sequence[FeedEvent]) -> int:
+def _first(
+    failing: Sequence[tuple[FeedEvent, Exception]],
+    run: Sequence[tuple[FeedEvent, Exception]],
+    queue: Sequence[FeedEvent],
+) -> int:
     """The first line of which an event is neither delivered nor parked."""
-    return min(entry.seq for entry in [*(entry for entry, _ in failing), *(entry for entry, _ in run), *queue])
+    return min(
+        entry.seq
+        for entry in [*(entry for entry, _ in failing), *(entry for entry, _ in run), *queue]
+    )
 
 
 def _first_by_item(entries: Sequence[FeedEvent], left_out: set[Ref]) -> list[FeedEvent]:
@@ -109,7 +116,9 @@ class EventRelay:
     A new subscriber receives everything from the beginning, or `from_now` on.
     """
 
-    def __init__(self, ctx: Context, subscriber: Subscriber, holder: str, *, from_now: bool = False) -> None:
+    def __init__(
+        self, ctx: Context, subscriber: Subscriber, holder: str, *, from_now: bool = False
+    ) -> None:
         check_name(subscriber.name, "a subscriber's name", "subscribers")
         self.name = f"relay-{subscriber.name}"
         self._ctx = ctx
@@ -169,7 +178,9 @@ class EventRelay:
             self._next = 0.0 if summary.waiting and lines else max(0.0, min([POLL, *retries]))
         return summary
 
-    def _deliver(self, lines: Sequence[HistoryEntry], due: Sequence[Ref], summary: DeliverySummary) -> None:
+    def _deliver(
+        self, lines: Sequence[HistoryEntry], due: Sequence[Ref], summary: DeliverySummary
+    ) -> None:
         try:
             self._take_lease()
             more = len(lines) == PAGE
@@ -181,7 +192,16 @@ class EventRelay:
                 until = now + LEASE_MS if more or due else 0
                 formed = bool(getattr(self._subscriber, "formed_only", False))
                 answers = {"refused": refused, "refusal": refusal}
-                self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="", formed=formed, **answers)
+                self._save(
+                    seq=lines[-1].seq,
+                    told_at=now,
+                    until=until,
+                    failures=0,
+                    retry_at=0,
+                    error="",
+                    formed=formed,
+                    **answers,
+                )
             if due:
                 self._deliver_parked(due, summary)
                 self._parked.note()
@@ -194,7 +214,9 @@ class EventRelay:
             summary.standing_by = f"it is unavailable ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
-    def _deliver_new(self, lines: Sequence[HistoryEntry], summary: DeliverySummary) -> tuple[int, str]:
+    def _deliver_new(
+        self, lines: Sequence[HistoryEntry], summary: DeliverySummary
+    ) -> tuple[int, str]:
         """Deliver a page of lines in order per item, except those behind a parked event. After a failed event its item waits; it is parked
         only once the subscriber has accepted another event, because until then the subscriber may be unavailable. Returns the number of
         items refused in a row at the end of the page, and the answer that they got."""
@@ -234,16 +256,25 @@ class EventRelay:
             if len(failing) >= OUTAGE:
                 raise _Outage(_first(failing, refusals.run, queue), failing[0][1])
             if refusals.count >= REFUSALS and refusals.run and not accepts_others:
-                accepts_others = self._accepts_later(lines, queue, waiting, refusals.answer, summary)
+                accepts_others = self._accepts_later(
+                    lines, queue, waiting, refusals.answer, summary
+                )
                 if not accepts_others:
-                    raise _Outage(_first(failing, refusals.run, queue), refusals.run[0][1], refusals.count)
+                    raise _Outage(
+                        _first(failing, refusals.run, queue), refusals.run[0][1], refusals.count
+                    )
                 self._park(refusals.end())
         self._park(failing)
         self._park(refusals.run)
         return refusals.count, refusals.answer
 
     def _accepts_later(
-        self, lines: Sequence[HistoryEntry], queue: list[FeedEvent], waiting: set[Ref], answer: str, summary: DeliverySummary
+        self,
+        lines: Sequence[HistoryEntry],
+        queue: list[FeedEvent],
+        waiting: set[Ref],
+        answer: str,
+        summary: DeliverySummary,
     ) -> bool:
         """Whether one of a few later events, each the first that waits for its item, is accepted, or refused with another answer. One that is
         accepted from beyond this page is delivered again in its turn."""
@@ -259,7 +290,9 @@ class EventRelay:
                 return True
         return False
 
-    def _later_events(self, lines: Sequence[HistoryEntry], queue: Sequence[FeedEvent], waiting: set[Ref]) -> list[FeedEvent]:
+    def _later_events(
+        self, lines: Sequence[HistoryEntry], queue: Sequence[FeedEvent], waiting: set[Ref]
+    ) -> list[FeedEvent]:
         """The events to try, from this page and the next ones: the last first, and some between, each the first that waits for its item."""
         found = _first_by_item(queue, waiting)
         beyond, seq = {*waiting, *(entry.ref for entry in queue)}, lines[-1].seq
@@ -268,7 +301,11 @@ class EventRelay:
             if not more:
                 break
             entries = feed_events(more)
-            found += [entry for entry in _first_by_item(entries, beyond) if not self._parked.has(entry.ref)]
+            found += [
+                entry
+                for entry in _first_by_item(entries, beyond)
+                if not self._parked.has(entry.ref)
+            ]
             beyond |= {entry.ref for entry in entries}
             seq = more[-1].seq
         places = {len(found) * part // LATER_TRIED - 1 for part in range(1, LATER_TRIED + 1)} - {-1}
@@ -277,9 +314,13 @@ class EventRelay:
     def _deliverable(self, lines: Sequence[HistoryEntry]) -> list[FeedEvent]:
         """Events of the page in order, without those that wait behind a parked one."""
         entries = feed_events(lines)
-        for ref, newest in {entry.ref: entry.seq for entry in entries if self._parked.waits(entry)}.items():
+        for ref, newest in {
+            entry.ref: entry.seq for entry in entries if self._parked.waits(entry)
+        }.items():
             present = parked_events.parked_one(self._ctx, self._subscriber.name, ref)
-            waiting = None if present is None else parked_events.wait_behind(self._ctx, *present, newest)
+            waiting = (
+                None if present is None else parked_events.wait_behind(self._ctx, *present, newest)
+            )
             if waiting is None:
                 self._parked.remove(ref)
         return [entry for entry in entries if not self._parked.waits(entry)]
@@ -308,10 +349,14 @@ class EventRelay:
         """Call the subscriber with these events; returns each one's error, or None for a success. Raises _CallFailed if the call with several
         events failed as a whole."""
         try:
-            envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
+            envelopes = [
+                cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk
+            ]
             answers = self._subscriber.tell(envelopes)
             if answers is not None and len(answers) != len(chunk):
-                raise ValueError(f"the subscriber received {len(chunk)} events and returned {len(answers)} results")
+                raise ValueError(
+                    f"the subscriber received {len(chunk)} events and returned {len(answers)} results"
+                )
         except Exception as error:
             if len(chunk) > 1:
                 raise _CallFailed(error) from error
@@ -347,7 +392,9 @@ class EventRelay:
                 self._take_lease()
                 [error] = self._call([entry])
                 if error is not None:
-                    self._parked.set(parked_events.park_again(self._ctx, parked, version, entry, error))
+                    self._parked.set(
+                        parked_events.park_again(self._ctx, parked, version, entry, error)
+                    )
                     failed = True
                     break
                 summary.delivered += 1
@@ -364,7 +411,9 @@ class EventRelay:
         ledger, name = self._ctx.ledger, self._subscriber.name
         document = ledger.read_one(CURSOR, name)
         if document is None:
-            ledger.write(CURSOR, name, Cursor(ledger.last_seq() if self._from_now else 0, now), expect=0)
+            ledger.write(
+                CURSOR, name, Cursor(ledger.last_seq() if self._from_now else 0, now), expect=0
+            )
             document = ledger.read_one(CURSOR, name)
         if document is None:
             return "it has just been removed"
@@ -394,7 +443,10 @@ class EventRelay:
     def _take_lease(self) -> None:
         """Take the lease, or extend it if less than half is left."""
         now = self._ctx.clock.now()
-        if self._cursor.lease != self._lease or not LEASE_MS // 2 <= self._cursor.until - now <= LEASE_MS:
+        if (
+            self._cursor.lease != self._lease
+            or not LEASE_MS // 2 <= self._cursor.until - now <= LEASE_MS
+        ):
             self._save(lease=self._lease, until=now + LEASE_MS)
 
     def _back_off(self, outage: _Outage) -> None:
@@ -409,7 +461,14 @@ class EventRelay:
         refusals = {"refused": outage.refused, "refusal": error if outage.refused else ""}
         try:
             self._parked.note()
-            self._save(seq=seq, until=0, failures=cursor.failures + 1, retry_at=now + delay, error=error, **refusals)
+            self._save(
+                seq=seq,
+                until=0,
+                failures=cursor.failures + 1,
+                retry_at=now + delay,
+                error=error,
+                **refusals,
+            )
         except _Lost:
             return
 

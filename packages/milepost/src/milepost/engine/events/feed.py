@@ -37,7 +37,9 @@ class FeedPlace(Struct, frozen=True):
     def read(cls, text: str) -> FeedPlace:
         found = _PLACE.fullmatch(text)
         if found is None:
-            raise UsageError(f"{text!r} is not a position in the feed; give the id of an event, such as 57")
+            raise UsageError(
+                f"{text!r} is not a position in the feed; give the id of an event, such as 57"
+            )
         seq, read_events = int(found[1]), int(found[2] or 0)
         return cls(seq - 1, read_events) if read_events else cls(seq)
 
@@ -73,7 +75,10 @@ class FeedEvent(Struct, frozen=True):
         """As CloudEvents 1.0 plus `seq`; never in a route's own format, so that one reader understands all routes. Apparent secrets in its
         data are replaced by `…`: subscribers receive them, readers of the feed do not."""
         envelope = cloud_event(self.event)
-        data = {name: redacted(value) if name in ("payload", "note") else value for name, value in envelope["data"].items()}
+        data = {
+            name: redacted(value) if name in ("payload", "note") else value
+            for name, value in envelope["data"].items()
+        }
         return {**envelope, "data": data, "seq": self.seq}
 
 
@@ -100,8 +105,13 @@ def feed_events(lines: Sequence[HistoryEntry]) -> list[FeedEvent]:
     for written in lines:
         if written.removed:
             continue
-        events = events_of(written.line, written.route, written.key, written.correlation_id, written.payload)
-        found += [FeedEvent(written.seq, number, number == len(events), event) for number, event in enumerate(events, 1)]
+        events = events_of(
+            written.line, written.route, written.key, written.correlation_id, written.payload
+        )
+        found += [
+            FeedEvent(written.seq, number, number == len(events), event)
+            for number, event in enumerate(events, 1)
+        ]
     return found
 
 
@@ -128,7 +138,9 @@ def page(ctx: Context, after: FeedPlace, limit: int, wanted: Wanted) -> FeedPage
     return FeedPage(found, at, True)
 
 
-def page_back(ctx: Context, before: int | None, limit: int, wanted: Wanted, look: int) -> EventsBefore:
+def page_back(
+    ctx: Context, before: int | None, limit: int, wanted: Wanted, look: int
+) -> EventsBefore:
     """The newest matching events before line `before` (None: of all), about `limit`, because a line is never split. Searches at most
     `look` lines, so a page may be short or empty although there are more."""
     end = ctx.ledger.last_seq() + 1 if before is None else before

@@ -35,18 +35,28 @@ class FollowUps:
         self._follow_up = plan.route.follow_up
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        completed = [place for place, envelope in enumerate(envelopes) if self._completes(envelope.event)]
+        completed = [
+            place for place, envelope in enumerate(envelopes) if self._completes(envelope.event)
+        ]
         answers: list[Exception | None] = [None] * len(envelopes)
-        items = self._ctx.ledger.get([(self._route, envelopes[place].event.key) for place in completed])
+        items = self._ctx.ledger.get(
+            [(self._route, envelopes[place].event.key) for place in completed]
+        )
         made = []
         for place, item in zip(completed, items, strict=True):
             if not isinstance(item, Item):
-                answers[place] = EventRefused(f"the row of {self._route}/{envelopes[place].event.key} has been removed or is damaged")
+                answers[place] = EventRefused(
+                    f"the row of {self._route}/{envelopes[place].event.key} has been removed or is damaged"
+                )
                 continue
-            content = self._follow_up.make_input(item, datetime.fromtimestamp(envelopes[place].event.at / 1000, UTC))
+            content = self._follow_up.make_input(
+                item, datetime.fromtimestamp(envelopes[place].event.at / 1000, UTC)
+            )
             if content is not None:
                 made.append((place, content))
-        receipts = submit(self._ctx, self._follow_up.target.name, [content for _, content in made], by=self.name)
+        receipts = submit(
+            self._ctx, self._follow_up.target.name, [content for _, content in made], by=self.name
+        )
         for (place, _), receipt in zip(made, receipts, strict=True):
             if receipt.answer == "malformed":
                 answers[place] = EventRefused(f"the follow-up item was refused: {receipt.error}")
@@ -56,7 +66,12 @@ class FollowUps:
         if not isinstance(event, Event):
             return False
         line = event.line
-        return event.route == self._route and line.status is Status.COMPLETED and line.reason not in NOTES and event.kind != "offered"
+        return (
+            event.route == self._route
+            and line.status is Status.COMPLETED
+            and line.reason not in NOTES
+            and event.kind != "offered"
+        )
 
 
 def follow_up_routes(routes: Sequence[Route]) -> list[Route]:

@@ -25,7 +25,11 @@ ParkedItems = dict[Ref, tuple[Parked, int]]
 def parked_for(ctx: Context, subscriber: str) -> ParkedItems:
     """Items parked for one subscriber."""
     found = parked_records(ctx).values()
-    return {(parked.route, parked.key): (parked, version) for parked, version in found if parked.subscriber == subscriber}
+    return {
+        (parked.route, parked.key): (parked, version)
+        for parked, version in found
+        if parked.subscriber == subscriber
+    }
 
 
 def is_due(parked: Parked, now: int) -> bool:
@@ -62,7 +66,9 @@ def note_change(ctx: Context, subscriber: str, expect: int | None = None) -> boo
         return False
 
 
-def wait_behind(ctx: Context, parked: Parked, version: int, newest: int) -> tuple[Parked, int] | None:
+def wait_behind(
+    ctx: Context, parked: Parked, version: int, newest: int
+) -> tuple[Parked, int] | None:
     """Record that the item's lines up to this position wait behind the parked event; returns the current parking. None: it is no longer
     parked, so these lines must be delivered.
 
@@ -83,7 +89,15 @@ def wait_behind(ctx: Context, parked: Parked, version: int, newest: int) -> tupl
 def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> Parked:
     """Park the item at this event. An item that is already parked stays at the earlier of the two events. Returns its parking."""
     now = ctx.clock.now()
-    parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
+    parked = Parked(
+        subscriber,
+        *entry.ref,
+        entry.event.sequence,
+        now,
+        1,
+        _retry_at(ctx, 0, error),
+        error_text(error),
+    )
     name, expect = _name(parked), 0
     while not ctx.ledger.write(PARKED, name, parked, expect=expect):
         present, expect = read_versioned(ctx.ledger, PARKED, name, Parked)
@@ -92,11 +106,19 @@ def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> P
     return parked
 
 
-def park_again(ctx: Context, parked: Parked, version: int, entry: FeedEvent, error: Exception) -> Parked:
+def park_again(
+    ctx: Context, parked: Parked, version: int, entry: FeedEvent, error: Exception
+) -> Parked:
     """A retry of the parked item failed at this event: park it there."""
     tries = parked.tries if entry.event.sequence == parked.version else 0
     retry_at = _retry_at(ctx, tries, error)
-    changed = replace(parked, version=entry.event.sequence, tries=tries + 1, retry_at=retry_at, error=error_text(error))
+    changed = replace(
+        parked,
+        version=entry.event.sequence,
+        tries=tries + 1,
+        retry_at=retry_at,
+        error=error_text(error),
+    )
     ctx.ledger.write(PARKED, _name(parked), changed, expect=version)
     return changed
 
@@ -112,10 +134,24 @@ def pending(ctx: Context, parked: Parked, up_to: int) -> list[FeedEvent] | None:
     lines = ctx.ledger.history(parked.route, parked.key, payloads=True)
     if not lines:
         return None
-    return feed_events([written for written in lines if written.seq <= up_to and written.line.version >= parked.version])
+    return feed_events(
+        [
+            written
+            for written in lines
+            if written.seq <= up_to and written.line.version >= parked.version
+        ]
+    )
 
 
-def release(ctx: Context, subscriber: str, route: str | None = None, key: str | None = None, *, by: str, reason: str) -> int:
+def release(
+    ctx: Context,
+    subscriber: str,
+    route: str | None = None,
+    key: str | None = None,
+    *,
+    by: str,
+    reason: str,
+) -> int:
     """Retry parked items now: all of the subscriber, of a route, or one; returns their number.
 
     Without route and key, a subscriber that is backing off is retried now, too.
@@ -126,12 +162,16 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
     for parked, version in parked_for(ctx, subscriber).values():
         if (route is None or parked.route == route) and (key is None or parked.key == key):
             # A conflict means that the relay has just retried it, which is what was requested.
-            ctx.ledger.write(PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=version)
+            ctx.ledger.write(
+                PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=version
+            )
             released += 1
     note_change(ctx, subscriber)
     if route is None and key is None and cursor.retry_at:
         ctx.ledger.write(CURSOR, subscriber, replace(cursor, retry_at=0), expect=cursor_version)
-    record(ctx, "release", route or "", by, reason, {"subscriber": subscriber, "key": key}, released)
+    record(
+        ctx, "release", route or "", by, reason, {"subscriber": subscriber, "key": key}, released
+    )
     return released
 
 
@@ -140,8 +180,14 @@ def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
     cursors = cursor_records(ctx)
     found = cursors.get(subscriber)
     if found is None or found[0].removed:
-        known = ", ".join(sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed))
-        hint = f"there are {known}" if known else "there are none yet: name them in milepost.toml and start 'milepost up'"
+        known = ", ".join(
+            sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed)
+        )
+        hint = (
+            f"there are {known}"
+            if known
+            else "there are none yet: name them in milepost.toml and start 'milepost up'"
+        )
         raise UsageError(f"there is no subscriber {subscriber!r}; {hint}")
     return found
 

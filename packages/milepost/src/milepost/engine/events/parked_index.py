@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from milepost.core.clocks import still_ahead
 from milepost.engine.context import Context
 from milepost.engine.events.feed import FeedEvent, Ref
-from milepost.engine.events.parked_events import LONGEST_RETRY_MS, change_number, note_change, parked_for
+from milepost.engine.events.parked_events import (
+    LONGEST_RETRY_MS,
+    change_number,
+    note_change,
+    parked_for,
+)
 from milepost.engine.events.records import NEVER
 from milepost.ports.documents import Parked
 
@@ -35,7 +40,11 @@ class ParkedIndex:
     def refresh(self) -> None:
         """Read everything again, if another process has made a change."""
         now, number = self._ctx.clock.now(), change_number(self._ctx, self._subscriber)
-        if number is not None and number == self._number and 0 <= now - self._read_at < READ_AGAIN_MS:
+        if (
+            number is not None
+            and number == self._number
+            and 0 <= now - self._read_at < READ_AGAIN_MS
+        ):
             return
         self._from_line, self._retry_at = {}, {}
         for parked, _ in parked_for(self._ctx, self._subscriber).values():
@@ -72,7 +81,9 @@ class ParkedIndex:
 
     def due(self, now: int) -> list[Ref]:
         """The items to retry, the longest due first."""
-        due = [ref for ref, at in self._retry_at.items() if not still_ahead(at, now, LONGEST_RETRY_MS)]
+        due = [
+            ref for ref, at in self._retry_at.items() if not still_ahead(at, now, LONGEST_RETRY_MS)
+        ]
         return sorted(due, key=lambda ref: self._retry_at[ref])
 
     def retries(self) -> Iterable[int]:

@@ -19,7 +19,10 @@ def cursor_records(ctx: Context) -> dict[str, tuple[Cursor, int]]:
     documents = ctx.ledger.read(CURSOR)
     records, damaged = sort_out(documents, CURSOR, Cursor)
     log_damage(damaged)
-    return records | {name: (Cursor(0, ctx.clock.now(), error=DAMAGED), documents[name].version) for name in damaged}
+    return records | {
+        name: (Cursor(0, ctx.clock.now(), error=DAMAGED), documents[name].version)
+        for name in damaged
+    }
 
 
 def parked_records(ctx: Context) -> dict[str, tuple[Parked, int]]:
@@ -41,7 +44,9 @@ def parked_items(ctx: Context) -> list[Parked]:
 
 def _stand_in(ctx: Context, name: str, subscribers: list[str]) -> list[Parked]:
     """The parked item that the name of its document tells: SUBSCRIBER/ROUTE/KEY. Names of subscribers may have "/" in them."""
-    subscriber = max((one for one in subscribers if name.startswith(f"{one}/")), key=len, default=None)
+    subscriber = max(
+        (one for one in subscribers if name.startswith(f"{one}/")), key=len, default=None
+    )
     if subscriber is None:
         return []
     route, _, key = name.removeprefix(f"{subscriber}/").partition("/")

@@ -43,7 +43,14 @@ class Replay(Struct, frozen=True):
 
 
 def replay(
-    ctx: Context, name: str, *, since: int | None = None, after: int | None = None, by: str, reason: str, dry_run: bool = False
+    ctx: Context,
+    name: str,
+    *,
+    since: int | None = None,
+    after: int | None = None,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
 ) -> Replay:
     """Deliver to a subscriber again all lines written at or after the time `since`, or after the position `after`.
 
@@ -66,12 +73,25 @@ def replay(
         if first is None or cursor.seq < first.seq:
             # Also if another replay has just set it back further: that includes this one.
             return Replay(name, 0, None, cursor.seq, cursor.seq, 0, dry_run)
-        report = Replay(name, cursor.seq - first.seq + 1, iso(first.line.at), first.seq - 1, cursor.seq, first.seq - 1 - place, dry_run)
+        report = Replay(
+            name,
+            cursor.seq - first.seq + 1,
+            iso(first.line.at),
+            first.seq - 1,
+            cursor.seq,
+            first.seq - 1 - place,
+            dry_run,
+        )
         if dry_run:
             return report
         # Keep the lease: the current holder notices at its next save and continues from here. If another process took over at once, two
         # would deliver at the same time for a while.
-        if ctx.ledger.write(CURSOR, name, replace(cursor, seq=report.after, failures=0, retry_at=0, error=""), expect=version):
+        if ctx.ledger.write(
+            CURSOR,
+            name,
+            replace(cursor, seq=report.after, failures=0, retry_at=0, error=""),
+            expect=version,
+        ):
             break
     about = {"subscriber": name, "after": report.after, "was": report.was, "since": iso(since)}
     record(ctx, "replay", "", by, reason, about, report.lines)
@@ -107,7 +127,14 @@ def _walk(ctx: Context, since: int, place: int, up_to: int) -> int:
 def _first(ctx: Context, after: int, up_to: int) -> HistoryEntry | None:
     """The first existing and readable line in the range."""
     lines = ctx.ledger.feed(after, PROBE)
-    return next((written for written in lines if written.seq <= up_to and not (written.removed or unreadable(written.line))), None)
+    return next(
+        (
+            written
+            for written in lines
+            if written.seq <= up_to and not (written.removed or unreadable(written.line))
+        ),
+        None,
+    )
 
 
 def moment_ms(text: str, now: int, subject: str) -> int:
@@ -118,7 +145,10 @@ def moment_ms(text: str, now: int, subject: str) -> int:
         moment = None
     try:
         if moment is not None and "-" in text:
-            return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+            return max(
+                0,
+                round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000),
+            )
         return max(0, now - span_ms(text, subject))
     except (UsageError, OverflowError, ValueError):
         raise UsageError(

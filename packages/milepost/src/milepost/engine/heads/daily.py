@@ -96,7 +96,12 @@ class HeadKeeper:
         midnight = self._ctx.clock.now() // DAY_MS * DAY_MS
         step = publish_some(self._ctx, self._signer, day_of(midnight - 1), midnight)
         if step.head is not None:
-            log.info("published the head of %s: %s lines, root %s", step.head["day"], step.head["count"], step.head["root"])
+            log.info(
+                "published the head of %s: %s lines, root %s",
+                step.head["day"],
+                step.head["count"],
+                step.head["root"],
+            )
         return step.more
 
 
@@ -135,7 +140,12 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     if not found.count:
         return HeadStep()
     previous = None if last is None else last["digest"]
-    head = {**head_of(found.day, root, found.count, found.after, found.up_to, previous, signer, found.lines), "tree": found.tree}
+    head = {
+        **head_of(
+            found.day, root, found.count, found.after, found.up_to, previous, signer, found.lines
+        ),
+        "tree": found.tree,
+    }
     if not ctx.ledger.write(HEAD, LAST, head, expect=_version(document)):
         return HeadStep()
     drop_replaced(ctx, so_far, found)
@@ -168,6 +178,15 @@ def _put(ctx: Context, head: Head) -> None:
         # The first line delivers the head, so its stage needs no call.
         plan = ctx.plan(ROUTE)
         at_once = Plan(plan.route, version=plan.version)
-        change = accept(at_once, day, head, now, correlation_id=f"head-{day}", digest=digest_of(head), by="milepost", note=head)
+        change = accept(
+            at_once,
+            day,
+            head,
+            now,
+            correlation_id=f"head-{day}",
+            digest=digest_of(head),
+            by="milepost",
+            note=head,
+        )
         ctx.ledger.add(plan, [NewItem(change, head)], now)
     confirm_outside(ctx, ROUTE, day, STAGE, Done(True), "milepost")

@@ -30,12 +30,29 @@ def first_line(
     """Header of an evidence file. `version` is Milepost's; `choice` the filters of the export, empty for all items of the route. It names the
     newest line of the ledger, unless the caller does not see all routes: that line may be of another one."""
     plan = ctx.plans.get(route)
-    media = {} if plan is None else {stage.name: stage.medium for stage in plan.stages if stage.medium is not None}
+    media = (
+        {}
+        if plan is None
+        else {stage.name: stage.medium for stage in plan.stages if stage.medium is not None}
+    )
     fields = () if plan is None else key_fields(ctx, route)
     newest = _newest_line(ctx) if sees_all else None
     made_at = iso(ctx.clock.now()) or ""
-    follow_up = None if plan is None or plan.route.follow_up is None else plan.route.follow_up.target.name
-    return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media, newest=newest, follow_up=follow_up)
+    follow_up = (
+        None if plan is None or plan.route.follow_up is None else plan.route.follow_up.target.name
+    )
+    return header(
+        route,
+        made_at,
+        version,
+        choice,
+        view,
+        signer,
+        key_fields=fields,
+        media=media,
+        newest=newest,
+        follow_up=follow_up,
+    )
 
 
 def _newest_line(ctx: Context) -> NewestLine:
@@ -45,7 +62,10 @@ def _newest_line(ctx: Context) -> NewestLine:
 
 
 def entries(
-    ctx: Context, evidence: Iterable[FoundRecord], signer: Signer | None, doubts: list[tuple[str, str]]
+    ctx: Context,
+    evidence: Iterable[FoundRecord],
+    signer: Signer | None,
+    doubts: list[tuple[str, str]],
 ) -> Iterator[dict[str, Any]]:
     """One entry per record, without outputs that hold secrets. Records that the ledger contradicts are added to `doubts` as (key, first reason)."""
     heads = prover(ctx)

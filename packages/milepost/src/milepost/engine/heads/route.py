@@ -27,5 +27,7 @@ def heads_for(routes: Sequence[Route], no_blobs: str | None) -> list[Route]:
     if no_blobs is not None:
         raise ConfigMistake(f"{', '.join(keeping)}: evidence needs a blob store: {no_blobs}")
     if any(route.name == ROUTE for route in routes):
-        raise ConfigMistake(f"the route name {ROUTE!r} is reserved for the daily heads; choose another")
+        raise ConfigMistake(
+            f"the route name {ROUTE!r} is reserved for the daily heads; choose another"
+        )
     return [heads_route()]

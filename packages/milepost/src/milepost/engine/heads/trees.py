@@ -83,7 +83,9 @@ def add_lines(ctx: Context, so_far: Sum, parts: int) -> tuple[Sum, bytes | None]
         return so_far, b""
     packed = list(_packed(held))
     # Different names, because the unfinished list is deleted later and the one of a head never is.
-    tree = f"heads/{so_far.day}/{'roots' if done else 'so-far'}-{sha256(b''.join(packed)).hexdigest()}"
+    tree = (
+        f"heads/{so_far.day}/{'roots' if done else 'so-far'}-{sha256(b''.join(packed)).hexdigest()}"
+    )
     ctx.blobs.write(tree, packed)
     now = replace(so_far, up_to=up_to, count=count, tree=tree, lines=dict(of_routes))
     return now, root([digest for _, digest in held]) if done else None
@@ -101,7 +103,10 @@ def _packed(entries: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
 
 
 def _entries(body: bytes) -> list[tuple[int, bytes]]:
-    return [(int.from_bytes(body[at : at + 8], "big"), body[at + 8 : at + ENTRY]) for at in range(0, len(body), ENTRY)]
+    return [
+        (int.from_bytes(body[at : at + 8], "big"), body[at + 8 : at + ENTRY])
+        for at in range(0, len(body), ENTRY)
+    ]
 
 
 def _body(ctx: Context, name: str) -> bytes:
@@ -157,6 +162,8 @@ class Prover:
         try:
             return _Part(_body(self._ctx, name), hashed)
         except FileNotFoundError:
-            raise LedgerDamaged(f"{name} is missing: its head cannot prove any record; restore it from a backup") from None
+            raise LedgerDamaged(
+                f"{name} is missing: its head cannot prove any record; restore it from a backup"
+            ) from None
         except OSError as error:
             raise LedgerError(f"{name} cannot be read: {error}") from error

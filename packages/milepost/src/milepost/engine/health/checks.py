@@ -26,13 +26,33 @@ from milepost.engine.evidence import scrub
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.health.clock_checks import clocks, future_rows
 from milepost.engine.health.document_checks import damaged_documents, tables_format
-from milepost.engine.health.findings import BAD, DOCTOR, NO_ROOM, OK, OVERVIEW, READY, WARN, Check, CheckResult, CheckRun, Finding
+from milepost.engine.health.findings import (
+    BAD,
+    DOCTOR,
+    NO_ROOM,
+    OK,
+    OVERVIEW,
+    READY,
+    WARN,
+    Check,
+    CheckResult,
+    CheckRun,
+    Finding,
+)
 from milepost.engine.left_items import unexplained
 from milepost.engine.presence import HEARD_MS, RoleRun, StandingRole, standing_roles
 from milepost.engine.retention import Retention
 from milepost.engine.routes.backfill import hindrance, left, sent
 from milepost.engine.routes.versions import FINISHED, outdated
-from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, processes, route_names
+from milepost.engine.views.items import (
+    ALIVE_MS,
+    SIGNED,
+    chain_broken_at,
+    chain_fault,
+    counted,
+    processes,
+    route_names,
+)
 from milepost.engine.views.lanes import resume_command
 from milepost.engine.views.overdue_counts import OverdueCount, probed
 from milepost.engine.views.snapshot import Snapshot
@@ -63,7 +83,12 @@ AWAITED = frozenset({Status.WAITING, Status.QUEUED})
 
 def run_checks(run: CheckRun, view: str) -> list[CheckResult]:
     """The results of all checks that this view shows, those of applications last, in the order of the list."""
-    return [result for check in (*CHECKS, *run.ctx.checks) if view in check.views for result in check.function(run)]
+    return [
+        result
+        for check in (*CHECKS, *run.ctx.checks)
+        if view in check.views
+        for result in check.function(run)
+    ]
 
 
 def _result(level: str, about: str, what: str, next: str = "", **shown: str) -> CheckResult:
@@ -89,16 +114,32 @@ def _items_page(route: str, query: str) -> str:
 def _ledger(run: CheckRun) -> Iterator[CheckResult]:
     """Problems that the ledger reports: a damaged file, little space on its disk, entries in quarantine."""
     if run.facts.get("sound") is False:
-        yield _bad("ledger", "the ledger's file fails its integrity check", "stop all processes and restore a backup")
+        yield _bad(
+            "ledger",
+            "the ledger's file fails its integrity check",
+            "stop all processes and restore a backup",
+        )
     if unwritable := run.facts.get("unwritable"):
-        yield _bad("ledger", f"{unwritable}: nothing can be recorded", "run Milepost as its owner, or give this user the right to write")
+        yield _bad(
+            "ledger",
+            f"{unwritable}: nothing can be recorded",
+            "run Milepost as its owner, or give this user the right to write",
+        )
     if run.facts.get("readable_by_all"):
         path = run.facts["path"]
         what = f"every user of this machine may read the ledger {path} (mode {run.facts['mode']}), with all inputs and results"
-        yield _warn("ledger", what, f"chmod o= {path}*; chmod -R o= {path}-blobs; or keep it in a folder that others cannot enter")
+        yield _warn(
+            "ledger",
+            what,
+            f"chmod o= {path}*; chmod -R o= {path}-blobs; or keep it in a folder that others cannot enter",
+        )
     yield from _room(run.facts.get("free_bytes"))
     if entries := run.facts.get("set_aside"):
-        yield _warn("ledger", f"rows, messages or records in quarantine, not worked on: {entries:,}", "milepost quarantine list")
+        yield _warn(
+            "ledger",
+            f"rows, messages or records in quarantine, not worked on: {entries:,}",
+            "milepost quarantine list",
+        )
     for problem in run.facts.get("problems", ()):
         yield _warn("ledger", problem)
 
@@ -124,7 +165,11 @@ def _routes(run: CheckRun) -> Iterator[CheckResult]:
             what = f"{name}: items are still at {', '.join(version.moves).replace(FINISHED, 'the end')}"
             yield _bad("route", what, f"milepost routes apply {name} {SIGNED}")
         elif plan is not None and plan.digest != version.digest:
-            yield _bad("route", f"{name}: the route file differs from version {version.version} in the ledger", "milepost routes")
+            yield _bad(
+                "route",
+                f"{name}: the route file differs from version {version.version} in the ledger",
+                "milepost routes",
+            )
         else:
             yield _ok("route", f"{name}, version {version.version}: {stages}")
 
@@ -134,7 +179,13 @@ def _versions(run: CheckRun) -> Iterator[CheckResult]:
     old = outdated(run.ctx)
     if old:
         why = f"{len(old)} of {len(run.ctx.plans)} are of another version than the ledger's; restart this process"
-        yield _bad("route", f"this process has another version of {', '.join(old)}", "restart it", part="routes", unready=why)
+        yield _bad(
+            "route",
+            f"this process has another version of {', '.join(old)}",
+            "restart it",
+            part="routes",
+            unready=why,
+        )
 
 
 def _back_fills(run: CheckRun) -> Iterator[CheckResult]:
@@ -146,11 +197,23 @@ def _back_fills(run: CheckRun) -> Iterator[CheckResult]:
         waits = hindrance(run.ctx, route, back_fill)
         if back_fill.stopped_at is not None:
             go_on = f"milepost routes back-fill {route} --pace RATE {SIGNED}"
-            yield _warn("back-fill", f"{what}; stopped by {back_fill.stopped_by}: {back_fill.stopped_why}", go_on)
+            yield _warn(
+                "back-fill",
+                f"{what}; stopped by {back_fill.stopped_by}: {back_fill.stopped_why}",
+                go_on,
+            )
         elif waits is not None:
-            yield _warn("back-fill", f"{what}; it waits: {waits}", f"milepost routes back-fill {route} --stop {SIGNED}")
+            yield _warn(
+                "back-fill",
+                f"{what}; it waits: {waits}",
+                f"milepost routes back-fill {route} --stop {SIGNED}",
+            )
         elif run.now - back_fill.spent_to > LATE_MS + 1000 / back_fill.pace:
-            yield _warn("back-fill", f"{what}; no process has continued it since {run.watch.when(back_fill.spent_to)}", "milepost up")
+            yield _warn(
+                "back-fill",
+                f"{what}; no process has continued it since {run.watch.when(back_fill.spent_to)}",
+                "milepost up",
+            )
         else:
             yield _ok("back-fill", what)
 
@@ -166,29 +229,52 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
             yield _warn("process", f"{process.holder} has died, last heartbeat {heard}{had}", cure)
         elif process.in_hand and ALIVE_MS < run.now - process.seen_at < GONE_MS:
             cure = "if it is dead, its items come back when their leases expire, or when the next worker on that machine starts"
-            yield _warn("process", f"{process.holder} has been silent, last heartbeat {heard}; it held {in_hand}", cure)
+            yield _warn(
+                "process",
+                f"{process.holder} has been silent, last heartbeat {heard}; it held {in_hand}",
+                cure,
+            )
     if run.no_heartbeats is not None:
         what = f"it is not known which processes run: heartbeats cannot be written, because {run.no_heartbeats}"
-        last = f"; the last one was of {known[0].holder}, {run.watch.when(known[0].seen_at)}" if known else ""
+        last = (
+            f"; the last one was of {known[0].holder}, {run.watch.when(known[0].seen_at)}"
+            if known
+            else ""
+        )
         yield _warn("process", f"{what}{last}", FREE_SPACE)
     elif known and not run.alive:
         silent = _silent(run)
         last = f"the last to stop was {known[0].holder}, {run.watch.when(known[0].seen_at)}"
-        yield _ok("process", f"no process is running; {last}") if silent is None else _warn("process", *silent)
+        yield (
+            _ok("process", f"no process is running; {last}")
+            if silent is None
+            else _warn("process", *silent)
+        )
     for process in run.alive:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         in_hand = counted(process.in_hand, "item")
-        yield _ok("process", f"{process.holder} ({roles}) is running, last heartbeat {run.watch.when(process.seen_at)}; {in_hand} leased")
+        yield _ok(
+            "process",
+            f"{process.holder} ({roles}) is running, last heartbeat {run.watch.when(process.seen_at)}; {in_hand} leased",
+        )
         for slow in process.overrunning:
             what = f"{process.holder}: a handler has exceeded its timeout: {_slow(slow)}"
-            yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
+            yield _warn(
+                "handler",
+                what,
+                "it keeps its slot and lease until it returns; restart that process if it hangs",
+            )
 
 
 def _silent(run: CheckRun) -> tuple[str, str] | None:
     """What is known of a process that was heard lately and has not said that it stopped, and what to do; None: there is none."""
     gone = set(run.ctx.ledger.dead_workers())
     for process in processes(run.ctx):
-        if not process.stopped and process.holder not in gone and run.now - process.seen_at < UNSURE_MS:
+        if (
+            not process.stopped
+            and process.holder not in gone
+            and run.now - process.seen_at < UNSURE_MS
+        ):
             heard = run.watch.when(process.seen_at)
             what = f"it is not known whether {process.holder} is running: last heartbeat {heard}, and it has not said that it stopped"
             return (
@@ -214,7 +300,12 @@ def _at_work(run: CheckRun) -> Iterator[CheckResult]:
         silent = None if run.alive else _silent(run)
         state = "no process is running" if silent is None else silent[0]
         what = f"{state}, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
-        yield _warn("process", what, _start(run, "worker") if silent is None else silent[1], headline=_sentence(what))
+        yield _warn(
+            "process",
+            what,
+            _start(run, "worker") if silent is None else silent[1],
+            headline=_sentence(what),
+        )
     else:
         alive = len(run.alive)
         running = f"{alive:,} {'process' if alive == 1 else 'processes'} running"
@@ -232,7 +323,11 @@ def _worker_heard(run: CheckRun) -> bool:
     if any("worker" in process.roles for process in run.alive):
         return True
     gone = set(run.ctx.ledger.dead_workers())
-    others = (process for process in processes(run.ctx) if not process.stopped and process.holder not in gone)
+    others = (
+        process
+        for process in processes(run.ctx)
+        if not process.stopped and process.holder not in gone
+    )
     return any(run.now - process.roles.get("worker", 0) <= HEARD_MS for process in others)
 
 
@@ -242,7 +337,11 @@ def _waiting(run: CheckRun, route: str) -> int:
     if plan is None or route in run.holds:
         return 0
     stages = run.seen[route].stages
-    ours = [stage for stage in stages if stage.name in plan.by_name and plan.by_name[stage.name].ours and not stage.paused]
+    ours = [
+        stage
+        for stage in stages
+        if stage.name in plan.by_name and plan.by_name[stage.name].ours and not stage.paused
+    ]
     return sum(stage.among(*TO_DO) for stage in ours)
 
 
@@ -250,7 +349,9 @@ def _station(run: CheckRun) -> Iterator[CheckResult]:
     """Whether a process is running. Functions on AWS have longer heartbeat intervals than a process."""
     last = run.last_runs.get("worker", RoleRun())
     if not run.alive and not (run.ctx.ledger.work_queues and run.now - last.at <= HEARD_MS):
-        yield _ok("process", "", part="station", unready="no process is running; start 'milepost up'")
+        yield _ok(
+            "process", "", part="station", unready="no process is running; start 'milepost up'"
+        )
 
 
 def _standing_by(run: CheckRun) -> Iterator[CheckResult]:
@@ -259,7 +360,12 @@ def _standing_by(run: CheckRun) -> Iterator[CheckResult]:
         for route in process.outdated:
             if run.sees(route):
                 what = f"{process.holder} stands by: it has an older version of route {route!r}"
-                yield _warn("process", what, "restart it with the present route file", headline=f"{what}. Restart it.")
+                yield _warn(
+                    "process",
+                    what,
+                    "restart it with the present route file",
+                    headline=f"{what}. Restart it.",
+                )
 
 
 def _roles(run: CheckRun) -> Iterator[CheckResult]:
@@ -272,14 +378,26 @@ def _roles(run: CheckRun) -> Iterator[CheckResult]:
         at, holder = last.at, last.holder
         shown = _resender(run, at, standing.get(role)) if role == "resender" and not blocked else {}
         if role in standing:
-            yield _warn("role", _stands_still(run, role, standing[role], at), "it continues by itself when that is over", **shown)
+            yield _warn(
+                "role",
+                _stands_still(run, role, standing[role], at),
+                "it continues by itself when that is over",
+                **shown,
+            )
         elif not at:
-            yield _warn("role", f"{role}: no successful run yet", FREE_SPACE if blocked else _start(run, role), **shown)
+            yield _warn(
+                "role",
+                f"{role}: no successful run yet",
+                FREE_SPACE if blocked else _start(run, role),
+                **shown,
+            )
         elif last.late(run.now):
             what = f"{role}: last successful run {'on record ' if blocked else ''}{run.watch.when(at)}, by {holder}"
             yield _warn("role", what, FREE_SPACE if blocked else _start(run, role), **shown)
         else:
-            yield _ok("role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", **shown)
+            yield _ok(
+                "role", f"{role}: last successful run {run.watch.when(at)}, by {holder}", **shown
+            )
 
 
 def _stands_still(run: CheckRun, role: str, standing: StandingRole, at: int) -> str:
@@ -296,10 +414,18 @@ def _resender(run: CheckRun, at: int, standing: StandingRole | None) -> dict[str
         return {"part": "resender", "unready": f"it {still}", "headline": headline}
     if at and silent_ms <= HEARD_MS:
         return {"headline": f"the resender last ran {short_span(silent_ms)} ago"}
-    since = f"has had no successful run for {short_span(silent_ms)}" if at else "has had no successful run yet"
+    since = (
+        f"has had no successful run for {short_span(silent_ms)}"
+        if at
+        else "has had no successful run yet"
+    )
     shown = {"part": "resender", "unready": f"it {since}; start 'milepost up'"}
     if any(one.live for one in run.seen.values()):
-        ago = f"The resender last ran {short_span(silent_ms)} ago" if at else "No resender has run yet"
+        ago = (
+            f"The resender last ran {short_span(silent_ms)} ago"
+            if at
+            else "No resender has run yet"
+        )
         shown["headline"] = f"{ago}: items whose due time has passed are not sent again."
     return shown
 
@@ -311,7 +437,13 @@ def _holds(run: CheckRun) -> Iterator[CheckResult]:
         hold = run.holds[name]
         until = "" if hold.until is None else f", and the pause ends {run.watch.when(hold.until)}"
         what = f"{name} was paused by {hold.by} {run.watch.when(hold.at)}{until}: {hold.reason}"
-        headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
+        headline = (
+            ""
+            if name != names[0]
+            else f"{name} is paused."
+            if len(names) == 1
+            else f"{len(names)} pauses are in force."
+        )
         yield _warn("pause", what, resume_command(name), headline=headline)
     if not names:
         yield _calm("pause", "nothing is paused")
@@ -322,8 +454,19 @@ def _breakers(run: CheckRun) -> Iterator[CheckResult]:
     found = [one for one in breaker_views(run.ctx) if run.sees(one.route)]
     for one in found:
         lane = f" --lane {quote(one.lane)}" if one.lane else ""
-        headline = "" if one is not found[0] else _sentence(one.text) if len(found) == 1 else f"{len(found)} breakers are open."
-        yield _warn("breaker", one.text, f"milepost breakers close {one.route} {one.stage}{lane} {SIGNED}", headline=headline)
+        headline = (
+            ""
+            if one is not found[0]
+            else _sentence(one.text)
+            if len(found) == 1
+            else f"{len(found)} breakers are open."
+        )
+        yield _warn(
+            "breaker",
+            one.text,
+            f"milepost breakers close {one.route} {one.stage}{lane} {SIGNED}",
+            headline=headline,
+        )
 
 
 def _quarantine(run: CheckRun) -> Iterator[CheckResult]:
@@ -331,7 +474,9 @@ def _quarantine(run: CheckRun) -> Iterator[CheckResult]:
     some = run.once(("set aside",), lambda: _any_aside(run.ctx)) if run.everything else None
     if some:
         headline = "The quarantine has entries."
-        yield _warn("ledger", "the quarantine has entries", "milepost quarantine list", headline=headline)
+        yield _warn(
+            "ledger", "the quarantine has entries", "milepost quarantine list", headline=headline
+        )
     elif some is not None:
         yield _calm("ledger", "the quarantine is empty")
 
@@ -348,12 +493,19 @@ def _any_aside(ctx: Context) -> bool | None:
 def _gone_stages(run: CheckRun) -> Iterator[CheckResult]:
     """Items at stages that neither the route file nor the ledger's version of the route has."""
     ctx = run.ctx
-    shapes = {name: {pair[0] for pair in version.shape} for name, version in read_each(ctx.ledger, ROUTE, RouteVersion).items()}
+    shapes = {
+        name: {pair[0] for pair in version.shape}
+        for name, version in read_each(ctx.ledger, ROUTE, RouteVersion).items()
+    }
     sums: Counter[tuple[str, str]] = Counter()
     for count in ctx.ledger.counts():
         plan = ctx.plans.get(count.route)
         stages = shapes.get(count.route) or (set(plan.by_name) if plan else None)
-        if stages is not None and count.stage not in stages and count.status is not Status.COMPLETED:
+        if (
+            stages is not None
+            and count.stage not in stages
+            and count.status is not Status.COMPLETED
+        ):
             sums[count.route, count.stage] += count.n
     for (route, stage), n in sorted(sums.items()):
         if n > 0:
@@ -364,8 +516,17 @@ def _gone_stages(run: CheckRun) -> Iterator[CheckResult]:
 def _leases(run: CheckRun) -> Iterator[CheckResult]:
     """Items whose leases have expired."""
     for route in route_names(run.ctx):
-        page = run.ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=run.now, limit=SAMPLE))
-        expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= run.now)
+        page = run.ctx.ledger.find(
+            Query(
+                route=route,
+                statuses=frozenset({Status.PROCESSING}),
+                due_before=run.now,
+                limit=SAMPLE,
+            )
+        )
+        expired = sum(
+            1 for item in page.items if item.row.look_at is not None and item.row.look_at <= run.now
+        )
         if expired:
             more = "at least " if page.next is not None else ""
             what = f"the leases of {more}{counted(expired, 'item')} of {route} have expired"
@@ -377,28 +538,58 @@ def _late(run: CheckRun) -> Iterator[CheckResult]:
     """Items that workers, ours or remote ones, should have claimed long ago, by stage; without those that are paused."""
     broken = open_breakers(run.ctx)
     for route, stage, kind in _stages(run.ctx):
-        if kind == "external" or route in run.holds or scope(route, stage) in run.holds or not run.worth_asking(route, stage, WAITING):
+        if (
+            kind == "external"
+            or route in run.holds
+            or scope(route, stage) in run.holds
+            or not run.worth_asking(route, stage, WAITING)
+        ):
             continue
-        since = run.once(("late", route, stage), partial(late_since, run.ctx, route, stage, run.holds, broken, run.now))
+        since = run.once(
+            ("late", route, stage),
+            partial(late_since, run.ctx, route, stage, run.holds, broken, run.now),
+        )
         if since is not None:
             what = f"work at {route}/{stage} has been due for {short_span(run.now - since)} and no worker has claimed it"
             more = "start more workers (milepost work), or raise the stage's concurrency or rate"
             cure = more if run.no_heartbeats is None else FREE_SPACE
             plan = run.ctx.plans.get(route)
             if plan is not None and stage in plan.by_name and plan.by_name[stage].remote:
-                what, cure = f"{what}; it waits for a worker (remote)", "start more of the stage's remote workers, which claim over HTTP"
-            yield _warn("late", what, cure, headline=_sentence(what), page=_stage_page(route, stage))
+                what, cure = (
+                    f"{what}; it waits for a worker (remote)",
+                    "start more of the stage's remote workers, which claim over HTTP",
+                )
+            yield _warn(
+                "late", what, cure, headline=_sentence(what), page=_stage_page(route, stage)
+            )
 
 
-def late_since(ctx: Context, route: str, stage: str, holds: Container[str], broken: Container[str], now: int) -> int | None:
+def late_since(
+    ctx: Context, route: str, stage: str, holds: Container[str], broken: Container[str], now: int
+) -> int | None:
     """Since when the work at a stage has been due, if that is too long, without items in paused lanes and in those with an open breaker.
     One query of the index of due items; while nothing is late, it finds nothing."""
     before = now - LATE_MS - 1
-    found = ctx.ledger.find(Query(route=route, statuses=WAITING, stages=frozenset({stage}), due_before=before, limit=SAMPLE)).items
+    found = ctx.ledger.find(
+        Query(
+            route=route,
+            statuses=WAITING,
+            stages=frozenset({stage}),
+            due_before=before,
+            limit=SAMPLE,
+        )
+    ).items
     lanes = {item.row.lane for item in found}
-    waits = {lane for lane in lanes if is_held(holds, route, stage, lane) or scope(route, stage, lane) in broken}
+    waits = {
+        lane
+        for lane in lanes
+        if is_held(holds, route, stage, lane) or scope(route, stage, lane) in broken
+    }
     rows = [item.row for item in found if item.row.lane not in waits]
-    return min((row.look_at for row in rows if row.look_at is not None and row.look_at <= before), default=None)
+    return min(
+        (row.look_at for row in rows if row.look_at is not None and row.look_at <= before),
+        default=None,
+    )
 
 
 def _lost_messages(run: CheckRun) -> Iterator[CheckResult]:
@@ -407,13 +598,13 @@ def _lost_messages(run: CheckRun) -> Iterator[CheckResult]:
         try:
             missing = run.ctx.ledger.missing_messages(plan, run.now)
         except LedgerError as error:
-            yield _warn("message", f"the queues of {route} could not be compared with its items: {error}")
+            yield _warn(
+                "message", f"the queues of {route} could not be compared with its items: {error}"
+            )
             continue
         for stage, n in sorted(missing.items()):
             what = f"{counted(n, 'item')} queued at {route}/{stage} without a message in its queue: messages were lost, purged or moved"
-            cure = (
-                f"the resender sends new messages within minutes; at once: milepost resend {route} --stage {stage} --status QUEUED {SIGNED}"
-            )
+            cure = f"the resender sends new messages within minutes; at once: milepost resend {route} --stage {stage} --status QUEUED {SIGNED}"
             yield _warn("message", what, cure)
 
 
@@ -424,20 +615,33 @@ def _refused_answers(run: CheckRun) -> Iterator[CheckResult]:
             found = run.once(("refused", route, stage), partial(_refused_at, run.ctx, route, stage))
             if found is not None:
                 what, key = found
-                cure = f"milepost show {route} {quote(key)}; the stage is offered again automatically"
-                yield _warn("answer", what, cure, headline=_sentence(what), page=_stage_page(route, stage))
+                cure = (
+                    f"milepost show {route} {quote(key)}; the stage is offered again automatically"
+                )
+                yield _warn(
+                    "answer", what, cure, headline=_sentence(what), page=_stage_page(route, stage)
+                )
 
 
 def _refused_at(ctx: Context, route: str, stage: str) -> tuple[str, str] | None:
     """The refused answers of one external stage, among the first items that await an answer, as a text and the key of one item; None if
     there are none."""
-    page = ctx.ledger.find(Query(route=route, statuses=AWAITED, stages=frozenset({stage}), limit=SAMPLE))
+    page = ctx.ledger.find(
+        Query(route=route, statuses=AWAITED, stages=frozenset({stage}), limit=SAMPLE)
+    )
     found = [item.row for item in page.items if was_refused(item.row)]
     if not found:
         return None
-    n, key, why = counted(len(found), "item"), found[0].key, (found[0].note or "").removeprefix(REFUSED)
+    n, key, why = (
+        counted(len(found), "item"),
+        found[0].key,
+        (found[0].note or "").removeprefix(REFUSED),
+    )
     at_least = "at least " if page.next is not None else ""
-    return f"the answers for {at_least}{n} at {route}/{stage} confirm nothing, such as {key}: {why}", key
+    return (
+        f"the answers for {at_least}{n} at {route}/{stage} confirm nothing, such as {key}: {why}",
+        key,
+    )
 
 
 def _stages(ctx: Context) -> list[tuple[str, str, str]]:
@@ -457,8 +661,13 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
     """Failed items, and items that have passed their stage's overdue mark."""
     for route, seen in sorted(run.seen.items()):
         if seen.failed > 0:
-            what, page = f"{counted(seen.failed, 'item')} of {route} failed", _items_page(route, "status=failed")
-            yield _warn("failed", what, f"milepost groups {route}", headline=_sentence(what), page=page)
+            what, page = (
+                f"{counted(seen.failed, 'item')} of {route} failed",
+                _items_page(route, "status=failed"),
+            )
+            yield _warn(
+                "failed", what, f"milepost groups {route}", headline=_sentence(what), page=page
+            )
         late = _overdue(run, seen)
         if late.most:
             one = late == OverdueCount(1, 1)
@@ -466,7 +675,13 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
             if not late.exact:
                 what += f", by the counters as of {run.watch.at(seen.at)}"
             page = _items_page(route, "overdue=true")
-            yield _warn("overdue", what, f"milepost list {route} --overdue", headline=_sentence(what), page=page)
+            yield _warn(
+                "overdue",
+                what,
+                f"milepost list {route} --overdue",
+                headline=_sentence(what),
+                page=page,
+            )
 
 
 def _failed_and_left(run: CheckRun) -> Iterator[CheckResult]:
@@ -474,7 +689,10 @@ def _failed_and_left(run: CheckRun) -> Iterator[CheckResult]:
     for route, plan in sorted(run.ctx.plans.items()):
         left, complete = run.once(("failed and left", route), partial(unexplained, run.ctx, plan))
         if not complete:
-            yield _warn("failed", f"how many failed items of {route} have left the ledger is not known yet: its old seals are being read")
+            yield _warn(
+                "failed",
+                f"how many failed items of {route} have left the ledger is not known yet: its old seals are being read",
+            )
         if left:
             what = f"{counted(left, 'failed item')} of {route} left the ledger before anybody dealt with {'it' if left == 1 else 'them'}; only the seals are left"
             yield _warn("failed", what, f"milepost list {route} --status failed")
@@ -501,9 +719,15 @@ def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
         behind = f"{counted(lag.lines, 'line')} behind" if lag.lines else "up to date"
         if name in quiet:
             what = f"{name} has been silent since {run.watch.when(cursor.told_at)}, {behind}; pruning waits for it"
-            cure = f"start it again, or remove it: milepost subscribers forget {quote(name)} {SIGNED}"
+            cure = (
+                f"start it again, or remove it: milepost subscribers forget {quote(name)} {SIGNED}"
+            )
             yield _bad(
-                "subscriber", what, cure, headline=f"{name} has been silent for a long time, and pruning waits for it.", page="/events"
+                "subscriber",
+                what,
+                cure,
+                headline=f"{name} has been silent for a long time, and pruning waits for it.",
+                page="/events",
             )
         elif cursor.failures:
             what = f"{name} has failed {counted(cursor.failures, 'time')}, {behind}: {cursor.error}"
@@ -515,19 +739,29 @@ def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
             late = True
             age = short_span(lag.age_ms(run.now))
             what = f"{name} is {behind}, the first of them written {age} ago; its last event went out {run.watch.when(cursor.told_at)}"
-            cure = (
-                "check that a process or function delivers (milepost up), and how long the subscriber takes to answer: milepost subscribers"
+            cure = "check that a process or function delivers (milepost up), and how long the subscriber takes to answer: milepost subscribers"
+            yield _warn(
+                "subscriber",
+                what,
+                cure,
+                headline=f"{name} receives its events late: the next one is {age} old.",
+                page="/events",
             )
-            yield _warn("subscriber", what, cure, headline=f"{name} receives its events late: the next one is {age} old.", page="/events")
         else:
-            yield _ok("subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {behind}")
+            yield _ok(
+                "subscriber", f"{name}: last event {run.watch.when(cursor.told_at)}, {behind}"
+            )
     if cursors and not late:
         yield _calm("subscriber", "all subscribers are up to date")
 
 
 def _heads(run: CheckRun) -> Iterator[CheckResult]:
     """Whether daily heads reach anybody: they prove something because others keep them."""
-    cursors = {name: cursor for name, cursor in live_cursors(run.ctx).items() if not name.startswith(FOLLOW_UP)}
+    cursors = {
+        name: cursor
+        for name, cursor in live_cursors(run.ctx).items()
+        if not name.startswith(FOLLOW_UP)
+    }
     if HEADS in run.ctx.plans and cursors and all(cursor.formed for cursor in cursors.values()):
         what = f"the daily heads reach nobody: {', '.join(sorted(cursors))} gets only notifications (formed+…)"
         yield _warn(
@@ -552,12 +786,17 @@ def _parked(run: CheckRun) -> Iterator[CheckResult]:
 
 def _parked_at(run: CheckRun, name: str, parked_items: list[Parked]) -> tuple[str, str]:
     """What a subscriber refuses, and what to do."""
-    first = nsmallest(NAMED, parked_items, key=lambda parked: (parked.since, parked.route, parked.key))
+    first = nsmallest(
+        NAMED, parked_items, key=lambda parked: (parked.since, parked.route, parked.key)
+    )
     since = run.watch.when(first[0].since)
     if len(parked_items) == 1:
         [only] = first
         what = f"{name} refuses an event of {only.route}/{only.key} since {since}: {only.error}"
-        return what, f"milepost subscribers release {quote(name)} {only.route} {quote(only.key)} {SIGNED}"
+        return (
+            what,
+            f"milepost subscribers release {quote(name)} {only.route} {quote(only.key)} {SIGNED}",
+        )
     examples = "; ".join(f"{parked.route}/{parked.key}: {parked.error}" for parked in first)
     what = f"{name} refuses events of {counted(len(parked_items), 'item')}, the first since {since}, such as {examples}"
     return what, f"correct it, then milepost subscribers release {quote(name)} {SIGNED}"
@@ -569,14 +808,22 @@ def _alerts(run: CheckRun) -> Iterator[CheckResult]:
         if run.sees(alert.trouble.route):
             what = f"{delivery.to} has not got the alert {notice.data['title']!r} of {run.watch.when(notice.at)}: {delivery.error}"
             again = f"it is sent again {run.watch.when(delivery.retry_at)}; correct the receiver's address, or the receiver"
-            yield _warn("alert", what, again, headline=f"An alert has not reached {delivery.to}.", page="/events")
+            yield _warn(
+                "alert",
+                what,
+                again,
+                headline=f"An alert has not reached {delivery.to}.",
+                page="/events",
+            )
 
 
 def _chains(run: CheckRun) -> Iterator[CheckResult]:
     """Verify the hash chains of the items written last."""
     ctx = run.ctx
     newest = ctx.ledger.last_seq()
-    refs = list({(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)})
+    refs = list(
+        {(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)}
+    )
     checked = 0
     for item in ctx.ledger.get(refs):
         if not isinstance(item, Item):
@@ -586,7 +833,11 @@ def _chains(run: CheckRun) -> Iterator[CheckResult]:
         broken = chain_broken_at(ctx, item, lines)
         if broken is not None and _unchanged(ctx, item.route, item.key, item.row.version):
             what = f"the history of {item.route}/{item.key} was changed after it was written: {chain_fault(broken, lines)}"
-            yield _bad("chain", what, "it was changed by other means, or the file is damaged; compare with a backup")
+            yield _bad(
+                "chain",
+                what,
+                "it was changed by other means, or the file is damaged; compare with a backup",
+            )
     yield _ok("chain", f"the histories of the last {counted(checked, 'item')} written were checked")
 
 
@@ -603,7 +854,11 @@ def _kept_evidence(run: CheckRun) -> Iterator[CheckResult]:
         if scrubbed.faults:
             named = "; ".join(f"{key}: {why}" for key, why in list(scrubbed.faults.items())[:NAMED])
             what = f"{looked_at}: {len(scrubbed.faults):,} cannot be used: {named}"
-            yield _bad("evidence", what, f"restore them from a backup; 'milepost export {plan.name} --evidence' compares and names all")
+            yield _bad(
+                "evidence",
+                what,
+                f"restore them from a backup; 'milepost export {plan.name} --evidence' compares and names all",
+            )
         else:
             yield _ok("evidence", looked_at)
 

@@ -8,7 +8,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.errors import LedgerBusy, LedgerFull, LedgerMoved, LedgerReadOnly, MilepostError, TooManyOpenFiles
+from milepost.core.errors import (
+    LedgerBusy,
+    LedgerFull,
+    LedgerMoved,
+    LedgerReadOnly,
+    MilepostError,
+    TooManyOpenFiles,
+)
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.health.checks import run_checks
@@ -43,7 +50,9 @@ def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) ->
     run = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
     facts = {**run.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
     findings = [result.finding for result in run_checks(run, DOCTOR) if result.finding.what]
-    level = next((one for one in (BAD, WARN) if any(finding.level == one for finding in findings)), OK)
+    level = next(
+        (one for one in (BAD, WARN) if any(finding.level == one for finding in findings)), OK
+    )
     return Health(iso(run.now), level, facts, findings)
 
 
@@ -64,6 +73,8 @@ def unready(ctx: Context) -> list[Unready]:
     except Exception as error:
         if not isinstance(error, MilepostError):
             log.exception("the readiness of the ledger could not be checked")
-        why = next((text for kind, text in TROUBLES if isinstance(error, kind)), "it cannot be reached")
+        why = next(
+            (text for kind, text in TROUBLES if isinstance(error, kind)), "it cannot be reached"
+        )
         return [Unready("ledger", f"{why}; see the log and 'milepost doctor'")]
     return [Unready(result.part, result.unready) for result in results if result.unready]

@@ -50,9 +50,7 @@ def tables_format(run: CheckRun) -> Iterator[CheckResult]:
         return
     older = older_processes(run.ctx, tables.known)
     if tables.number == tables.known and older:
-        what = (
-            f"running processes of an earlier version do not see pauses and rates of tables with format {tables.number}: {', '.join(older)}"
-        )
+        what = f"running processes of an earlier version do not see pauses and rates of tables with format {tables.number}: {', '.join(older)}"
         yield _result(BAD, "tables", what, "stop them, or give them this version of Milepost")
     if tables.number == tables.known and not tables.old_documents:
         yield _result(OK, "tables", f"the tables have format {tables.number}")
@@ -62,7 +60,11 @@ def tables_format(run: CheckRun) -> Iterator[CheckResult]:
         what = f"{counted(tables.old_documents, 'pause or rate')} in the form of an earlier version: they are honoured all the same"
     else:
         what = f"the tables have format {tables.number}; with format {tables.known} the worker of one route can write no other's pauses and rates"
-        cure = f"replace these processes of an earlier version: {', '.join(older)}; then: {cure}" if older else cure
+        cure = (
+            f"replace these processes of an earlier version: {', '.join(older)}; then: {cure}"
+            if older
+            else cure
+        )
     yield _result(WARN, "tables", what, cure)
 
 
@@ -78,7 +80,9 @@ def damaged_documents(run: CheckRun) -> Iterator[CheckResult]:
         shown = "; ".join(list(damaged.values())[:NAMED])
         count = counted(len(damaged), "document")
         what = f"{count} of the kind {kind!r} {'is' if len(damaged) == 1 else 'are'} damaged ({EFFECTS.get(kind, 'left out')}): {shown}"
-        yield _result(BAD, "documents", what, "correct what is named, or remove it; everything else goes on")
+        yield _result(
+            BAD, "documents", what, "correct what is named, or remove it; everything else goes on"
+        )
 
 
 def _result(level: str, about: str, what: str, next: str = "") -> CheckResult:

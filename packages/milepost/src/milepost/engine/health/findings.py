@@ -116,7 +116,9 @@ class CheckRun:
         if self.thorough:
             return self.sees(route)
         wanted = tuple(statuses)
-        return route in self.seen and any(one.name == stage and one.among(*wanted) for one in self.seen[route].stages)
+        return route in self.seen and any(
+            one.name == stage and one.among(*wanted) for one in self.seen[route].stages
+        )
 
 
 class Check(Struct, frozen=True):

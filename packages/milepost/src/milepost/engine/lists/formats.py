@@ -56,22 +56,36 @@ class LineBatch(Struct, frozen=True):
     @classmethod
     def of(cls, lines: list[tuple[int, Any, bytes]], bad: list[BadLine]) -> LineBatch:
         """The batch of lines that were parsed one by one."""
-        return cls([number for number, _, _ in lines], [content for _, content, _ in lines], [raw for _, _, raw in lines], bad)
+        return cls(
+            [number for number, _, _ in lines],
+            [content for _, content, _ in lines],
+            [raw for _, _, raw in lines],
+            bad,
+        )
 
     @classmethod
     def joined(cls, parts: list[LineBatch]) -> LineBatch:
         """The batch of a slice that was parsed in portions: one look-up and one write serve all of it."""
-        numbers, inputs, raw, bad = ([one for part in parts for one in getattr(part, name)] for name in ("numbers", "inputs", "raw", "bad"))
+        numbers, inputs, raw, bad = (
+            [one for part in parts for one in getattr(part, name)]
+            for name in ("numbers", "inputs", "raw", "bad")
+        )
         return cls(numbers, inputs, raw, bad)
 
 
-def read_batches(slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False) -> Iterator[LineBatch]:
+def read_batches(
+    slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False
+) -> Iterator[LineBatch]:
     """Batches of inputs of the list `name`. The format is the given one, else by file extension, else by content. A CSV must have a header
     unless `no_header` is set."""
     if format is not None and format not in _READERS:
         raise UsageError(f"there is no list format {format!r}; use one of {', '.join(_READERS)}")
     for first in slices:
-        form = format or _EXTENSIONS.get(os.path.splitext(name)[1].lower()) or _sniff(first[1], name, route)
+        form = (
+            format
+            or _EXTENSIONS.get(os.path.splitext(name)[1].lower())
+            or _sniff(first[1], name, route)
+        )
         if form == "csv" or (form == "txt" and route.key_column is not None):
             yield from _read_csv(chain([first], slices), name, route, no_header)
         elif no_header and form == "jsonl":
@@ -83,7 +97,9 @@ def read_batches(slices: Slices, name: str, route: Route, format: str | None = N
 def _sniff(lines: list[bytes], name: str, route: Route) -> str:
     begin = next((line for line in lines if line.strip()), b"").lstrip()
     if begin.startswith(b"["):
-        raise UsageError(f"{name} is one JSON array; convert it to one object per line, as in: jq -c '.[]' FILE | milepost submit ROUTE -")
+        raise UsageError(
+            f"{name} is one JSON array; convert it to one object per line, as in: jq -c '.[]' FILE | milepost submit ROUTE -"
+        )
     if begin.startswith(b"{"):
         return "jsonl"
     text = begin.decode(errors="replace")
@@ -100,7 +116,9 @@ def _text(line: bytes, errors: str = "strict") -> str:
     try:
         return line.decode(errors=errors)
     except UnicodeDecodeError as error:
-        raise MalformedInput(f"it is not UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}; {AS_UTF8}") from None
+        raise MalformedInput(
+            f"it is not UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}; {AS_UTF8}"
+        ) from None
 
 
 def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> LineBatch:
@@ -131,7 +149,9 @@ def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
     """One key per line; blank lines and lines that begin with '#' are skipped. A key function receives {"value": line}."""
     fields = list(key_fields(route.key))
     if len(fields) > 1:
-        raise UsageError(f"{name} has one key per line, but the key of route {route.name!r} is {' + '.join(fields)}; use csv or jsonl")
+        raise UsageError(
+            f"{name} has one key per line, but the key of route {route.name!r} is {' + '.join(fields)}; use csv or jsonl"
+        )
     field = fields[0] if fields else "value"
 
     def parse(text: str) -> Any:
@@ -140,7 +160,10 @@ def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
 
     for first, lines in slices:
         yield _keys_at_once(field, first, lines) or LineBatch.joined(
-            [_keys_at_once(field, start, some) or _singly(start, some, parse) for start, some in _portions(first, lines)]
+            [
+                _keys_at_once(field, start, some) or _singly(start, some, parse)
+                for start, some in _portions(first, lines)
+            ]
         )
 
 
@@ -184,7 +207,9 @@ def _object(text: str) -> Any:
         raise MalformedInput("it is nested too deeply") from None
     except ValueError as error:
         if isinstance(error, msgspec.ValidationError) and not text.lstrip().startswith("{"):
-            raise MalformedInput('it is JSON, but not an object; write one object per line, such as {"id": "…"}') from None
+            raise MalformedInput(
+                'it is JSON, but not an object; write one object per line, such as {"id": "…"}'
+            ) from None
         raise MalformedInput(f"it is not JSON: {json_fault(text, error)}") from None
     twice = name_given_twice(text)
     if twice is not None:
@@ -222,9 +247,15 @@ class _Table(Struct, frozen=True):
         rows = list(csv.reader(lines, delimiter=self.delimiter, strict=True))
         width = len(names) if place is None else place + 1
         # As many rows as lines means one row per line, because no row takes less than a line.
-        if len(rows) != len(lines) or any(len(row) != width if place is None else len(row) < width for row in rows):
+        if len(rows) != len(lines) or any(
+            len(row) != width if place is None else len(row) < width for row in rows
+        ):
             return None
-        return [dict(zip(names, row, strict=True)) for row in rows] if place is None else OneField(names[0], [row[place] for row in rows])
+        return (
+            [dict(zip(names, row, strict=True)) for row in rows]
+            if place is None
+            else OneField(names[0], [row[place] for row in rows])
+        )
 
     def text(self, line: bytes) -> str:
         """A line as text. Where one column is read, bytes that are not UTF-8 count in that column alone: spreadsheets write titles in
@@ -234,7 +265,9 @@ class _Table(Struct, frozen=True):
     def content(self, row: list[str]) -> dict[str, str]:
         if self.place is not None:
             if len(row) <= self.place:
-                raise MalformedInput(f"it has {len(row)} columns; {self.names[0]!r} is in column {self.place + 1}")
+                raise MalformedInput(
+                    f"it has {len(row)} columns; {self.names[0]!r} is in column {self.place + 1}"
+                )
             cell = row[self.place]
             try:
                 cell.encode()
@@ -242,11 +275,15 @@ class _Table(Struct, frozen=True):
                 raise MalformedInput(f"{self.names[0]!r} is not UTF-8; {AS_UTF8}") from None
             return {self.names[0]: cell}
         if len(row) != len(self.names):
-            raise MalformedInput(f"it has {len(row)} columns, expected {len(self.names)}: {', '.join(self.names)}")
+            raise MalformedInput(
+                f"it has {len(row)} columns, expected {len(self.names)}: {', '.join(self.names)}"
+            )
         return dict(zip(self.names, row, strict=True))
 
 
-def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) -> Iterator[LineBatch]:
+def _read_csv(
+    slices: Slices, name: str, route: Route, no_header: bool = False
+) -> Iterator[LineBatch]:
     """One row per line, or several lines if quotes contain line breaks.
 
     The first line is a header with the route's key fields (any header if the key is a function); only then may the delimiter be ';' or a
@@ -290,10 +327,14 @@ def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> LineBatch | 
         inputs = table.contents(whole.split("\n"), whole)
     except (UnicodeDecodeError, csv.Error):
         return None
-    return None if inputs is None else LineBatch(range(first, first + len(lines)), inputs, lines, [])
+    return (
+        None if inputs is None else LineBatch(range(first, first + len(lines)), inputs, lines, [])
+    )
 
 
-def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) -> tuple[LineBatch, list[bytes]]:
+def _rows_singly(
+    table: _Table, first: int, lines: list[bytes], at_end: bool
+) -> tuple[LineBatch, list[bytes]]:
     """Parse row by row; returns also the lines of a last row that continues in later lines.
 
     If a row of several lines is invalid, only its first line is malformed: a stray quote does not affect the others.
@@ -324,9 +365,15 @@ def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) ->
     return LineBatch.of(found, bad), []
 
 
-def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: bool) -> _Table | None:
+def _table(
+    first: int, lines: list[bytes], name: str, route: Route, no_header: bool
+) -> _Table | None:
     """Columns of the CSV, judged by its first lines; None if they are all blank."""
-    filled = [(number, line.decode(errors="replace")) for number, line in enumerate(lines, first) if line.strip()]
+    filled = [
+        (number, line.decode(errors="replace"))
+        for number, line in enumerate(lines, first)
+        if line.strip()
+    ]
     if not filled:
         return None
     number, text = filled[0]
@@ -334,21 +381,33 @@ def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: b
         return _key_table(name, number, [text for _, text in filled], route)
     header, fields = _header(text, route), list(key_fields(route.key))
     if no_header and fields and header is not None:
-        raise UsageError(f"{name}, line {number} is a header with {' and '.join(map(repr, fields))}; leave out --no-header")
+        raise UsageError(
+            f"{name}, line {number} is a header with {' and '.join(map(repr, fields))}; leave out --no-header"
+        )
     if header is None and not no_header:
         raise UsageError(_wrong_header(name, number, text, fields, route))
     if header is not None and not no_header:
         names, delimiter = header
         twice = [column for column, times in Counter(names).items() if times > 1]
         if twice or "\ufffd" in text:
-            wrong = f"names the column {twice[0]!r} twice; column names must be unique" if twice else "is not UTF-8; save it as UTF-8"
+            wrong = (
+                f"names the column {twice[0]!r} twice; column names must be unique"
+                if twice
+                else "is not UTF-8; save it as UTF-8"
+            )
             raise UsageError(f"{name}, line {number}: the header {wrong}")
         return _Table(names, delimiter, number)
     # Use the most frequent width, so that a broken first row does not invalidate the others.
     width = Counter(len(_cells(text, ",")) for _, text in filled).most_common(1)[0][0]
     if width < len(fields):
-        raise UsageError(f"{name} has {width} columns and no header, but the key of route {route.name!r} is {' + '.join(fields)}; add them")
-    return _Table([*fields, *(f"column{place}" for place in range(len(fields) + 1, width + 1))], ",", note=_headless(fields, text))
+        raise UsageError(
+            f"{name} has {width} columns and no header, but the key of route {route.name!r} is {' + '.join(fields)}; add them"
+        )
+    return _Table(
+        [*fields, *(f"column{place}" for place in range(len(fields) + 1, width + 1))],
+        ",",
+        note=_headless(fields, text),
+    )
 
 
 def _key_table(name: str, number: int, lines: list[str], route: Route) -> _Table:
@@ -358,14 +417,24 @@ def _key_table(name: str, number: int, lines: list[str], route: Route) -> _Table
     fields = list(key_fields(route.key))
     if found is None:
         begins = repr(lines[0][:SHOWN])
-        seen = f"its only line is {begins}" if len(lines) == 1 else f"its first {len(lines):,} lines have none; line {number} is {begins}"
+        seen = (
+            f"its only line is {begins}"
+            if len(lines) == 1
+            else f"its first {len(lines):,} lines have none; line {number} is {begins}"
+        )
         raise UsageError(
             f"{name}: no column holds {fields[0]!r}, the key of route {route.name!r}: {seen}. Add a column {fields[0]!r} with one value on each"
             " line, and deliver the file again"
         )
     column = f"{fields[0]!r} is in column {found.place + 1}"
     note = f"the list has no header: {column}" if not found.header else column
-    return _Table(fields, found.delimiter, number if found.header else 0, note if found.place or not found.header else "", found.place)
+    return _Table(
+        fields,
+        found.delimiter,
+        number if found.header else 0,
+        note if found.place or not found.header else "",
+        found.place,
+    )
 
 
 def _headless(fields: list[str], text: str) -> str:
@@ -381,7 +450,11 @@ def _wrong_header(name: str, number: int, text: str, fields: list[str], route: R
     """Why a CSV without all key fields in its first line is refused."""
     cells = _cells(text, ",")
     missing = [field for field in fields if field not in cells]
-    columns = "the column " + repr(missing[0]) if len(missing) == 1 else "the columns " + ", ".join(map(repr, missing))
+    columns = (
+        "the column " + repr(missing[0])
+        if len(missing) == 1
+        else "the columns " + ", ".join(map(repr, missing))
+    )
     found = ", ".join(repr(cell[:SHOWN]) for cell in cells[:10]) or "nothing"
     return (
         f"{name}, line {number}: the header lacks {columns} of the key of route {route.name!r}; it has {found}."
@@ -395,7 +468,10 @@ def _header(text: str, route: Route) -> tuple[list[str], str] | None:
     for delimiter in sorted(",;\t", key=lambda mark: -len(_cells(text, mark))):
         cells = _cells(text, delimiter)
         spelled = {field.lower(): field for field in fields if field not in cells}
-        names = [spelled.get(cell.lower(), cell) or f"column{place}" for place, cell in enumerate(cells, 1)]
+        names = [
+            spelled.get(cell.lower(), cell) or f"column{place}"
+            for place, cell in enumerate(cells, 1)
+        ]
         if all(field in names for field in fields):
             return names, delimiter
     return None
@@ -408,4 +484,8 @@ def _cells(text: str, delimiter: str) -> list[str]:
         return []
 
 
-_READERS: dict[str, Callable[[Slices, str, Route], Iterator[LineBatch]]] = {"txt": _read_txt, "csv": _read_csv, "jsonl": _read_jsonl}
+_READERS: dict[str, Callable[[Slices, str, Route], Iterator[LineBatch]]] = {
+    "txt": _read_txt,
+    "csv": _read_csv,
+    "jsonl": _read_jsonl,
+}

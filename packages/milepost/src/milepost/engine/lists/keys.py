@@ -58,7 +58,11 @@ class SortedKeys:
         if not keys:
             return
         self.total += len(keys)
-        if ordered and (self._ordered is None or keys[0] > self._ordered.last) and not any(map(ge, keys, keys[1:])):
+        if (
+            ordered
+            and (self._ordered is None or keys[0] > self._ordered.last)
+            and not any(map(ge, keys, keys[1:]))
+        ):
             if self._ordered is None:
                 self._ordered = _OrderedKeys(self._limit, self._width)
             self._ordered.add(keys, marks)
@@ -77,14 +81,22 @@ class SortedKeys:
 
     def distinct_blocks(self) -> Iterator[tuple[list[str], Sequence[str]]]:
         """Blocks of keys, each key once and in order, with the lowest mark of each. May be called again, but not concurrently."""
-        if self._ordered is not None and not self._runs and len(self._entries) * SPARSE <= self.total:
+        if (
+            self._ordered is not None
+            and not self._runs
+            and len(self._entries) * SPARSE <= self.total
+        ):
             yield from self._ordered.with_few(*self._split(sorted(self._entries)))
             return
         last = None
         for entries in self._blocks():
             keys, marks = self._split(entries)
             if keys[0] == last or len(set(keys)) < len(keys):
-                first = [place for place, key in enumerate(keys) if key != (keys[place - 1] if place else last)]
+                first = [
+                    place
+                    for place, key in enumerate(keys)
+                    if key != (keys[place - 1] if place else last)
+                ]
                 last = keys[-1]
                 keys, marks = [keys[place] for place in first], [marks[place] for place in first]
             else:
@@ -116,7 +128,9 @@ class SortedKeys:
     def _held(self) -> Iterator[list[str]]:
         """The entries in memory in order, in blocks."""
         self._entries.sort()
-        return (self._entries[start : start + BLOCK] for start in range(0, len(self._entries), BLOCK))
+        return (
+            self._entries[start : start + BLOCK] for start in range(0, len(self._entries), BLOCK)
+        )
 
 
 class _OrderedKeys:
@@ -142,11 +156,18 @@ class _OrderedKeys:
         self._marks.seek(0)
         for keys in _read(self._keys):
             marks = self._marks.read(len(keys) * self._width).decode()
-            yield keys, marks if self._width == 1 else [marks[at : at + self._width] for at in range(0, len(marks), self._width)]
+            yield (
+                keys,
+                marks
+                if self._width == 1
+                else [marks[at : at + self._width] for at in range(0, len(marks), self._width)],
+            )
         # Later keys are written behind these.
         self._marks.seek(0, SEEK_END)
 
-    def with_few(self, others: list[str], their_marks: list[str]) -> Iterator[tuple[list[str], Sequence[str]]]:
+    def with_few(
+        self, others: list[str], their_marks: list[str]
+    ) -> Iterator[tuple[list[str], Sequence[str]]]:
         """The blocks with a few other sorted keys in their places; of equal keys the lowest mark counts."""
         at = 0
         for keys, marks in self.blocks():
@@ -167,7 +188,10 @@ class _OrderedKeys:
             yield [*reversed(rest)], [*reversed(rest.values())]
 
     def entries(self) -> Iterator[list[str]]:
-        return ([f"{key}{_BETWEEN}{mark}" for key, mark in zip(keys, marks, strict=True)] for keys, marks in self.blocks())
+        return (
+            [f"{key}{_BETWEEN}{mark}" for key, mark in zip(keys, marks, strict=True)]
+            for keys, marks in self.blocks()
+        )
 
 
 def _read(run: IO[bytes]) -> Iterator[list[str]]:

@@ -69,13 +69,31 @@ Progress = Callable[[int, int, int | None], None]
 """Called with lines done, bytes done, and total bytes if known."""
 
 # A key that occurs several times counts once, under the lowest of its marks; shown in this order.
-_CATEGORIES = {"a": "new", "A": "replaced", "c": "in_progress", "d": "finished", "e": "failed", "f": "changed"}
-_MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
+_CATEGORIES = {
+    "a": "new",
+    "A": "replaced",
+    "c": "in_progress",
+    "d": "finished",
+    "e": "failed",
+    "f": "changed",
+}
+_MARK_OF_STATUS = {
+    status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c"
+    for status in Status
+}
 _MALFORMED = "x"
-_MARK_OF_ANSWER = {"new": "a", "replaced": "A", "known": "f", "changed": "f", "malformed": _MALFORMED}
+_MARK_OF_ANSWER = {
+    "new": "a",
+    "replaced": "A",
+    "known": "f",
+    "changed": "f",
+    "malformed": _MALFORMED,
+}
 
 
-_TWICE = Refusal(RefusalKind.DONE_BEFORE, "the list has this key more than once, with different content")
+_TWICE = Refusal(
+    RefusalKind.DONE_BEFORE, "the list has this key more than once, with different content"
+)
 _GONE = Refusal(RefusalKind.GONE, "its row has been removed; only the seal remains")
 
 
@@ -139,18 +157,33 @@ class ListOptions(TypedDict, total=False):
     on_progress: Progress | None
 
 
-def submit_list(ctx: Context, route: str, path: str | Bytes, *, name: str | None = None, **options: Unpack[ListOptions]) -> ListReport:
+def submit_list(
+    ctx: Context,
+    route: str,
+    path: str | Bytes,
+    *,
+    name: str | None = None,
+    **options: Unpack[ListOptions],
+) -> ListReport:
     """Take in the list at `path` ("-": standard input; or an open stream, with its `name`), reconcile and record it. UsageError if it cannot
     be read."""
     ctx.plan(route)
     if not isinstance(path, str) and not name:
-        raise UsageError("submit_list: give the name of a list that is a stream; its end, such as .csv, says the format")
-    with open_source(path) if isinstance(path, str) else nullcontext(Source(path, name or "")) as source:
+        raise UsageError(
+            "submit_list: give the name of a list that is a stream; its end, such as .csv, says the format"
+        )
+    with (
+        open_source(path)
+        if isinstance(path, str)
+        else nullcontext(Source(path, name or "")) as source
+    ):
         title = name or ("stdin" if path == "-" else os.path.basename(source.name))
         return take_in_list(ctx, route, source, title, **options)
 
 
-def take_in_list(ctx: Context, route: str, source: Source, title: str, **options: Unpack[ListOptions]) -> ListReport:
+def take_in_list(
+    ctx: Context, route: str, source: Source, title: str, **options: Unpack[ListOptions]
+) -> ListReport:
     """`submit_list` for an open source."""
     by, reason = options.get("by"), options.get("reason", "")
     dry_run, on_progress = options.get("dry_run", False), options.get("on_progress")
@@ -168,13 +201,19 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
     # Keep lists in order of time, even if two arrive within a millisecond.
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
     counts = {"replaced": 0} if replace_changed else {}
-    record = ListRecord(ctx.chance.token(), route, title, "", at, options.get("full", False), counts, "", by or "")
+    record = ListRecord(
+        ctx.chance.token(), route, title, "", at, options.get("full", False), counts, "", by or ""
+    )
     malformed: list[BadLine] = []
     changed: list[ChangedLine] = []
     notes: list[str] = []
     refused = conflicts = new_items = reported_at = 0
     begun = dry_run
-    replacing = ReplaceChanged(ctx, plan, record, by or "", reason, rerun, dry_run) if replace_changed else None
+    replacing = (
+        ReplaceChanged(ctx, plan, record, by or "", reason, rerun, dry_run)
+        if replace_changed
+        else None
+    )
     parsed = parse_ahead(source, plan, options.get("format"), options.get("no_header", False))
     with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed, parsed as batches:
         for batch, inputs, lines_done, bytes_done in batches:
@@ -188,7 +227,14 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
             if batch.inputs:
                 try:
                     taken = take_in_batch(
-                        ctx, plan, inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=starts_at, failed_again=again
+                        ctx,
+                        plan,
+                        inputs,
+                        by=by,
+                        list_id=record.id,
+                        dry_run=dry_run,
+                        not_before=starts_at,
+                        failed_again=again,
                     )
                 except LedgerError as error:
                     if n := new_items + error.recorded:
@@ -220,25 +266,48 @@ def take_in_list(ctx: Context, route: str, source: Source, title: str, **options
         if record.full and keys.total == 0:
             # Compared with nothing, every key would have vanished.
             record = replace(record, full=False)
-            notes.append("vanished keys are not determined: no line of this list has a key that can be read")
+            notes.append(
+                "vanished keys are not determined: no line of this list has a key that can be read"
+            )
         record = replace(record, digest=source.digest)
         if replacing is not None:
             replacing.finish()
         if dry_run:
-            others = [ChangedLine(line, key, "" if replacing is None else _TWICE.text) for line, key in _previewed_conflicts(previewed)]
+            others = [
+                ChangedLine(line, key, "" if replacing is None else _TWICE.text)
+                for line, key in _previewed_conflicts(previewed)
+            ]
             conflicts += len(others)
             # One that comes twice in a batch is among them already, where known ones are replaced.
-            changed = sorted({one.line: one for one in [*others, *changed]}.values(), key=lambda one: one.line)[:SHOWN]
-        return _finish(ctx, record, keys, malformed, changed, conflicts, refused, notes, _last_full(earlier), dry_run)
+            changed = sorted(
+                {one.line: one for one in [*others, *changed]}.values(), key=lambda one: one.line
+            )[:SHOWN]
+        return _finish(
+            ctx,
+            record,
+            keys,
+            malformed,
+            changed,
+            conflicts,
+            refused,
+            notes,
+            _last_full(earlier),
+            dry_run,
+        )
 
 
-def _note_new(route: Route, batch: LineBatch, taken: TakenBatch, previewed: SortedKeys) -> Collection[int]:
+def _note_new(
+    route: Route, batch: LineBatch, taken: TakenBatch, previewed: SortedKeys
+) -> Collection[int]:
     """Note key, line and digest of each line with a new key: a dry run writes nothing, so the ledger cannot recognise a repeated key.
     Returns their places."""
     keys = {receipt.key for receipt in taken.others.values() if receipt.answer == "new"}
     new = {place: receipt.key for place, receipt in taken.others.items() if receipt.key in keys}
     digests = [digest_of(route.read(batch.inputs[place]).content).hex()[:DIGEST] for place in new]
-    marks = [f"{batch.numbers[place]:0{NUMBER}d}{digest}" for place, digest in zip(new, digests, strict=True)]
+    marks = [
+        f"{batch.numbers[place]:0{NUMBER}d}{digest}"
+        for place, digest in zip(new, digests, strict=True)
+    ]
     previewed.add(list(new.values()), marks)
     return new.keys()
 
@@ -258,14 +327,20 @@ def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
     known = lists(ctx, route)
     place = next((place for place, record in enumerate(known) if record.id == list_id), None)
     if place is None:
-        raise UsageError(f"route {route!r} has no list {list_id!r}; the latest are: {', '.join(r.id for r in known[-3:]) or 'none yet'}")
+        raise UsageError(
+            f"route {route!r} has no list {list_id!r}; the latest are: {', '.join(r.id for r in known[-3:]) or 'none yet'}"
+        )
     record, before = known[place], _last_full(known[:place])
     if not (record.full and record.keys_blob):
         cure = "submit it again" if record.full else "submit it with --full if it is complete"
         raise UsageError(
             f"list {list_id!r} is {'not finished' if record.full else 'not a full list'}, so vanished keys are unknown; {cure}"
         )
-    return iter(()) if before is None else chain.from_iterable(missing(_keys_of(ctx, before), _keys_of(ctx, record)))
+    return (
+        iter(())
+        if before is None
+        else chain.from_iterable(missing(_keys_of(ctx, before), _keys_of(ctx, record)))
+    )
 
 
 def _add_keys(batch: LineBatch, taken: TakenBatch, keys: SortedKeys) -> list[BadLine]:
@@ -284,7 +359,9 @@ def _add_keys(batch: LineBatch, taken: TakenBatch, keys: SortedKeys) -> list[Bad
     else:
         # In a sorted list new keys are often out of order. Without them the others need no sorting.
         apart = [place for place in taken.others if marks[place] != _MALFORMED]
-        keys.add([taken.keys[place] for place in apart], [marks[place] for place in apart], ordered=False)
+        keys.add(
+            [taken.keys[place] for place in apart], [marks[place] for place in apart], ordered=False
+        )
         usual = list(taken.keys)
         for place in reversed(taken.others):
             del usual[place], marks[place]
@@ -299,7 +376,10 @@ def _marks_of(taken: TakenBatch) -> list[str]:
     if usual is None or taken.answers.count(usual) + odd == len(taken.answers):
         marks = [_MARK_OF_STATUS[usual.status] if usual else ""] * len(taken.answers)
     else:
-        marks = [_MARK_OF_STATUS[answer.status] if type(answer) is Same else "" for answer in taken.answers]
+        marks = [
+            _MARK_OF_STATUS[answer.status] if type(answer) is Same else ""
+            for answer in taken.answers
+        ]
     for place, receipt in taken.others.items():
         known = receipt.answer == "known" and receipt.status
         marks[place] = _MARK_OF_STATUS[known] if known else _MARK_OF_ANSWER[receipt.answer]
@@ -348,7 +428,12 @@ def _finish(
     lines = sum(counts.values())
     vanished: list[str] = []
     if record.full:
-        n, known = 0, () if before is None else missing(_keys_of(ctx, before), (some for some, _ in keys.distinct_blocks()))
+        n, known = (
+            0,
+            ()
+            if before is None
+            else missing(_keys_of(ctx, before), (some for some, _ in keys.distinct_blocks())),
+        )
         try:
             for gone in known:
                 n += len(gone)
@@ -385,13 +470,24 @@ def _keys_of(ctx: Context, record: ListRecord) -> Iterator[list[str]]:
     try:
         yield from unpack(ctx.blobs.read(record.keys_blob))
     except (OSError, EOFError, zlib.error) as error:
-        raise MilepostError(f"the keys of list {record.id!r} of {iso(record.at)} cannot be read: {error}") from error
+        raise MilepostError(
+            f"the keys of list {record.id!r} of {iso(record.at)} cannot be read: {error}"
+        ) from error
 
 
 class ReplaceChanged:
     """Replaces the content of known items by that of the list, batch by batch, as one act."""
 
-    def __init__(self, ctx: Context, plan: Plan, record: ListRecord, by: str, reason: str, rerun: bool, dry_run: bool) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        plan: Plan,
+        record: ListRecord,
+        by: str,
+        reason: str,
+        rerun: bool,
+        dry_run: bool,
+    ) -> None:
         self._ctx, self._plan, self._record = ctx, plan, record
         self._by, self._reason, self._rerun, self._dry_run = by, reason, rerun, dry_run
         self._act: Act | None = None
@@ -413,7 +509,11 @@ class ReplaceChanged:
         items = self._ctx.ledger.get([(self._plan.name, key) for key in places]) if places else []
         for (key, at), item in zip(places.items(), items, strict=True):
             new, *others = (read_content(self._plan, batch.inputs[place]) for place in at)
-            if hash(key) in self._seen or len(at) < times[key] or any(other.digest != new.digest for other in others):
+            if (
+                hash(key) in self._seen
+                or len(at) < times[key]
+                or any(other.digest != new.digest for other in others)
+            ):
                 answers |= dict.fromkeys(at, _TWICE)
             elif isinstance(item, Item):
                 work.append((at, item, new))
@@ -421,17 +521,27 @@ class ReplaceChanged:
                 answers |= dict.fromkeys(at, _GONE)
         self._seen.update(map(hash, taken.keys))
         decisions = [(item, self._decision(new)) for _, item, new in work]
-        made = [decision(item) for item, decision in decisions] if self._dry_run else apply_all(self._ctx, decisions)
+        made = (
+            [decision(item) for item, decision in decisions]
+            if self._dry_run
+            else apply_all(self._ctx, decisions)
+        )
         for (at, _, _), answer in zip(work, made, strict=True):
             answers |= dict.fromkeys(at, answer)
-        compared = {at[0]: difference(item.input, new.content) for at, item, new in work[: self._to_compare]}
+        compared = {
+            at[0]: difference(item.input, new.content) for at, item, new in work[: self._to_compare]
+        }
         self._to_compare -= len(compared)
         repeated = {place for at in places.values() for place in at[1:]}
         changed_lines = []
         for place, answer in sorted(answers.items()):
             left = answer.text if isinstance(answer, Refusal) else ""
             if left or place not in repeated:
-                changed_lines.append(ChangedLine(batch.numbers[place], receipts[place].key, left, compared.get(place, [])))
+                changed_lines.append(
+                    ChangedLine(
+                        batch.numbers[place], receipts[place].key, left, compared.get(place, [])
+                    )
+                )
             if not left:
                 self._done += place not in repeated
                 receipts[place] = replace(receipts[place], answer="replaced", error="")
@@ -440,18 +550,34 @@ class ReplaceChanged:
     def _decision(self, new: NewContent) -> Decision:
         def decision(item: Item) -> Change | Refusal:
             if self._dry_run:
-                return replaced(self._ctx, item, self._plan, new, here=False, rerun=self._rerun, dry_run=True)
+                return replaced(
+                    self._ctx, item, self._plan, new, here=False, rerun=self._rerun, dry_run=True
+                )
             act = self._begun()
             if item.row.updated_at >= act.started_at and has_line(self._ctx, item.row, act.id):
                 return _TWICE
-            return replaced(self._ctx, item, self._plan, new, here=False, rerun=self._rerun, by=self._by, why=self._reason, act=act.id)
+            return replaced(
+                self._ctx,
+                item,
+                self._plan,
+                new,
+                here=False,
+                rerun=self._rerun,
+                by=self._by,
+                why=self._reason,
+                act=act.id,
+            )
 
         return decision
 
     def _begun(self) -> Act:
         """The act, recorded when its first item is replaced."""
         if self._act is None:
-            about = {"list": self._record.id, "name": self._record.name, **({"rerun": True} if self._rerun else {})}
+            about = {
+                "list": self._record.id,
+                "name": self._record.name,
+                **({"rerun": True} if self._rerun else {}),
+            }
             self._act = enter(self._ctx, "replace", self._plan.name, self._by, self._reason, about)
         return self._act
 

@@ -103,7 +103,9 @@ class Source:
                 chunk += more  # a pipe may deliver it in pieces
         except OSError as error:
             cure = "earlier lines were taken in; submit it again when it can be read"
-            raise MilepostError(f"{self.name} cannot be read past byte {self.bytes_done:,}: {error}; {cure}") from error
+            raise MilepostError(
+                f"{self.name} cannot be read past byte {self.bytes_done:,}: {error}; {cure}"
+            ) from error
         self._digest.update(chunk)
         self.bytes_done += len(chunk)
         if not at_start or not chunk:
@@ -113,13 +115,17 @@ class Source:
                 raise UsageError(f"{self.name} is {what}")
         if (nul := chunk.partition(b"\n")[0].find(b"\0")) >= 0:
             # In a later line it may belong to a value, or only that line is malformed.
-            raise UsageError(f"{self.name} is not text: byte {nul + 1} is 0; give txt, csv or jsonl, in UTF-8")
+            raise UsageError(
+                f"{self.name} is not text: byte {nul + 1} is 0; give txt, csv or jsonl, in UTF-8"
+            )
         return chunk.removeprefix(_BOM)
 
 
 def _may_be_a_mark(start: bytes) -> bool:
     """Whether this is an incomplete beginning of one of the marks."""
-    return bool(start) and any(len(start) < len(mark) and mark.startswith(start) for mark in (_BOM, *_FOREIGN))
+    return bool(start) and any(
+        len(start) < len(mark) and mark.startswith(start) for mark in (_BOM, *_FOREIGN)
+    )
 
 
 def _cut(line: bytes) -> bytes:
@@ -135,11 +141,17 @@ def open_source(path: str) -> Iterator[Source]:
     try:
         stream = open(path, "rb")  # noqa: SIM115  (closed below; only a failure to open it is a mistake of the call)
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path!r} in {os.getcwd()!r}; check the name, or give '-' for standard input") from None
+        raise UsageError(
+            f"there is no file {path!r} in {os.getcwd()!r}; check the name, or give '-' for standard input"
+        ) from None
     except IsADirectoryError:
-        raise UsageError(f"{path!r} is a directory; give a file, such as {os.path.join(path, 'list.csv')!r}") from None
+        raise UsageError(
+            f"{path!r} is a directory; give a file, such as {os.path.join(path, 'list.csv')!r}"
+        ) from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path!r} cannot be opened: {error}; check its permissions, or give '-' and pipe it in") from None
+        raise UsageError(
+            f"{path!r} cannot be opened: {error}; check its permissions, or give '-' and pipe it in"
+        ) from None
     with stream:
         facts = os.fstat(stream.fileno())
         yield Source(stream, path, facts.st_size if stat.S_ISREG(facts.st_mode) else None)
@@ -155,7 +167,9 @@ class ParsedLines(NamedTuple):
 
 
 @contextmanager
-def parse_ahead(source: Source, plan: Plan, format: str | None, no_header: bool) -> Iterator[Iterator[ParsedLines]]:
+def parse_ahead(
+    source: Source, plan: Plan, format: str | None, no_header: bool
+) -> Iterator[Iterator[ParsedLines]]:
     """The batches of a list. While the caller works on one, the next one is parsed. An error follows the batches of the lines before it."""
     parser = _Parser(source.name, plan, format, no_header)
     parser.start()
@@ -201,7 +215,9 @@ class _Parser(threading.Thread):
         super().__init__(name="milepost-list-parser", daemon=True)
         self.slices: SimpleQueue[tuple[int, list[bytes]] | None] = SimpleQueue()
         """Slices to parse; None at the end of the list."""
-        self.answers: SimpleQueue[tuple[LineBatch, InputBatch] | BaseException | None] = SimpleQueue()
+        self.answers: SimpleQueue[tuple[LineBatch, InputBatch] | BaseException | None] = (
+            SimpleQueue()
+        )
         """Parsed batches; None when it waits for the next slice; an error at the end."""
         self._plan = plan
         self._batches = read_batches(self._given(), name, plan.route, format, no_header=no_header)

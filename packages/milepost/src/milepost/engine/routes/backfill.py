@@ -32,7 +32,19 @@ from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.views.items import SIGNED
-from milepost.ports.documents import ACT, BACK_FILL, HOLD, ROUTE, Act, BackFill, Document, RouteVersion, read_as, read_each, read_versioned
+from milepost.ports.documents import (
+    ACT,
+    BACK_FILL,
+    HOLD,
+    ROUTE,
+    Act,
+    BackFill,
+    Document,
+    RouteVersion,
+    read_as,
+    read_each,
+    read_versioned,
+)
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -57,7 +69,9 @@ def finished_before(route: str, since: int) -> Query:
     return Query(route=route, statuses=frozenset({Status.COMPLETED}), entered_before=since + 1)
 
 
-def back_fill_decision(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, str]) -> Decision:
+def back_fill_decision(
+    ctx: Context, plan: Plan, to: str, since: int, author: dict[str, str]
+) -> Decision:
     """Decision that sends an item which had finished by then, and none twice."""
 
     def decision(item: Item) -> Change | Refusal:
@@ -65,7 +79,9 @@ def back_fill_decision(ctx: Context, plan: Plan, to: str, since: int, author: di
         if row.status is Status.COMPLETED and row.entered_at > since:
             return SENT_ON
         # Finished in the millisecond of the change: the history tells whether it has been at the added stage.
-        if row.entered_at == since and any(written.line.stage == to for written in ctx.ledger.history(item.route, item.key)):
+        if row.entered_at == since and any(
+            written.line.stage == to for written in ctx.ledger.history(item.route, item.key)
+        ):
             return BEEN_THERE
         return send_on(item, plan, to, ctx.clock.now(), **author)
 
@@ -85,13 +101,17 @@ def rerun_decision(ctx: Context, plan: Plan, portion: BackFill, author: dict[str
             return SENT_ON
         if row.status is Status.COMPLETED and row.entered_at > portion.since:
             return BEEN_THERE
-        return run_again(item, plan, ctx.clock.now(), stage=portion.stage, as_new=portion.as_new, **author)
+        return run_again(
+            item, plan, ctx.clock.now(), stage=portion.stage, as_new=portion.as_new, **author
+        )
 
     return decision
 
 
 # Begin, change, stop --------------------------------------------------------------------------------------------------
-def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: str, reason: str) -> BackFill:
+def begin(
+    ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: str, reason: str
+) -> BackFill:
     """Record a paced back-fill, which the resender carries out. A repeated call for the same version changes nothing."""
     name = f"{plan.name}-v{plan.version}-back-fill"
     while True:
@@ -100,12 +120,18 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
             return before
         act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
         now = ctx.clock.now()
-        total = finished_items(ctx.ledger, plan.name) + (_count_sealed(ctx.ledger, plan.name)[0] if can_restore(ctx.ledger) else 0)
+        total = finished_items(ctx.ledger, plan.name) + (
+            _count_sealed(ctx.ledger, plan.name)[0] if can_restore(ctx.ledger) else 0
+        )
         # The first item may be sent at once.
-        begun = BackFill(stage, since, pace, act.id, by, reason, now, total, now - ceil(1000 / pace))
+        begun = BackFill(
+            stage, since, pace, act.id, by, reason, now, total, now - ceil(1000 / pace)
+        )
         if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=version):
             if before is not None and before.finished_at is None:
-                finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and this one replaces it
+                finish(
+                    ctx, recorded(ctx, before.act), before.done
+                )  # it was stopped, and this one replaces it
             return begun
 
 
@@ -127,7 +153,9 @@ def begin_rerun(ctx: Context, plan: Plan, act: Act, pace: float) -> Act:
         back_fill = _rerun_of(ctx, plan, begun, pace)
         if ctx.ledger.write(BACK_FILL, plan.name, back_fill, expect=version):
             if before is not None and before.finished_at is None:
-                finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and this one replaces it
+                finish(
+                    ctx, recorded(ctx, before.act), before.done
+                )  # it was stopped, and this one replaces it
             return begun
 
 
@@ -171,7 +199,12 @@ def change_pace(ctx: Context, route: str, pace: float, *, by: str, reason: str) 
     def changed(back_fill: BackFill) -> BackFill:
         now = ctx.clock.now()
         return replace(
-            back_fill, pace=pace, spent_to=max(back_fill.spent_to, now - ceil(1000 / pace)), stopped_at=None, stopped_by="", stopped_why=""
+            back_fill,
+            pace=pace,
+            spent_to=max(back_fill.spent_to, now - ceil(1000 / pace)),
+            stopped_at=None,
+            stopped_by="",
+            stopped_why="",
         )
 
     return _change(ctx, route, changed, "pace", by, reason, {"pace": pace})
@@ -189,7 +222,13 @@ def stop(ctx: Context, route: str, *, by: str, reason: str) -> BackFill:
 
 
 def _change(
-    ctx: Context, route: str, change: Callable[[BackFill], BackFill], what: str, by: str, reason: str, about: dict[str, Any]
+    ctx: Context,
+    route: str,
+    change: Callable[[BackFill], BackFill],
+    what: str,
+    by: str,
+    reason: str,
+    about: dict[str, Any],
 ) -> BackFill:
     signed(by, reason)
     while True:
@@ -200,7 +239,15 @@ def _change(
         if changed == back_fill:
             return back_fill
         if ctx.ledger.write(BACK_FILL, route, changed, expect=version):
-            record(ctx, "back-fill", route, by, reason, {"what": what, "stage": back_fill.stage, **about}, done=0)
+            record(
+                ctx,
+                "back-fill",
+                route,
+                by,
+                reason,
+                {"what": what, "stage": back_fill.stage, **about},
+                done=0,
+            )
             return changed
 
 
@@ -208,7 +255,11 @@ def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
     """Follow the rename of a stage."""
     while True:
         back_fill, version = read_versioned(ledger, BACK_FILL, route, BackFill)
-        if back_fill is None or back_fill.stage != old or ledger.write(BACK_FILL, route, replace(back_fill, stage=new), expect=version):
+        if (
+            back_fill is None
+            or back_fill.stage != old
+            or ledger.write(BACK_FILL, route, replace(back_fill, stage=new), expect=version)
+        ):
             return
 
 
@@ -222,7 +273,9 @@ class BackfillStep(Struct, frozen=True):
 
 def items_allowed(back_fill: BackFill, now: int) -> int:
     """Number of items that the pace allows now."""
-    return max(0, int(min(now - _spent_to(back_fill, now), _saved(back_fill)) * back_fill.pace / 1000))
+    return max(
+        0, int(min(now - _spent_to(back_fill, now), _saved(back_fill)) * back_fill.pace / 1000)
+    )
 
 
 def _spent_to(back_fill: BackFill, now: int) -> int:
@@ -239,14 +292,24 @@ def _saved(back_fill: BackFill) -> int:
 
 def can_continue(ctx: Context, route: str, back_fill: BackFill) -> bool:
     """Whether this process may continue the back-fill. One with another version of the route stands by."""
-    if not back_fill.under_way or route not in ctx.plans or hindrance(ctx, route, back_fill) is not None:
+    if (
+        not back_fill.under_way
+        or route not in ctx.plans
+        or hindrance(ctx, route, back_fill) is not None
+    ):
         return False
-    return read_as(RouteVersion, ctx.ledger.read(ROUTE)[route].value).version == ctx.plan(route).version
+    return (
+        read_as(RouteVersion, ctx.ledger.read(ROUTE)[route].value).version
+        == ctx.plan(route).version
+    )
 
 
 def back_fill_waits(ctx: Context) -> bool:
     """Whether a resender of this process can continue a back-fill."""
-    return any(can_continue(ctx, route, back_fill) for route, back_fill in read_each(ctx.ledger, BACK_FILL, BackFill).items())
+    return any(
+        can_continue(ctx, route, back_fill)
+        for route, back_fill in read_each(ctx.ledger, BACK_FILL, BackFill).items()
+    )
 
 
 def step(ctx: Context, route: str, document: Document) -> BackfillStep:
@@ -279,19 +342,27 @@ def _send_on(ctx: Context, plan: Plan, portion: BackFill) -> BackfillStep:
     if OUTDATED in answers:
         return BackfillStep()  # a process with the current route takes over the portion
     # An item that is already in progress was sent by the previous holder of this portion.
-    before = sum(isinstance(answer, Refusal) and answer.kind not in _LEFT_ALONE for answer in answers)
+    before = sum(
+        isinstance(answer, Refusal) and answer.kind not in _LEFT_ALONE for answer in answers
+    )
     sent = sum(isinstance(answer, Row) for answer in answers)
     return BackfillStep(sent, _finish_portion(ctx, plan.name, portion, sent + before))
 
 
-_LEFT_ALONE = frozenset({RefusalKind.UNCHANGED, RefusalKind.GONE, RefusalKind.UNREADABLE, RefusalKind.UNSTORABLE})
+_LEFT_ALONE = frozenset(
+    {RefusalKind.UNCHANGED, RefusalKind.GONE, RefusalKind.UNREADABLE, RefusalKind.UNSTORABLE}
+)
 """Refusals of items that this back-fill has not sent on, in this run or an earlier one."""
 
 
 def _items(ctx: Context, plan: Plan, portion: BackFill) -> list[Item]:
     """The items of a portion; removed rows are restored if possible."""
     found = ctx.ledger.get([(plan.name, key) for key in portion.in_hand])
-    gone = [key for key, item in zip(portion.in_hand, found, strict=True) if item is None] if portion.seals else []
+    gone = (
+        [key for key, item in zip(portion.in_hand, found, strict=True) if item is None]
+        if portion.seals
+        else []
+    )
     for key, why in restore_rows(ctx, plan, gone, portion.since).items():
         log.warning("%s/%s cannot be sent: %s", plan.name, key, why)
     found += ctx.ledger.get([(plan.name, key) for key in gone])
@@ -306,9 +377,20 @@ def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row |
         raise
     except Exception as error:
         if len(items) > 1:
-            log.warning("%s: %d items cannot be sent at once; each is sent alone", items[0].route, len(items), exc_info=True)
+            log.warning(
+                "%s: %d items cannot be sent at once; each is sent alone",
+                items[0].route,
+                len(items),
+                exc_info=True,
+            )
             return [answer for item in items for answer in _send(ctx, [item], decision)]
-        log.error("%s/%s cannot be sent: %s: %s", items[0].route, items[0].key, type(error).__name__, error)
+        log.error(
+            "%s/%s cannot be sent: %s: %s",
+            items[0].route,
+            items[0].key,
+            type(error).__name__,
+            error,
+        )
         return [CANNOT_BE_SENT]
 
 
@@ -325,17 +407,30 @@ def _take(ctx: Context, route: str, back_fill: BackFill, room: int, now: int) ->
     for _ in range(WALK):
         if in_seals:
             seals, at = ctx.ledger.sealed(route, at, room)
-            finished = [known for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since]
+            finished = [
+                known
+                for known in seals
+                if known.status is Status.COMPLETED and (known.ended_at or 0) <= back_fill.since
+            ]
             keys = [known.key for known in finished if not known.forgotten]
         else:
             page = ctx.ledger.find(replace(_wanted(route, back_fill), after=at, limit=room))
             keys, at = [item.key for item in page.items], page.next
         if keys or at is None:
             break
-    spent_to = max(_spent_to(back_fill, now), now - _saved(back_fill)) + ceil(len(keys) / back_fill.pace * 1000)
+    spent_to = max(_spent_to(back_fill, now), now - _saved(back_fill)) + ceil(
+        len(keys) / back_fill.pace * 1000
+    )
     until = ctx.clock.now() + HOLD_MS  # the search for the items may have taken long
     return replace(
-        back_fill, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to
+        back_fill,
+        in_hand=keys,
+        seals=in_seals,
+        after=start,
+        then=at,
+        ledger=ctx.ledger.url,
+        held_until=until,
+        spent_to=spent_to,
     )
 
 
@@ -344,20 +439,38 @@ def _wanted(route: str, back_fill: BackFill) -> Query:
     if back_fill.rerun is None:
         return finished_before(route, back_fill.since)
     query = msgspec.convert(back_fill.rerun, Query)
-    return replace(query, entered_before=min(back_fill.since + 1, query.entered_before or back_fill.since + 1))
+    return replace(
+        query, entered_before=min(back_fill.since + 1, query.entered_before or back_fill.since + 1)
+    )
 
 
 def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> bool:
     """Finish the portion; returns whether the pace allows another. (It may have been stopped, or its pace changed, in between.)"""
     while (document := ctx.ledger.read_one(BACK_FILL, route)) is not None:
         back_fill, now = read_as(BackFill, document.value), ctx.clock.now()
-        if (back_fill.act, back_fill.in_hand, back_fill.held_until) != (portion.act, portion.in_hand, portion.held_until):
+        if (back_fill.act, back_fill.in_hand, back_fill.held_until) != (
+            portion.act,
+            portion.in_hand,
+            portion.held_until,
+        ):
             return False  # another process took the portion over
         rows_done = portion.then is None and not portion.seals
-        last = portion.then is None and not (rows_done and portion.rerun is None and can_restore(ctx.ledger))
+        last = portion.then is None and not (
+            rows_done and portion.rerun is None and can_restore(ctx.ledger)
+        )
         done, passed = back_fill.done + sent, back_fill.passed + len(portion.in_hand) - sent
-        saved = replace(back_fill, done=done, passed=passed, after=portion.then, in_hand=[], then=None, held_until=0)
-        saved = replace(saved, seals=saved.seals or rows_done, finished_at=now if last else saved.finished_at)
+        saved = replace(
+            back_fill,
+            done=done,
+            passed=passed,
+            after=portion.then,
+            in_hand=[],
+            then=None,
+            held_until=0,
+        )
+        saved = replace(
+            saved, seals=saved.seals or rows_done, finished_at=now if last else saved.finished_at
+        )
         if ctx.ledger.write(BACK_FILL, route, saved, expect=document.version):
             if last:
                 finish(ctx, recorded(ctx, saved.act), saved.done)
@@ -386,17 +499,30 @@ class Preview(Struct, frozen=True):
     cannot be sent, because evidence does not contain the input."""
 
 
-def preview(ledger: Ledger, plan: Plan, stage: str, pace: float | None, *, with_seals: bool) -> Preview:
+def preview(
+    ledger: Ledger, plan: Plan, stage: str, pace: float | None, *, with_seals: bool
+) -> Preview:
     """Preview of a back-fill; counting removed rows reads the seals."""
     items = finished_items(ledger, plan.name)
     sealed, more = _count_sealed(ledger, plan.name) if with_seals else (0, False)
     again = tuple(one.name for one in plan.stages[plan.position[stage] + 1 :])
     back = can_restore(ledger)
-    return Preview(stage, items, pace, None if pace is None else _takes(items + sealed * back, pace), again, sealed, more, back)
+    return Preview(
+        stage,
+        items,
+        pace,
+        None if pace is None else _takes(items + sealed * back, pace),
+        again,
+        sealed,
+        more,
+        back,
+    )
 
 
 def finished_items(ledger: Ledger, route: str) -> int:
-    return max(0, sum(count.n for count in ledger.counts(route) if count.status is Status.COMPLETED))
+    return max(
+        0, sum(count.n for count in ledger.counts(route) if count.status is Status.COMPLETED)
+    )
 
 
 def _takes(items: int, pace: float) -> int:
@@ -420,7 +546,11 @@ def sent(back_fill: BackFill) -> str:
 
 def left(back_fill: BackFill) -> int:
     """Number of items still to be checked."""
-    return 0 if back_fill.finished_at is not None else max(0, back_fill.total - back_fill.done - back_fill.passed)
+    return (
+        0
+        if back_fill.finished_at is not None
+        else max(0, back_fill.total - back_fill.done - back_fill.passed)
+    )
 
 
 def hindrance(ctx: Context, route: str, back_fill: BackFill) -> str | None:
@@ -429,7 +559,14 @@ def hindrance(ctx: Context, route: str, back_fill: BackFill) -> str | None:
     if version is None or all(name != back_fill.stage for name, _ in version.shape):
         return f"the route no longer has the stage {back_fill.stage!r}"
     holds = ctx.ledger.read(HOLD)
-    return next((f"{name} is paused" for name in (scope(route), scope(route, back_fill.stage)) if name in holds), None)
+    return next(
+        (
+            f"{name} is paused"
+            for name in (scope(route), scope(route, back_fill.stage))
+            if name in holds
+        ),
+        None,
+    )
 
 
 def view(ctx: Context, route: str) -> dict[str, Any] | None:
@@ -438,7 +575,13 @@ def view(ctx: Context, route: str) -> dict[str, Any] | None:
     if back_fill is None:
         return None
     now = ctx.clock.now()
-    state = "finished" if back_fill.finished_at is not None else "stopped" if back_fill.stopped_at is not None else "under way"
+    state = (
+        "finished"
+        if back_fill.finished_at is not None
+        else "stopped"
+        if back_fill.stopped_at is not None
+        else "under way"
+    )
     return {
         "route": route,
         "verb": "back-fill" if back_fill.rerun is None else "rerun",

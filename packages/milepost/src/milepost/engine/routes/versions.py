@@ -20,9 +20,24 @@ from milepost.engine.act_log import enter, finish, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
-from milepost.engine.routes.backfill import Preview, back_fill_decision, begin, finished_before, preview, refuse_second, rename, view
+from milepost.engine.routes.backfill import (
+    Preview,
+    back_fill_decision,
+    begin,
+    finished_before,
+    preview,
+    refuse_second,
+    rename,
+    view,
+)
 from milepost.engine.views.items import SIGNED, counted
-from milepost.ports.documents import ROUTE, RouteVersion, read_all_versioned, read_versioned, sort_out
+from milepost.ports.documents import (
+    ROUTE,
+    RouteVersion,
+    read_all_versioned,
+    read_versioned,
+    sort_out,
+)
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -64,7 +79,9 @@ class RouteDifference(Struct, frozen=True):
     def __str__(self) -> str:
         parts = [f"added {name!r}" for name in self.added]
         parts += [f"removed {name!r}{self._items(name)}" for name in self.removed]
-        parts += [f"{name!r} was {was}, is {now}{self._items(name)}" for name, was, now in self.changed]
+        parts += [
+            f"{name!r} was {was}, is {now}{self._items(name)}" for name, was, now in self.changed
+        ]
         parts += ["the order of stages has changed"] if self.reordered else []
         return "; ".join(parts) or "no difference"
 
@@ -87,7 +104,12 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
     while True:
         stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
         if stored is None:
-            if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by), expect=0):
+            if ledger.write(
+                ROUTE,
+                plan.name,
+                RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by),
+                expect=0,
+            ):
                 return plan.at_version(1)
             continue  # another process was first: read what it wrote
         if stored.digest == plan.digest:
@@ -105,7 +127,9 @@ def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDi
         return RouteDifference(plan.name, 0, added=tuple(plan.by_name))
     was, now = {pair[0]: pair[1] for pair in stored.shape}, dict(plan.shape)
     removed = tuple(name for name in was if name not in now)
-    changed = tuple((name, was[name], now[name]) for name in now if name in was and was[name] != now[name])
+    changed = tuple(
+        (name, was[name], now[name]) for name in now if name in was and was[name] != now[name]
+    )
     concerned = {*removed, *(name for name, _, _ in changed)}
     census = census or by_counters(ledger, plan.name)
     return RouteDifference(
@@ -116,7 +140,9 @@ def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDi
         changed=changed,
         reordered=[name for name in was if name in now] != [name for name in now if name in was],
         kinds=was,
-        items=census.at(lambda stage, status: stage in concerned and status is not Status.COMPLETED),
+        items=census.at(
+            lambda stage, status: stage in concerned and status is not Status.COMPLETED
+        ),
         examples={stage: census.keys[stage] for stage in concerned if stage in census.keys},
     )
 
@@ -124,13 +150,21 @@ def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDi
 def outdated(ctx: Context) -> list[str]:
     """Routes of which the ledger has another version than this process, which therefore stands by."""
     stored, damaged = sort_out(ctx.ledger.read(ROUTE), ROUTE, RouteVersion)
-    return [name for name, plan in ctx.plans.items() if name in damaged or (name in stored and stored[name][0].version != plan.version)]
+    return [
+        name
+        for name, plan in ctx.plans.items()
+        if name in damaged or (name in stored and stored[name][0].version != plan.version)
+    ]
 
 
 def standing_by(ctx: Context) -> str:
     """Why this process does nothing for some of its routes; empty: it has the ledger's version of each."""
     old = outdated(ctx)
-    return f"the ledger holds a newer version of {', '.join(old)}; restart it with the present route file" if old else ""
+    return (
+        f"the ledger holds a newer version of {', '.join(old)}; restart it with the present route file"
+        if old
+        else ""
+    )
 
 
 def route_view(ctx: Context, name: str) -> dict[str, Any]:
@@ -150,11 +184,20 @@ def route_view(ctx: Context, name: str) -> dict[str, Any]:
         "digest": None if stored is None else stored.digest,
         "at": None if stored is None else iso(stored.at),
         "by": None if stored is None else stored.by,
-        "stages": [list(pair) for pair in (stored.shape if stored is not None else plan.shape if plan is not None else [])],
-        "remembers_s": None if plan is None or plan.route.remember_ms is None else plan.route.remember_ms / 1000,
+        "stages": [
+            list(pair)
+            for pair in (
+                stored.shape if stored is not None else plan.shape if plan is not None else []
+            )
+        ],
+        "remembers_s": None
+        if plan is None or plan.route.remember_ms is None
+        else plan.route.remember_ms / 1000,
         "differs": bool(difference is not None and stored is not None and not difference.same),
         "difference": text,
-        "cure": None if difference is None or stored is None or difference.same else difference.cure,
+        "cure": None
+        if difference is None or stored is None or difference.same
+        else difference.cure,
         "back_fill": view(ctx, name),
     }
 
@@ -213,23 +256,54 @@ def apply_route(
         if dry_run:
             then = stored.version + (not difference.same)
             coming = None if to is None else preview(ledger, plan, to, at_pace, with_seals=True)
-            return Applied(then, difference, moves, renamed=renamed, left=stranded(census, plan), back_fill=coming)
+            return Applied(
+                then,
+                difference,
+                moves,
+                renamed=renamed,
+                left=stranded(census, plan),
+                back_fill=coming,
+            )
         if difference.same:
             target = replace(stored, moves=moves, pace=at_pace)
         else:
-            target = RouteVersion(stored.version + 1, plan.digest, list(map(list, plan.shape)), ctx.clock.now(), by, moves, at_pace)
+            target = RouteVersion(
+                stored.version + 1,
+                plan.digest,
+                list(map(list, plan.shape)),
+                ctx.clock.now(),
+                by,
+                moves,
+                at_pace,
+            )
         if target == stored or ledger.write(ROUTE, plan.name, target, expect=stored_at):
             break
     plan = ctx.take(plan.at_version(target.version))
     if target == stored and not moves:
         return Applied(target.version, difference)
-    act = enter(ctx, "apply", plan.name, by, reason, {"version": target.version, "moves": moves}, f"{plan.name}-v{target.version}")
-    moved, sent_on = _carry_out(ctx, plan, target, {"by": by, "why": reason, "act": act.id}, on_progress or (lambda n: None))
+    act = enter(
+        ctx,
+        "apply",
+        plan.name,
+        by,
+        reason,
+        {"version": target.version, "moves": moves},
+        f"{plan.name}-v{target.version}",
+    )
+    moved, sent_on = _carry_out(
+        ctx, plan, target, {"by": by, "why": reason, "act": act.id}, on_progress or (lambda n: None)
+    )
     left = stranded(exact_census(ledger, plan, gone=moves), plan)
-    _settle_moves(ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left})
+    _settle_moves(
+        ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left}
+    )
     if not left:
         finish(ctx, act, moved + sent_on + sum(renamed.values()))
-    paced = None if to is None or target.pace is None else preview(ledger, plan, to, target.pace, with_seals=False)
+    paced = (
+        None
+        if to is None or target.pace is None
+        else preview(ledger, plan, to, target.pace, with_seals=False)
+    )
     return Applied(target.version, difference, moves, moved, renamed, sent_on, left, paced)
 
 
@@ -262,16 +336,36 @@ def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Cens
     stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
     census = by_counters(ledger, plan.name)
     kinds = dict(plan.shape)
-    was = {} if stored is None else {pair[0]: pair[1] for pair in stored.shape} | dict.fromkeys(stored.moves, "")
+    was = (
+        {}
+        if stored is None
+        else {pair[0]: pair[1] for pair in stored.shape} | dict.fromkeys(stored.moves, "")
+    )
     known = {*was, *gone, *(stage for stage, _ in census.n)} - {FINISHED}
-    concerned = frozenset(stage for stage in known if kinds.get(stage) is None or kinds[stage] != was.get(stage, kinds[stage]))
+    concerned = frozenset(
+        stage
+        for stage in known
+        if kinds.get(stage) is None or kinds[stage] != was.get(stage, kinds[stage])
+    )
     if not concerned:
         return census
     if "exact counts" not in ledger.missing_capabilities:
         stages = {stage for stage, _ in census.n} & concerned
-        return Census(census.n, {stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES)) for stage in stages})
+        return Census(
+            census.n,
+            {
+                stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES))
+                for stage in stages
+            },
+        )
     # Finished items are at no stage; for them the counters suffice.
-    n = Counter({place: count for place, count in census.n.items() if place[0] not in concerned or place[1] not in MOVABLE})
+    n = Counter(
+        {
+            place: count
+            for place, count in census.n.items()
+            if place[0] not in concerned or place[1] not in MOVABLE
+        }
+    )
     keys: dict[str, tuple[str, ...]] = {}
     for item in _found(ledger, plan.name, concerned):
         n[item.row.stage, item.row.status] += 1
@@ -279,9 +373,13 @@ def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Cens
     return Census(n, keys)
 
 
-def _found(ledger: Ledger, route: str, stages: Collection[str], most: int | None = None) -> Iterator[Item]:
+def _found(
+    ledger: Ledger, route: str, stages: Collection[str], most: int | None = None
+) -> Iterator[Item]:
     """Items at these stages that would be stranded: all, or `most` of them."""
-    query = Query(route=route, stages=frozenset(stages), statuses=MOVABLE, exact=True, limit=most or PAGE)
+    query = Query(
+        route=route, stages=frozenset(stages), statuses=MOVABLE, exact=True, limit=most or PAGE
+    )
     return islice((item for page in query_pages(ledger, query) for item in page.items), most)
 
 
@@ -305,20 +403,33 @@ def _moves(
 ) -> dict[str, str | None]:
     """Where items of each stage move; UsageError if a removed stage with items has no destination."""
     strays = stranded(census, plan)
-    items = strays | {stage: n for stage, n in difference.items.items() if stage in difference.removed}
+    items = strays | {
+        stage: n for stage, n in difference.items.items() if stage in difference.removed
+    }
     gone = {*difference.removed, *strays, *(stage for stage in begun if stage not in plan.by_name)}
     for stage, to in mapping.items():
         if stage not in gone:
-            raise UsageError(f"{stage!r} is not a removed stage of route {plan.name!r}; removed: {', '.join(sorted(gone)) or 'none'}")
+            raise UsageError(
+                f"{stage!r} is not a removed stage of route {plan.name!r}; removed: {', '.join(sorted(gone)) or 'none'}"
+            )
         if to is not None and to not in plan.by_name:
-            raise UsageError(f"{stage!r} cannot move to {to!r}; stages of route {plan.name!r} are {', '.join(plan.by_name)}")
+            raise UsageError(
+                f"{stage!r} cannot move to {to!r}; stages of route {plan.name!r} are {', '.join(plan.by_name)}"
+            )
     open_ends = [stage for stage in items if stage not in mapping and stage not in begun]
     if open_ends:
-        counts = ", ".join(f"{items[stage]:,} at {stage!r}{_named(census.keys.get(stage, ()), items[stage])}" for stage in open_ends)
+        counts = ", ".join(
+            f"{items[stage]:,} at {stage!r}{_named(census.keys.get(stage, ()), items[stage])}"
+            for stage in open_ends
+        )
         raise UsageError(
             f"route {plan.name!r} has items at removed stages: {counts}. Give a destination for each (--map OLD=NEW), or cancel them (--map OLD=)"
         )
-    if back_fill is not None and back_fill not in difference.added and begun.get(FINISHED) != back_fill:
+    if (
+        back_fill is not None
+        and back_fill not in difference.added
+        and begun.get(FINISHED) != back_fill
+    ):
         added = ", ".join(difference.added) or "none"
         raise UsageError(f"finished items can only be sent to an added stage; added: {added}")
     moves = dict(begun)
@@ -337,7 +448,11 @@ def _named(keys: tuple[str, ...], n: int) -> str:
 
 
 def _carry_out(
-    ctx: Context, plan: Plan, target: RouteVersion, author: dict[str, str], on_progress: Callable[[int], None]
+    ctx: Context,
+    plan: Plan,
+    target: RouteVersion,
+    author: dict[str, str],
+    on_progress: Callable[[int], None],
 ) -> tuple[int, int]:
     """Carry out `target.moves`; returns the numbers of items moved and sent."""
     moved = sent_on = 0
@@ -351,12 +466,16 @@ def _carry_out(
                 begin(ctx, plan, to, target.pace, target.at, by=author["by"], reason=author["why"])
                 continue
             sending = back_fill_decision(ctx, plan, to, target.at, author)
-            sent_on = _sweep(ctx, finished_before(plan.name, target.at), sending, moved, on_progress)
+            sent_on = _sweep(
+                ctx, finished_before(plan.name, target.at), sending, moved, on_progress
+            )
         else:
             query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
             if stage == to:
                 # Only its kind has changed: offer waiting items again; items that a worker holds are decided when it is done.
-                query = replace(query, statuses=LIVE - {Status.PROCESSING}, changed_before=target.at + 1)
+                query = replace(
+                    query, statuses=LIVE - {Status.PROCESSING}, changed_before=target.at + 1
+                )
             moved += _sweep(ctx, query, _mover(ctx, plan, to, author), moved, on_progress)
     return moved, sent_on
 
@@ -365,16 +484,23 @@ def _mover(ctx: Context, plan: Plan, to: str | None, author: dict[str, str]) -> 
     return lambda item: move(item, plan, to, ctx.clock.now(), **author)
 
 
-def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]) -> int:
+def _sweep(
+    ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]
+) -> int:
     """Apply a decision to all matching items, page by page; returns the number written."""
     done = 0
     for page in query_pages(ctx.ledger, replace(query, with_content=True, limit=PAGE)):
-        done += sum(isinstance(answer, Row) for answer in apply_all(ctx, [(item, decision) for item in page.items]))
+        done += sum(
+            isinstance(answer, Row)
+            for answer in apply_all(ctx, [(item, decision) for item in page.items])
+        )
         on_progress(before + done)
     return done
 
 
-def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]) -> None:
+def _settle_moves(
+    ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]
+) -> None:
     """Store the remaining moves (none, or `again`), unless the route has changed again."""
     stored, version = read_all_versioned(ledger, ROUTE, RouteVersion)[route]
     if stored.version == target.version and stored.moves != again:

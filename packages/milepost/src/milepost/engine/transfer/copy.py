@@ -27,7 +27,17 @@ from milepost.engine.transfer.verify import Progress, TransferDifference, compar
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
 from milepost.ports import documents as kinds
-from milepost.ports.documents import MOVER, Cursor, DamagedValue, Document, ListRecord, Moving, Parked, read_all, read_as
+from milepost.ports.documents import (
+    MOVER,
+    Cursor,
+    DamagedValue,
+    Document,
+    ListRecord,
+    Moving,
+    Parked,
+    read_all,
+    read_as,
+)
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query
 
@@ -103,9 +113,18 @@ def move(
         _count(source, documents, report)
         return report
     name = _name(source, routes)
-    if all(route in marks(source) and marks(source)[route].finished_at is not None for route in routes):
+    if all(
+        route in marks(source) and marks(source)[route].finished_at is not None for route in routes
+    ):
         # Interrupted at the very end, or done. Work that has continued there is not touched.
-        finish(source, target, read_as(Moving, target.ledger.read(kinds.MOVING)[name].value), name, by, reason)
+        finish(
+            source,
+            target,
+            read_as(Moving, target.ledger.read(kinds.MOVING)[name].value),
+            name,
+            by,
+            reason,
+        )
         report.finished = report.before = True
         return report
     _carry_secret(source, target)
@@ -136,7 +155,9 @@ def _carry_secret(source: Context, target: Context) -> None:
         return
     theirs = target.ledger.read_one(kinds.FORGET, kinds.SECRET)
     if theirs is not None and theirs.value["secret"] != secret.value["secret"]:
-        raise LedgerError(f"{target.ledger.url} has forgotten items of its own, by another secret; move to another prefix")
+        raise LedgerError(
+            f"{target.ledger.url} has forgotten items of its own, by another secret; move to another prefix"
+        )
 
 
 def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -> Moving:
@@ -144,12 +165,19 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
     document = target.ledger.read_one(kinds.MOVING, name)
     for route in routes:
         if document is None and target.ledger.find(Query(route=route, limit=1)).items:
-            raise LedgerError(f"{target.ledger.url} already has items of {route!r}; move to another prefix")
-        target.ledger.write(kinds.ROUTE, route, source.ledger.read(kinds.ROUTE)[route].value, expect=0)
+            raise LedgerError(
+                f"{target.ledger.url} already has items of {route!r}; move to another prefix"
+            )
+        target.ledger.write(
+            kinds.ROUTE, route, source.ledger.read(kinds.ROUTE)[route].value, expect=0
+        )
     if document is not None:
         return read_as(Moving, document.value)
     newest = target.ledger.last_seq()
-    ours, theirs = read_all(source.ledger, kinds.CURSOR, Cursor), read_all(target.ledger, kinds.CURSOR, Cursor)
+    ours, theirs = (
+        read_all(source.ledger, kinds.CURSOR, Cursor),
+        read_all(target.ledger, kinds.CURSOR, Cursor),
+    )
     for subscriber in sorted(ours.keys() & theirs.keys()):
         behind = newest - theirs[subscriber].seq
         if behind > 0 and not theirs[subscriber].removed:
@@ -158,7 +186,9 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
             )
     until = target.clock.now() + HELD_MS
     for subscriber, cursor in ours.items():
-        held_there = replace(cursor, seq=newest, lease=MOVER, until=until, failures=0, retry_at=0, error="")
+        held_there = replace(
+            cursor, seq=newest, lease=MOVER, until=until, failures=0, retry_at=0, error=""
+        )
         target.ledger.write(kinds.CURSOR, subscriber, held_there)
     moving = Moving(source.ledger.url, sorted(routes), newest, place=newest)
     target.ledger.write(kinds.MOVING, name, moving, expect=0)
@@ -166,7 +196,14 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
 
 
 # Copy -----------------------------------------------------------------------------------------------------------------------
-def _lines(source: Context, target: Context, moving: Moving, name: str, report: MoveReport, report_progress: Progress) -> Moving:
+def _lines(
+    source: Context,
+    target: Context,
+    moving: Moving,
+    name: str,
+    report: MoveReport,
+    report_progress: Progress,
+) -> Moving:
     """Copy all lines in order, and translate each subscriber's cursor to positions in the target."""
     newest = source.ledger.last_seq()
     cursors = read_all(source.ledger, kinds.CURSOR, Cursor)
@@ -175,9 +212,15 @@ def _lines(source: Context, target: Context, moving: Moving, name: str, report: 
         ours = [written for written in lines if written.route in moving.routes]
         places = _take_over_lines(target, source, ours)
         for subscriber, cursor in cursors.items():
-            passed = [place for written, place in zip(ours, places, strict=True) if written.seq <= cursor.seq]
+            passed = [
+                place
+                for written, place in zip(ours, places, strict=True)
+                if written.seq <= cursor.seq
+            ]
             reached[subscriber] = max([reached[subscriber], *passed])
-        moving = replace(moving, lines=lines[-1].seq, place=max([moving.place, *places]), cursors=dict(reached))
+        moving = replace(
+            moving, lines=lines[-1].seq, place=max([moving.place, *places]), cursors=dict(reached)
+        )
         target.ledger.write(kinds.MOVING, name, moving)
         report_progress("lines", moving.lines, newest)
     report.lines = moving.place - moving.since
@@ -193,21 +236,41 @@ def _take_over_lines(target: Context, source: Context, lines: Sequence[HistoryEn
     for end in range(1, len(lines) + 1):
         if end == len(lines) or lines[end].route != lines[start].route:
             plan = _plan(target, source, lines[start].route)
-            places += target.ledger.take_over(plan, (), lines[start:end], (), target.clock.now()).places
+            places += target.ledger.take_over(
+                plan, (), lines[start:end], (), target.clock.now()
+            ).places
             start = end
     return places
 
 
-def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveReport, report_progress: Progress) -> None:
+def _rows(
+    source: Context,
+    target: Context,
+    routes: Sequence[str],
+    report: MoveReport,
+    report_progress: Progress,
+) -> None:
     whole = sum(count.n for route in routes for count in source.ledger.counts(route))
     for route in routes:
-        plan, query = _plan(target, source, route), Query(route=route, with_content=True, limit=ITEMS)
+        plan, query = (
+            _plan(target, source, route),
+            Query(route=route, with_content=True, limit=ITEMS),
+        )
         for page in query_pages(source.ledger, query):
             taken = target.ledger.take_over(plan, page.items, (), (), target.clock.now())
-            report.differences += [TransferDifference(route, key, why) for key, why in taken.refused]
-            report.differences += [TransferDifference(route, one.key, f"not moved: {unreadable(one)}") for one in page.refused]
+            report.differences += [
+                TransferDifference(route, key, why) for key, why in taken.refused
+            ]
+            report.differences += [
+                TransferDifference(route, one.key, f"not moved: {unreadable(one)}")
+                for one in page.refused
+            ]
             report.items += len(page.items)
-            report.blobs += sum(_copy_earlier_lives(source, target, route, item.key) for item in page.items if item.row.life)
+            report.blobs += sum(
+                _copy_earlier_lives(source, target, route, item.key)
+                for item in page.items
+                if item.row.life
+            )
             for item in page.items:
                 report.statuses[item.row.status] = report.statuses.get(item.row.status, 0) + 1
             report_progress("items", report.items, whole)
@@ -216,7 +279,11 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
             report.seals += len(seals)
             if plan.route.evidence:
                 report.blobs += sum(_copy_evidence(source, target, route, seal) for seal in seals)
-                report.blobs += sum(_copy_earlier_lives(source, target, route, seal.key) for seal in seals if seal.life)
+                report.blobs += sum(
+                    _copy_earlier_lives(source, target, route, seal.key)
+                    for seal in seals
+                    if seal.life
+                )
             report_progress("seals", report.seals, None)
 
 
@@ -263,7 +330,9 @@ def _count(source: Context, documents: DocumentTransfer, report: MoveReport) -> 
 class DocumentTransfer:
     """The documents that move with some routes. `applications` are those whose routes all move, each with the translation of its documents."""
 
-    def __init__(self, source: Context, routes: Sequence[str], applications: Mapping[str, Translation]) -> None:
+    def __init__(
+        self, source: Context, routes: Sequence[str], applications: Mapping[str, Translation]
+    ) -> None:
         self._source, self._routes, self._applications = source, routes, applications
 
     def carried(self) -> Iterator[tuple[str, str, Document]]:
@@ -298,7 +367,9 @@ class DocumentTransfer:
                 value = {**value, "from_seq": moving.since, "to_seq": to_seq}
             if kind in (kinds.APPLICATION, kinds.TALLY):
                 application, _, own = name.partition("/")
-                value = self._applications[application](own, value, lambda place: self._place(target, moving, place))
+                value = self._applications[application](
+                    own, value, lambda place: self._place(target, moving, place)
+                )
             if not (kind == kinds.HOLD and name in self._routes):
                 target.ledger.write(kind, name, value, expect=0)
             documents += 1
@@ -320,9 +391,19 @@ class DocumentTransfer:
         """Lines keep their order: the n-th that was moved is the n-th of these routes there."""
         if place >= moving.lines:
             return moving.place
-        moved = (line.seq for lines in line_pages(self._source.ledger, 0, LINES) for line in lines if line.route in self._routes)
+        moved = (
+            line.seq
+            for lines in line_pages(self._source.ledger, 0, LINES)
+            for line in lines
+            if line.route in self._routes
+        )
         number = sum(1 for seq in moved if seq <= place)
-        there = (line.seq for lines in line_pages(target.ledger, moving.since, LINES) for line in lines if line.route in self._routes)
+        there = (
+            line.seq
+            for lines in line_pages(target.ledger, moving.since, LINES)
+            for line in lines
+            if line.route in self._routes
+        )
         return next((seq for n, seq in enumerate(there, 1) if n == number), moving.since)
 
 

@@ -17,7 +17,16 @@ from milepost.engine.context import Context
 from milepost.engine.routes.versions import compare
 from milepost.engine.views.items import clock_time, counted, each, live_processes
 from milepost.ports import documents as kinds
-from milepost.ports.documents import MOVER, Cursor, Moved, Moving, RouteVersion, read_all, read_all_versioned, read_versioned
+from milepost.ports.documents import (
+    MOVER,
+    Cursor,
+    Moved,
+    Moving,
+    RouteVersion,
+    read_all,
+    read_all_versioned,
+    read_versioned,
+)
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
 
@@ -42,41 +51,61 @@ def refuse_moved(ledger: Ledger, plans: Sequence[Plan]) -> None:
 def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool) -> None:
     """Raise if something prevents the transfer; changes nothing."""
     if "take over" in target.ledger.missing_capabilities and not dry_run:
-        raise UsageError(f"{target.ledger.url} cannot take over items; give a ledger on AWS: --to dynamodb://REGION/PREFIX")
-    here, there = (read_all(context.ledger, kinds.ROUTE, RouteVersion) for context in (source, target))
+        raise UsageError(
+            f"{target.ledger.url} cannot take over items; give a ledger on AWS: --to dynamodb://REGION/PREFIX"
+        )
+    here, there = (
+        read_all(context.ledger, kinds.ROUTE, RouteVersion) for context in (source, target)
+    )
     for route in routes:
         plan = source.plan(route)
         if route not in here:
-            raise UsageError(f"this ledger has no route {route!r}; it has {', '.join(sorted(here)) or 'no routes'}")
+            raise UsageError(
+                f"this ledger has no route {route!r}; it has {', '.join(sorted(here)) or 'no routes'}"
+            )
         version = here[route]
         if version.digest != plan.digest:
             difference = compare(source.ledger, plan)
-            raise RouteChanged(f"route {route!r} differs from the ledger's: {difference}. First apply it: {difference.cure}")
+            raise RouteChanged(
+                f"route {route!r} differs from the ledger's: {difference}. First apply it: {difference.cure}"
+            )
         source.take(plan.at_version(version.version))
         if version.moves:
-            raise LedgerError(f"items of {route!r} are still being moved between its stages; first run: milepost routes apply {route}")
+            raise LedgerError(
+                f"items of {route!r} are still being moved between its stages; first run: milepost routes apply {route}"
+            )
         if route in there and there[route].digest != plan.digest:
             raise LedgerError(
                 f"route {route!r} has other stages at {target.ledger.url}; move to another prefix, or apply the same route there"
             )
         mark = marks(source).get(route)
         if mark is not None and mark.to != target.ledger.url and not dry_run:
-            raise LedgerError(f"route {route!r} is being moved, or was moved, to {mark.to}; continue that move, or abandon it first")
+            raise LedgerError(
+                f"route {route!r} is being moved, or was moved, to {mark.to}; continue that move, or abandon it first"
+            )
         if mark is not None and mark.routes != sorted(routes):
-            raise UsageError(f"route {route!r} is being moved together with others; name all of them, or none: {', '.join(mark.routes)}")
+            raise UsageError(
+                f"route {route!r} is being moved together with others; name all of them, or none: {', '.join(mark.routes)}"
+            )
     for context, which in ((source, "this ledger"), (target, target.ledger.url)):
         live = live_processes(context)
         if live:
             holders = ", ".join(process.holder for process in live[:5])
-            raise LedgerError(f"processes are running on {which}: {holders}; stop them, then run this again")
+            raise LedgerError(
+                f"processes are running on {which}: {holders}; stop them, then run this again"
+            )
     busy = [f"{n:,} at {stage!r}" for (_, stage), n in sorted(_claimed(source, routes).items())]
     if busy and dry_run:
-        raise LedgerError(f"workers hold items: {', '.join(busy)}; stop them, and wait until their leases expire")
+        raise LedgerError(
+            f"workers hold items: {', '.join(busy)}; stop them, and wait until their leases expire"
+        )
 
 
 def _claimed(ctx: Context, routes: Sequence[str]) -> Counter[tuple[str, str]]:
     """Number of items that workers have claimed, by route and stage."""
-    claimed = (each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}))) for route in routes)
+    claimed = (
+        each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}))) for route in routes
+    )
     return Counter((item.route, item.stage) for items in claimed for item in items)
 
 
@@ -90,9 +119,19 @@ def close(source: Context, target: Context, routes: Sequence[str], by: str, reas
     now = source.clock.now()
     for route in routes:
         if route not in marks(source):
-            source.ledger.write(kinds.MOVED, route, Moved(target.ledger.url, now, by, reason, sorted(routes)), expect=0)
+            source.ledger.write(
+                kinds.MOVED,
+                route,
+                Moved(target.ledger.url, now, by, reason, sorted(routes)),
+                expect=0,
+            )
         if marks(source)[route].finished_at is None:
-            target.ledger.write(kinds.HOLD, route, Hold(now, MOVER, f"it is being moved from {source.ledger.url}"), expect=0)
+            target.ledger.write(
+                kinds.HOLD,
+                route,
+                Hold(now, MOVER, f"it is being moved from {source.ledger.url}"),
+                expect=0,
+            )
 
 
 def at_rest(ctx: Context, routes: Sequence[str]) -> int:
@@ -101,10 +140,18 @@ def at_rest(ctx: Context, routes: Sequence[str]) -> int:
     ctx.ledger.reclaim(ctx.ledger.dead_workers(), ctx.clock.now())
     for route in routes:
         plan, left = ctx.plan(route), []
-        for item in list(each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}), with_content=True))):
+        for item in list(
+            each(
+                ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}), with_content=True)
+            )
+        ):
             now = ctx.clock.now()
             change = look(item, plan, now, 0.0, None)
-            if change is not None and ctx.ledger.apply([change], now) == [None] and change.after.status is not Status.PROCESSING:
+            if (
+                change is not None
+                and ctx.ledger.apply([change], now) == [None]
+                and change.after.status is not Status.PROCESSING
+            ):
                 lost += 1
             else:
                 left.append(item)
@@ -121,8 +168,12 @@ def at_rest(ctx: Context, routes: Sequence[str]) -> int:
 def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> list[str]:
     """Abandon an unfinished transfer: unlock the routes here. Items already copied stay in the target, paused."""
     signed(by, reason)
-    if any(mark.finished_at is not None for route, mark in marks(source).items() if route in routes):
-        raise LedgerMoved("the move is finished and work may have continued there: it can no longer be abandoned")
+    if any(
+        mark.finished_at is not None for route, mark in marks(source).items() if route in routes
+    ):
+        raise LedgerMoved(
+            "the move is finished and work may have continued there: it can no longer be abandoned"
+        )
     opened = []
     for route in routes:
         moved, version = read_versioned(source.ledger, kinds.MOVED, route, Moved)
@@ -134,7 +185,9 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
     return opened
 
 
-def finish(source: Context, target: Context, moving: Moving, name: str, by: str, reason: str) -> None:
+def finish(
+    source: Context, target: Context, moving: Moving, name: str, by: str, reason: str
+) -> None:
     """Close the routes here for good, then open them there. In this order they are never open in both."""
     now = source.clock.now()
     for route in moving.routes:
@@ -143,7 +196,9 @@ def finish(source: Context, target: Context, moving: Moving, name: str, by: str,
             source.ledger.write(kinds.MOVED, route, replace(moved, finished_at=now), expect=version)
             record(source, "move", route, by, reason, {"scope": route, "to": target.ledger.url})
             record(target, "move", route, by, reason, {"scope": route, "from": source.ledger.url})
-    for subscriber, (cursor, version) in read_all_versioned(target.ledger, kinds.CURSOR, Cursor).items():
+    for subscriber, (cursor, version) in read_all_versioned(
+        target.ledger, kinds.CURSOR, Cursor
+    ).items():
         if cursor.lease == MOVER and subscriber in moving.cursors:
             opened = replace(cursor, seq=moving.cursors[subscriber], lease="", until=0)
             target.ledger.write(kinds.CURSOR, subscriber, opened, expect=version)
@@ -151,5 +206,7 @@ def finish(source: Context, target: Context, moving: Moving, name: str, by: str,
     for route in moving.routes:
         there, version = read_versioned(target.ledger, kinds.HOLD, route, Hold)
         if there is not None and there.by == MOVER:
-            target.ledger.write(kinds.HOLD, route, holds[route].value if route in holds else None, expect=version)
+            target.ledger.write(
+                kinds.HOLD, route, holds[route].value if route in holds else None, expect=version
+            )
     target.ledger.write(kinds.MOVING, name, replace(moving, finished_at=now))

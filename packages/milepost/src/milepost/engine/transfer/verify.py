@@ -36,7 +36,9 @@ class TransferDifference(Struct, frozen=True):
     what: str
 
 
-def compare(source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress) -> list[TransferDifference]:
+def compare(
+    source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress
+) -> list[TransferDifference]:
     """Up to a hundred differences in lines and their order, rows and contents, seals, and row counts."""
     return list(islice(_differences(source, target, routes, since, report_progress), SHOWN))
 
@@ -54,7 +56,9 @@ def _differences(
         yield from _seals(source, target, route)
 
 
-def _lines(source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress) -> Iterator[TransferDifference]:
+def _lines(
+    source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress
+) -> Iterator[TransferDifference]:
     """Every source line must be in the target, byte for byte and in order; other lines may lie in between."""
     theirs = _feed(target, since)
     done = 0
@@ -66,7 +70,11 @@ def _lines(source: Context, target: Context, routes: Sequence[str], since: int, 
             if _identity(other) == _identity(written):
                 break
         else:
-            yield TransferDifference(written.route, written.key, f"its line {written.line.version} is missing or out of order")
+            yield TransferDifference(
+                written.route,
+                written.key,
+                f"its line {written.line.version} is missing or out of order",
+            )
             return
         if done % 1000 == 0:
             report_progress("lines compared", done, None)
@@ -81,14 +89,23 @@ def _feed(ctx: Context, after: int) -> Iterator[HistoryEntry]:
 
 
 def _items(ctx: Context, route: str) -> Iterator[list[Item]]:
-    return (page.items for page in query_pages(ctx.ledger, Query(route=route, with_content=True, limit=PAGE)))
+    return (
+        page.items
+        for page in query_pages(ctx.ledger, Query(route=route, with_content=True, limit=PAGE))
+    )
 
 
-def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]) -> Iterator[TransferDifference]:
+def _rows(
+    source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]
+) -> Iterator[TransferDifference]:
     """Compare rows with contents. All lines are equal, so a chain that is valid here up to this head is valid there."""
-    for item, other in zip(items, target.ledger.get([(item.route, item.key) for item in items]), strict=True):
+    for item, other in zip(
+        items, target.ledger.get([(item.route, item.key) for item in items]), strict=True
+    ):
         if isinstance(other, Refused):
-            yield TransferDifference(item.route, item.key, f"its row in the target cannot be read: {other.reason}")
+            yield TransferDifference(
+                item.route, item.key, f"its row in the target cannot be read: {other.reason}"
+            )
             continue
         if other is not None:
             counts[item.row.status] = counts.get(item.row.status, 0) + 1
@@ -102,7 +119,11 @@ def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[
 def _gone(target: Context, item: Item) -> str | None:
     """A row that has ended and been removed in the target must have a seal."""
     known = target.ledger.peek(item.route, [item.key])[0]
-    return "it is missing" if known is None or not known.sealed or known.input_digest != item.row.input_digest else None
+    return (
+        "it is missing"
+        if known is None or not known.sealed or known.input_digest != item.row.input_digest
+        else None
+    )
 
 
 def _differs(item: Item, other: Item) -> str | None:
@@ -125,20 +146,35 @@ def _carried(content: Content) -> bytes:
     return canonical_json([content.input, content.payloads, results])
 
 
-def _numbers(target: Context, route: str, counts: dict[Status, int]) -> Iterator[TransferDifference]:
+def _numbers(
+    target: Context, route: str, counts: dict[Status, int]
+) -> Iterator[TransferDifference]:
     """Compare the numbers of rows. The target may have more, because items may have been submitted there."""
     there = sum(len(items) for items in _items(target, route))
     here = sum(counts.values())
     if there < here:
-        yield TransferDifference(route, "", f"the target has {counted(there, 'row')}, the source {here:,}")
+        yield TransferDifference(
+            route, "", f"the target has {counted(there, 'row')}, the source {here:,}"
+        )
 
 
 def _seals(source: Context, target: Context, route: str) -> Iterator[TransferDifference]:
     for seals in seal_pages(source.ledger, route, PAGE):
-        for seal, known in zip(seals, target.ledger.peek(route, [seal.key for seal in seals]), strict=True):
+        for seal, known in zip(
+            seals, target.ledger.peek(route, [seal.key for seal in seals]), strict=True
+        ):
             if known is None or _facts(known) != _facts(seal):
                 yield TransferDifference(route, seal.key, "its seal is missing or different")
 
 
 def _facts(seal: KnownKey) -> tuple[object, ...]:
-    return seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest, seal.life
+    return (
+        seal.status,
+        seal.input_digest,
+        seal.stage,
+        seal.list_id,
+        seal.ended_at,
+        seal.head,
+        seal.content_digest,
+        seal.life,
+    )

@@ -44,7 +44,9 @@ class Blocks(Struct, frozen=True):
     def reasons(self) -> list[str]:
         """One clause for each pause; without a pause, one for the breaker."""
         if self.pauses:
-            return [f"{name} is paused by {pause.by}: {pause.reason}" for name, pause in self.pauses]
+            return [
+                f"{name} is paused by {pause.by}: {pause.reason}" for name, pause in self.pauses
+            ]
         return [] if self.breaker is None else [self.breaker.text]
 
 
@@ -57,13 +59,21 @@ def blocks_of(row: Row, pauses: Mapping[str, Hold], breakers: Mapping[str, Break
     if row.terminal:
         return UNBLOCKED
     over = pauses_over(pauses, row.route, row.stage, row.lane)
-    breaker = None if row.status is Status.PROCESSING else breakers.get(scope(row.route, row.stage, row.lane))
+    breaker = (
+        None
+        if row.status is Status.PROCESSING
+        else breakers.get(scope(row.route, row.stage, row.lane))
+    )
     return Blocks(tuple(over), breaker) if over or breaker is not None else UNBLOCKED
 
 
 def pauses_over(pauses: Mapping[str, T], route: str, stage: str, lane: str) -> list[tuple[str, T]]:
     """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the wider lane within which it lies, its own."""
-    names = [scope(route), scope(route, stage), *(scope(route, stage, one) for one in reversed(lanes_above(lane)))]
+    names = [
+        scope(route),
+        scope(route, stage),
+        *(scope(route, stage, one) for one in reversed(lanes_above(lane))),
+    ]
     return [(name, pauses[name]) for name in names if name in pauses]
 
 
@@ -83,15 +93,32 @@ def read_blocks(ctx: Context, row: Row) -> Blocks:
     if row.terminal:
         return UNBLOCKED
     breaker = breaker_of(ctx, row)
-    return blocks_of(row, read_each(ctx.ledger, HOLD, Hold), {} if breaker is None else {breaker.scope: breaker})
+    return blocks_of(
+        row, read_each(ctx.ledger, HOLD, Hold), {} if breaker is None else {breaker.scope: breaker}
+    )
 
 
 def blocks_view(blocks: Blocks) -> dict[str, Any]:
     """The fields of an item's JSON that say what keeps it from being started: `blocked` in a word, `blocked_because` in a sentence, and the
     `pauses` and the `breaker` themselves."""
     pauses = [
-        {"scope": name, "by": pause.by, "reason": pause.reason, "since": iso(pause.at), "until": iso(pause.until)}
+        {
+            "scope": name,
+            "by": pause.by,
+            "reason": pause.reason,
+            "since": iso(pause.at),
+            "until": iso(pause.until),
+        }
         for name, pause in blocks.pauses
     ]
-    breaker = None if blocks.breaker is None else {name: getattr(blocks.breaker, name) for name in BREAKER_FIELDS}
-    return {"blocked": blocks.word or None, "blocked_because": blocks.text or None, "pauses": pauses, "breaker": breaker}
+    breaker = (
+        None
+        if blocks.breaker is None
+        else {name: getattr(blocks.breaker, name) for name in BREAKER_FIELDS}
+    )
+    return {
+        "blocked": blocks.word or None,
+        "blocked_because": blocks.text or None,
+        "pauses": pauses,
+        "breaker": breaker,
+    }

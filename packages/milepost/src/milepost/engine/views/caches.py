@@ -20,7 +20,9 @@ T = TypeVar("T")
 class TtlCache:
     """Caches answers for `keep_s`, or the usual time; at most one query runs at a time."""
 
-    def __init__(self, ticks: Callable[[], float] = time.monotonic, keep_s: float | None = None) -> None:
+    def __init__(
+        self, ticks: Callable[[], float] = time.monotonic, keep_s: float | None = None
+    ) -> None:
         self._ticks, self._keep_s = ticks, keep_s
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
@@ -65,7 +67,11 @@ class ReadCache:
 
     def _once(self, name: str, *asked: Any, **options: Any) -> Any:
         # A route that is None means the same as none.
-        question = (name, *(tuple(one) if isinstance(one, list) else one for one in asked if one is not None), *options.items())
+        question = (
+            name,
+            *(tuple(one) if isinstance(one, list) else one for one in asked if one is not None),
+            *options.items(),
+        )
         if question not in self._seen:
             self._seen[question] = getattr(self._ledger, name)(*asked, **options)
         return self._seen[question]

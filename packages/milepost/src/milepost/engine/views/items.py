@@ -25,7 +25,16 @@ from milepost.engine.ledger_pages import query_pages
 from milepost.engine.left_counts import Once, left_counts
 from milepost.engine.views.blocks import UNBLOCKED, Blocks, blocks_view, read_blocks
 from milepost.engine.views.overdue_counts import overdue_counts
-from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_each, read_versioned
+from milepost.ports.documents import (
+    LIST,
+    PROCESS,
+    ROUTE,
+    ListRecord,
+    Process,
+    RouteVersion,
+    read_each,
+    read_versioned,
+)
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query, QueryPage, Refused
 
@@ -49,7 +58,9 @@ def stage_names(ctx: Context, route: str) -> list[str]:
 def route_names(ctx: Context) -> list[str]:
     """The configured routes, then those that only the ledger knows."""
     known = list(ctx.plans)
-    return known + sorted(name for name in read_each(ctx.ledger, ROUTE, RouteVersion) if name not in ctx.plans)
+    return known + sorted(
+        name for name in read_each(ctx.ledger, ROUTE, RouteVersion) if name not in ctx.plans
+    )
 
 
 def own_route(ctx: Context, route: str) -> bool:
@@ -69,7 +80,9 @@ COUNTED_AFRESH = 1_000
 """Up to this many rows of a route are counted one by one if the counters may lag."""
 
 
-def status(ctx: Context, route: str | None = None, *, afresh: bool = False, once: Once | None = None) -> dict[str, Any]:
+def status(
+    ctx: Context, route: str | None = None, *, afresh: bool = False, once: Once | None = None
+) -> dict[str, Any]:
     """Number of items by route, stage and status (see `route_counts`). `left_failed`: failed items whose rows have left, by their seals; absent
     if there are none. `once` caches the latter."""
     found = route_counts(ctx, route, afresh=afresh)
@@ -90,19 +103,36 @@ def route_counts(ctx: Context, route: str | None = None, *, afresh: bool = False
     check_route(ctx, route)
     routes: dict[str, Any] = {}
     for name in route_names(ctx) if route is None else [route]:
-        routes[name] = {"total": 0, "statuses": {}, "stages": {stage: {} for stage in stage_names(ctx, name)}, "unknown_stages": []}
+        routes[name] = {
+            "total": 0,
+            "statuses": {},
+            "stages": {stage: {} for stage in stage_names(ctx, name)},
+            "unknown_stages": [],
+        }
     known = {name: tuple(entry["stages"]) for name, entry in routes.items()}
     sums: dict[tuple[str, str, Status], int] = {}
     counts = ctx.ledger.counts(route)
     for count in counts:
         place = (count.route, count.stage, count.status)
         sums[place] = sums.get(place, 0) + count.n
-    lagging = _lagging(ctx, routes, sums, afresh) if "exact counts" in ctx.ledger.missing_capabilities else {}
-    for (name, stage, at), n in sorted(sums.items(), key=lambda entry: list(Status).index(entry[0][2])):
+    lagging = (
+        _lagging(ctx, routes, sums, afresh)
+        if "exact counts" in ctx.ledger.missing_capabilities
+        else {}
+    )
+    for (name, stage, at), n in sorted(
+        sums.items(), key=lambda entry: list(Status).index(entry[0][2])
+    ):
         if n <= 0:
             continue
-        entry = routes.setdefault(name, {"total": 0, "statuses": {}, "stages": {}, "unknown_stages": []})
-        if known.get(name) and stage not in (*known[name], *entry["unknown_stages"]) and at is not Status.COMPLETED:
+        entry = routes.setdefault(
+            name, {"total": 0, "statuses": {}, "stages": {}, "unknown_stages": []}
+        )
+        if (
+            known.get(name)
+            and stage not in (*known[name], *entry["unknown_stages"])
+            and at is not Status.COMPLETED
+        ):
             entry["unknown_stages"].append(stage)
         entry["total"] += n
         entry["statuses"][at.value] = entry["statuses"].get(at.value, 0) + n
@@ -111,16 +141,24 @@ def route_counts(ctx: Context, route: str | None = None, *, afresh: bool = False
     for name, note in lagging.items():
         routes[name] |= note
     for name in routes:
-        late = {stage: one for stage, one in overdue_counts(ctx, name, counts, ctx.clock.now()).items() if one.most}
+        late = {
+            stage: one
+            for stage, one in overdue_counts(ctx, name, counts, ctx.clock.now()).items()
+            if one.most
+        }
         if late:
-            routes[name]["overdue"] = {stage: {"least": one.least, "most": one.most} for stage, one in late.items()}
+            routes[name]["overdue"] = {
+                stage: {"least": one.least, "most": one.most} for stage, one in late.items()
+            }
     for one in breaker_views(ctx, route):
         if one.route in routes:
             routes[one.route].setdefault("open_breakers", []).append(to_builtins(one))
     return {"routes": routes}
 
 
-def _lagging(ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Status], int], afresh: bool) -> dict[str, dict[str, Any]]:
+def _lagging(
+    ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Status], int], afresh: bool
+) -> dict[str, dict[str, Any]]:
     """Accuracy of each route's counts; with `afresh` the counters of small routes are replaced by counts of their rows."""
     notes: dict[str, dict[str, Any]] = {}
     for name in routes:
@@ -141,7 +179,17 @@ def _lagging(ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Sta
     return notes
 
 
-CONTENT = ("input", "payload", "results", "error", "note", "kept", "handed_over", "replaced", "history")
+CONTENT = (
+    "input",
+    "payload",
+    "results",
+    "error",
+    "note",
+    "kept",
+    "handed_over",
+    "replaced",
+    "history",
+)
 """Fields of an item's views that hold what senders, handlers, partners and people have given, and so perhaps a secret."""
 
 
@@ -189,7 +237,9 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
         "sealed": False,
         "chain": {"head": row.head.hex(), "verified": broken is None, "broken_at": broken},
         "verified": broken is None,
-        "replaced": [] if row.version == 1 else earlier_contents(ctx, (written.line for written in lines)),
+        "replaced": []
+        if row.version == 1
+        else earlier_contents(ctx, (written.line for written in lines)),
         "history": [line_to_public(written.line, row.correlation_id) for written in lines],
     }
 
@@ -221,7 +271,12 @@ def error_view(error: Failure | None) -> dict[str, Any] | None:
     """An item's last error; `group` is the value for `--group`."""
     if error is None:
         return None
-    view: dict[str, Any] = {"category": error.category, "message": error.message, "at": iso(error.at), "group": error.group}
+    view: dict[str, Any] = {
+        "category": error.category,
+        "message": error.message,
+        "at": iso(error.at),
+        "group": error.group,
+    }
     if error.details is not None:
         view["details"] = error.details
     if error.http_status is not None:
@@ -231,7 +286,17 @@ def error_view(error: Failure | None) -> dict[str, Any] | None:
 
 def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
     """A key whose row was removed: only its seal is known; of a forgotten item not even the digest of its input."""
-    absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified")
+    absent = (
+        "due_at",
+        "input",
+        "results",
+        "error",
+        "correlation_id",
+        "created_at",
+        "held_by",
+        "work_id",
+        "verified",
+    )
     return {
         "route": route,
         "key": known.key,
@@ -252,10 +317,24 @@ def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
     }
 
 
-def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntry]) -> dict[str, Any]:
+def _damaged(
+    route: str, key: str, refused: Refused, lines: Sequence[HistoryEntry]
+) -> dict[str, Any]:
     """An item whose row cannot be read: only its history is shown."""
     last = lines[-1].line if lines else None
-    absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified", "ended_at", "list")
+    absent = (
+        "due_at",
+        "input",
+        "results",
+        "error",
+        "correlation_id",
+        "created_at",
+        "held_by",
+        "work_id",
+        "verified",
+        "ended_at",
+        "list",
+    )
     return {
         "route": route,
         "key": key,
@@ -277,23 +356,39 @@ def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]
 
     def readable(page: QueryPage) -> list[Item]:
         for refused in page.refused:
-            log.warning("%s/%s skipped, its row cannot be read: %s", query.route, refused.key, refused.reason)
+            log.warning(
+                "%s/%s skipped, its row cannot be read: %s",
+                query.route,
+                refused.key,
+                refused.reason,
+            )
         return page.items
 
-    pages = query_pages(ctx.ledger, query if limit is None else replace(query, limit=min(query.limit, limit)))
+    pages = query_pages(
+        ctx.ledger, query if limit is None else replace(query, limit=min(query.limit, limit))
+    )
     return islice(chain.from_iterable(map(readable, pages)), limit)
 
 
 def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
     """Error groups, the most frequent at present first."""
     check_route(ctx, route)
-    found = sorted(ctx.ledger.groups(route), key=lambda group: (-group.now, -group.total, group.group))
-    return [{**to_builtins(group), "first_at": iso(group.first_at), "last_at": iso(group.last_at)} for group in found]
+    found = sorted(
+        ctx.ledger.groups(route), key=lambda group: (-group.now, -group.total, group.group)
+    )
+    return [
+        {**to_builtins(group), "first_at": iso(group.first_at), "last_at": iso(group.last_at)}
+        for group in found
+    ]
 
 
 def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
     """The submitted lists, oldest first. One without `keys_blob` was interrupted or is in progress."""
-    records = (record for record in read_each(ctx.ledger, LIST, ListRecord).values() if route in (None, record.route))
+    records = (
+        record
+        for record in read_each(ctx.ledger, LIST, ListRecord).values()
+        if route in (None, record.route)
+    )
     return sorted(records, key=lambda record: (record.at, record.id))
 
 
@@ -318,15 +413,26 @@ def list_name(ctx: Context, list_id: str | None) -> str | None:
     return None if record is None else record.name
 
 
-def chain_broken_at(ctx: Context, item: Item, lines: list[HistoryEntry] | None = None) -> int | None:
+def chain_broken_at(
+    ctx: Context, item: Item, lines: list[HistoryEntry] | None = None
+) -> int | None:
     """The number of the first history line that fails verification; None if the chain is valid."""
     lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
     links = ((line.previous, line.body) for line in lines)
-    broken = verify_chain(links, origin(item.route, item.key, item.row.input_digest, item.row.life), item.row.head)
+    broken = verify_chain(
+        links, origin(item.route, item.key, item.row.input_digest, item.row.life), item.row.head
+    )
     if broken is None:
         return None
     # A changed line shows only where the next one does not match; an unreadable one shows by itself.
-    return next((number for number, written in enumerate(lines, 1) if number < broken and unreadable(written.line)), broken)
+    return next(
+        (
+            number
+            for number, written in enumerate(lines, 1)
+            if number < broken and unreadable(written.line)
+        ),
+        broken,
+    )
 
 
 def unreadable(line: Line) -> bool:
@@ -347,13 +453,19 @@ def chain_fault(broken: int, lines: list[HistoryEntry]) -> str:
 def live_processes(ctx: Context) -> list[Process]:
     """Running processes, the most recently seen first."""
     now, dead = ctx.clock.now(), set(ctx.ledger.dead_workers())
-    recent = (process for process in processes(ctx) if now - process.seen_at <= ALIVE_MS and not process.stopped)
+    recent = (
+        process
+        for process in processes(ctx)
+        if now - process.seen_at <= ALIVE_MS and not process.stopped
+    )
     return [process for process in recent if process.holder not in dead]
 
 
 def processes(ctx: Context) -> list[Process]:
     """All processes of the last week, the most recently seen first."""
-    return sorted(read_each(ctx.ledger, PROCESS, Process).values(), key=lambda process: -process.seen_at)
+    return sorted(
+        read_each(ctx.ledger, PROCESS, Process).values(), key=lambda process: -process.seen_at
+    )
 
 
 def counted(n: int, word: str) -> str:
@@ -379,10 +491,20 @@ def earlier_contents(ctx: Context, lines: Iterable[Line]) -> list[dict[str, Any]
     """The content before each replacement, oldest first, with name, reason and time. `content` is absent if its blob cannot be read."""
     found = []
     for line in lines:
-        if line.reason is not Reason.REPLACED or not isinstance(line.note, dict) or "replaced" not in line.note:
+        if (
+            line.reason is not Reason.REPLACED
+            or not isinstance(line.note, dict)
+            or "replaced" not in line.note
+        ):
             continue
         note = line.note["replaced"]
-        entry: dict[str, Any] = {"line": line.version, "until": iso(line.at), "by": line.by, "why": line.why, "digest": note["digest"]}
+        entry: dict[str, Any] = {
+            "line": line.version,
+            "until": iso(line.at),
+            "by": line.by,
+            "why": line.why,
+            "digest": note["digest"],
+        }
         if "content" in note:
             entry["content"] = note["content"]
         elif "blob" in note:

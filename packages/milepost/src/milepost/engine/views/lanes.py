@@ -54,12 +54,18 @@ class WaitingCount(Struct, frozen=True):
     near: list[str]
 
 
-def count_waiting(ctx: Context, route: str, stage: str | None, lane: str | None) -> WaitingCount | None:
+def count_waiting(
+    ctx: Context, route: str, stage: str | None, lane: str | None
+) -> WaitingCount | None:
     """The items of a route, a stage or a lane that have not ended and that no worker has; None: this ledger has no index for it."""
     counts = ctx.ledger.lane_counts(route, ctx.clock.now())
     if counts is None:
         return None
-    n = sum(one.waiting for one in counts if stage in (None, one.stage) and lane in (None, *lanes_above(one.lane)))
+    n = sum(
+        one.waiting
+        for one in counts
+        if stage in (None, one.stage) and lane in (None, *lanes_above(one.lane))
+    )
     if n or lane is None or stage is None:
         return WaitingCount(n, [])
     # Lanes of the stages before, too: their items may come here.
@@ -98,7 +104,11 @@ class LaneView(Struct, frozen=True):
 def in_route(ctx: Context, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
     """The controls of a kind that are set in a route, by scope."""
     found = read_each(ctx.ledger, kind, form)
-    return [(name, found[name]) for name in sorted(found) if name == route or name.startswith(f"{route}/")]
+    return [
+        (name, found[name])
+        for name in sorted(found)
+        if name == route or name.startswith(f"{route}/")
+    ]
 
 
 def pauses(ctx: Context, route: str) -> list[PauseView]:
@@ -115,7 +125,15 @@ def pause_view(name: str, hold: Hold, waiting: WaitingCount | None = None) -> Pa
 def resume_command(name: str) -> str:
     """The command that ends the pause of a scope."""
     route, *rest = name.split("/", 2)
-    where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
+    where = " ".join(
+        [
+            route,
+            *(
+                f"--{option} {quote(value)}"
+                for option, value in zip(("stage", "lane"), rest, strict=False)
+            ),
+        ]
+    )
     return f"milepost resume {where} {SIGNED}"
 
 
@@ -125,24 +143,50 @@ def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> li
     limits = read_each(ctx.ledger, LIMIT, Limit)
     breakers = {one.scope: one for one in breaker_views(ctx, plan.name)}
     above = scope(plan.name, stage, "")
-    marked = {name.removeprefix(above) for name in (*paused, *limits, *breakers) if name.startswith(above)}
+    marked = {
+        name.removeprefix(above) for name in (*paused, *limits, *breakers) if name.startswith(above)
+    }
     names = dict.fromkeys([*lanes, *plan.by_name[stage].lanes, *sorted(marked)])
     controls = Controls(paused, limits, {})
-    return [_view(ctx, plan, plan.by_name[stage], lane, controls, paused, breakers) for lane in names]
+    return [
+        _view(ctx, plan, plan.by_name[stage], lane, controls, paused, breakers) for lane in names
+    ]
 
 
 def _view(
-    ctx: Context, plan: Plan, stage: Stage, lane: str, controls: Controls, paused: dict[str, PauseView], breakers: dict[str, BreakerView]
+    ctx: Context,
+    plan: Plan,
+    stage: Stage,
+    lane: str,
+    controls: Controls,
+    paused: dict[str, PauseView],
+    breakers: dict[str, BreakerView],
 ) -> LaneView:
     name, now = scope(plan.name, stage.name, lane), ctx.clock.now()
-    found = Query(route=plan.name, stages=frozenset({stage.name}), within=lane, statuses=LIVE - {Status.PROCESSING}, limit=COUNTED)
+    found = Query(
+        route=plan.name,
+        stages=frozenset({stage.name}),
+        within=lane,
+        statuses=LIVE - {Status.PROCESSING},
+        limit=COUNTED,
+    )
     counted = ctx.ledger.cost_of(found) is None
     page = ctx.ledger.find(found) if counted else QueryPage([])
-    busy = ctx.ledger.find(replace(found, statuses=frozenset({Status.PROCESSING}))) if counted else QueryPage([])
+    busy = (
+        ctx.ledger.find(replace(found, statuses=frozenset({Status.PROCESSING})))
+        if counted
+        else QueryPage([])
+    )
     due = min((item.row.due_at for item in page.items if item.row.due_at is not None), default=None)
     rates = [rate.per_second for _, rate in controls.lane_rates(plan.name, stage, lane)]
-    caps = [controls.cap(plan.name, stage, lane), *controls.joint_caps(plan.name, stage, [lane]).values()]
-    limits = [controls.limits.get(scope(plan.name, stage.name, above), NO_LIMIT) for above in lanes_above(lane)]
+    caps = [
+        controls.cap(plan.name, stage, lane),
+        *controls.joint_caps(plan.name, stage, [lane]).values(),
+    ]
+    limits = [
+        controls.limits.get(scope(plan.name, stage.name, above), NO_LIMIT)
+        for above in lanes_above(lane)
+    ]
     return LaneView(
         plan.name,
         stage.name,

@@ -71,7 +71,9 @@ def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
     return found[:limit], len(found) > limit
 
 
-def _late_item(item: Item, stage: Stage, lanes: BlockedLanes, late_since: int | None = None) -> LateItem:
+def _late_item(
+    item: Item, stage: Stage, lanes: BlockedLanes, late_since: int | None = None
+) -> LateItem:
     blocks = lanes.of(item.row)
     return LateItem(item, why(item.row, stage, blocks), blocks, late_since)
 
@@ -135,7 +137,9 @@ def late_item_view(item: LateItem, now: int) -> dict[str, Any]:
 
 def _plan(ctx: Context, route: str) -> Plan:
     if route not in ctx.plans:
-        raise UsageError(f"the overdue marks and stage order of {route!r} are only in its route file: give --routes file.py")
+        raise UsageError(
+            f"the overdue marks and stage order of {route!r} are only in its route file: give --routes file.py"
+        )
     return ctx.plan(route)
 
 

@@ -39,10 +39,17 @@ def make_token(search: Any, place: Any, pinned: Mapping[str, int] | None = None)
 def read_token(search: Any, text: str) -> PageToken | None:
     """The place; None if the text was changed, or belongs to another search."""
     try:
-        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageToken)
+        token = msgspec.json.decode(
+            base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageToken
+        )
     except (ValueError, RecursionError):
         return None
-    return token if token.check == _check(search, token.place, token.pinned) and token.pinned.keys() <= set(RELATIVE) else None
+    return (
+        token
+        if token.check == _check(search, token.place, token.pinned)
+        and token.pinned.keys() <= set(RELATIVE)
+        else None
+    )
 
 
 def _check(search: Any, place: Any, pinned: Mapping[str, int]) -> str:
@@ -75,7 +82,9 @@ def find_page(
     begun = PageToken("", None) if after is None else read_token(bound, after)
     if begun is None:
         raise UsageError(WRONG_TOKEN)
-    query = replace(query, after=begun.place, order="oldest" if oldest_first else "newest", **begun.pinned)
+    query = replace(
+        query, after=begun.place, order="oldest" if oldest_first else "newest", **begun.pinned
+    )
     items: list[Item] = []
     refused: list[Refused] = []
     while True:
@@ -87,4 +96,9 @@ def find_page(
         if page.next is None or len(items) == limit or reads == 0:
             break
     pinned = {name: at for name in RELATIVE if (at := getattr(query, name)) is not None}
-    return FoundPage(items, refused, None if page.next is None else make_token(bound, page.next, pinned), page.ordered)
+    return FoundPage(
+        items,
+        refused,
+        None if page.next is None else make_token(bound, page.next, pinned),
+        page.ordered,
+    )

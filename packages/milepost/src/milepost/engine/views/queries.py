@@ -51,10 +51,14 @@ def choose(
     stages = frozenset(stages)
     there = route_counts(ctx, route)["routes"][route]["stages"]
     for stage in sorted(stages - set(there)):
-        raise UsageError(f"route {route!r} has no stage {stage!r}; its stages are {', '.join(there)}")
+        raise UsageError(
+            f"route {route!r} has no stage {stage!r}; its stages are {', '.join(there)}"
+        )
     before = None if older_than is None else ctx.clock.now() - span_ms(older_than, "the least age")
     if group is not None and not any(known.group == group for known in ctx.ledger.groups(route)):
-        raise UsageError(f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'")
+        raise UsageError(
+            f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'"
+        )
     wanted = read_parts(ctx, route, parts)
     first = next((part.text for part in wanted if part.position == 0), None)
     return Query(
@@ -76,7 +80,9 @@ def filter_as_given(ctx: Context, route: str, **conditions: Any) -> dict[str, An
     """The conditions of a filter by the names of `choose`, as they were given, in one form for every door: only those that are set, and
     what may be given several times in order and once. Parts of keys are as in keys: the text of a field may be a secret."""
     if conditions.get("parts"):
-        conditions["parts"] = [f"{field}={text}" for field, text in _parts_given(ctx, route, conditions["parts"])]
+        conditions["parts"] = [
+            f"{field}={text}" for field, text in _parts_given(ctx, route, conditions["parts"])
+        ]
     return {
         name: value if isinstance(value, str) else sorted(set(value))
         for name, value in conditions.items()
@@ -86,17 +92,33 @@ def filter_as_given(ctx: Context, route: str, **conditions: Any) -> dict[str, An
 
 def cost_text(route: str, cost: ScanCost) -> str:
     """The cost of a query without an index, in words."""
-    price = "" if cost.dollars is None else ", less than a cent" if cost.dollars < 0.01 else f", ${cost.dollars:,.2f}"
+    price = (
+        ""
+        if cost.dollars is None
+        else ", less than a cent"
+        if cost.dollars < 0.01
+        else f", ${cost.dollars:,.2f}"
+    )
     return f"no index serves this: all {cost.rows:,} rows of {route} are read, about {cost.units:,} read units{price}"
 
 
 def count_of_matches(ctx: Context, query: Query) -> int | None:
     """Approximate number of items that match, if the counters can tell: they know statuses and stages."""
-    known = Query(route=query.route, statuses=query.statuses, stages=query.stages, with_content=query.with_content, limit=query.limit)
+    known = Query(
+        route=query.route,
+        statuses=query.statuses,
+        stages=query.stages,
+        with_content=query.with_content,
+        limit=query.limit,
+    )
     if query != known:
         return None
     statuses, stages = query.statuses, query.stages
-    counts = [count for count in ctx.ledger.counts(query.route) if statuses is None or count.status in statuses]
+    counts = [
+        count
+        for count in ctx.ledger.counts(query.route)
+        if statuses is None or count.status in statuses
+    ]
     return sum(count.n for count in counts if stages is None or count.stage in stages)
 
 
@@ -109,7 +131,9 @@ def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
         elif word.upper() in Status.__members__:
             found.add(Status[word.upper()])
         else:
-            raise UsageError(f"there is no status {word!r}; use {', '.join(Status)}, failed or live")
+            raise UsageError(
+                f"there is no status {word!r}; use {', '.join(Status)}, failed or live"
+            )
     return frozenset(found) or None
 
 
@@ -120,8 +144,13 @@ def list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
     found = found or frozenset(record.id for record in records if record.name == name)
     if found:
         return found
-    known = ", ".join(list(dict.fromkeys(record.name for record in reversed(records)))[:LISTS]) or "none"
-    raise UsageError(f"route {route!r} has no list {name!r}; the latest are: {known}; see 'milepost lists {route}'")
+    known = (
+        ", ".join(list(dict.fromkeys(record.name for record in reversed(records)))[:LISTS])
+        or "none"
+    )
+    raise UsageError(
+        f"route {route!r} has no list {name!r}; the latest are: {known}; see 'milepost lists {route}'"
+    )
 
 
 def attach_all(ctx: Context) -> None:
@@ -140,8 +169,12 @@ def present_and_failed(ctx: Context, route: str, prefix: str) -> list[Item | Kno
     # A row that leaves meanwhile is found by its seal.
     rows: dict[str, Item | KnownKey] = {item.key: item for item in each(ctx, query)}
     if not ctx.ledger.left_failures(route, prefix, None, 1).complete:
-        raise LedgerBusy("it is not known yet which failed items have left: the old seals are read by the repair, which runs by itself")
-    left: dict[str, Item | KnownKey] = {seal.key: seal for seal in left_failures(ctx.ledger, query, SEALS)}
+        raise LedgerBusy(
+            "it is not known yet which failed items have left: the old seals are read by the repair, which runs by itself"
+        )
+    left: dict[str, Item | KnownKey] = {
+        seal.key: seal for seal in left_failures(ctx.ledger, query, SEALS)
+    }
     return list((left | rows).values())
 
 
@@ -169,7 +202,9 @@ class PartSummary(Struct, frozen=True):
 def key_fields(ctx: Context, route: str) -> tuple[str, ...]:
     """The fields of the route's key; none if a function makes it. Only the route file knows them."""
     if route not in ctx.plans:
-        raise UsageError(f"the key fields of {route!r} are only in its route file: give --routes file.py")
+        raise UsageError(
+            f"the key fields of {route!r} are only in its route file: give --routes file.py"
+        )
     return tuple(fields_of(ctx.plan(route).route.key))
 
 
@@ -179,19 +214,26 @@ def read_parts(ctx: Context, route: str, parts: Iterable[str]) -> tuple[KeyPart,
     if not given:
         return ()
     fields = key_fields(ctx, route)
-    return tuple(KeyPart(fields.index(field), escape_part(text)) for field, text in _parts_given(ctx, route, given))
+    return tuple(
+        KeyPart(fields.index(field), escape_part(text))
+        for field, text in _parts_given(ctx, route, given)
+    )
 
 
 def _parts_given(ctx: Context, route: str, given: Iterable[str]) -> list[tuple[str, str]]:
     """Fields of the route's key and their texts, each as in a key (see `Route.key_forms`)."""
     fields, forms = key_fields(ctx, route), ctx.plan(route).route.key_forms
     if len(fields) < 2:
-        raise UsageError(f"the key of route {route!r} has a single field; filter by the key itself, or by its prefix")
+        raise UsageError(
+            f"the key of route {route!r} has a single field; filter by the key itself, or by its prefix"
+        )
     found = []
     for part in given:
         field, _, value = part.partition("=")
         if field.strip() not in fields or not value.strip():
-            raise UsageError(f"invalid key part {part!r}; write FIELD=VALUE, with a key field of {route!r}: {', '.join(fields)}")
+            raise UsageError(
+                f"invalid key part {part!r}; write FIELD=VALUE, with a key field of {route!r}: {', '.join(fields)}"
+            )
         name, text = field.strip(), value.strip()
         found.append((name, forms[name](text) if name in forms else text))
     return found
@@ -205,7 +247,9 @@ def keys_with_first_part(ctx: Context, route: str, text: str, limit: int) -> lis
     return [item.key for item in each(ctx, query, limit)]
 
 
-def summary(ctx: Context, query: Query, on_progress: Callable[[int], None] | None = None) -> PartSummary:
+def summary(
+    ctx: Context, query: Query, on_progress: Callable[[int], None] | None = None
+) -> PartSummary:
     """Progress of the matching items: rows, then the seals of removed rows."""
     plan, now = ctx.plan(query.route), ctx.clock.now()
     statuses: Counter[Status] = Counter()

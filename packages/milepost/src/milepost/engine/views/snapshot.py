@@ -89,15 +89,22 @@ class Snapshot(Struct, frozen=True):
         return max(ages, default=None)
 
 
-def snapshots(ctx: Context, before: dict[str, Snapshot] | None = None, route: str | None = None) -> dict[str, Snapshot]:
+def snapshots(
+    ctx: Context, before: dict[str, Snapshot] | None = None, route: str | None = None
+) -> dict[str, Snapshot]:
     """A snapshot of each route; rates are relative to `before`."""
     now, seq = ctx.clock.now(), ctx.ledger.last_seq()
     holds = set(ctx.ledger.read(HOLD))
-    counts: dict[str, list[Count]] = {name: [] for name in (route_names(ctx) if route is None else [route])}
+    counts: dict[str, list[Count]] = {
+        name: [] for name in (route_names(ctx) if route is None else [route])
+    }
     counts |= by_route(ctx.ledger.counts(route))
     groups = by_route(ctx.ledger.groups(route))
     return {
-        name: _snapshot(ctx, name, found, groups.get(name, []), holds, now, seq, (before or {}).get(name)) for name, found in counts.items()
+        name: _snapshot(
+            ctx, name, found, groups.get(name, []), holds, now, seq, (before or {}).get(name)
+        )
+        for name, found in counts.items()
     }
 
 
@@ -110,7 +117,14 @@ def by_route(found: Iterable[C]) -> dict[str, list[C]]:
 
 
 def _snapshot(
-    ctx: Context, route: str, counts: list[Count], groups: list[Group], holds: set[str], now: int, seq: int, before: Snapshot | None
+    ctx: Context,
+    route: str,
+    counts: list[Count],
+    groups: list[Group],
+    holds: set[str],
+    now: int,
+    seq: int,
+    before: Snapshot | None,
 ) -> Snapshot:
     names = stage_names(ctx, route)
     names += sorted({count.stage for count in counts if count.n > 0 and count.stage not in names})
@@ -130,14 +144,20 @@ def _snapshot(
     @cache
     def free() -> bool:
         """Whether reading the rows of a stage is free. The answer is the same for all stages, and asking may cost a little."""
-        return ctx.ledger.cost_of(Query(route=route, stages=frozenset(names), statuses=LIVE)) is None
+        return (
+            ctx.ledger.cost_of(Query(route=route, stages=frozenset(names), statuses=LIVE)) is None
+        )
 
     for name in reversed(names):
         here = by_stage[name]
         past += here.get(Status.COMPLETED, 0)
         ages = _ages(ctx, route, name, buckets[name], now, free) if name in buckets else []
         p50, p95, oldest = (_percentile(ages, part) for part in (0.5, 0.95, 1.0))
-        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, p50, p95, overdue.get(name)))
+        stages.append(
+            StageView(
+                name, here, past, oldest, f"{route}/{name}" in holds, p50, p95, overdue.get(name)
+            )
+        )
         past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
     stages.reverse()
     sums = {status: sum(stage.counts.get(status, 0) for stage in stages) for status in Status}
@@ -145,7 +165,10 @@ def _snapshot(
     rate = steps = 0.0
     if before is not None and now > before.at:
         seconds = (now - before.at) / 1000
-        rate, steps = max(0.0, (ended - before.ended) / seconds), max(0.0, (seq - before.seq) / seconds)
+        rate, steps = (
+            max(0.0, (ended - before.ended) / seconds),
+            max(0.0, (seq - before.seq) / seconds),
+        )
     return Snapshot(
         route,
         now,
@@ -162,17 +185,27 @@ def _snapshot(
     )
 
 
-def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> list[tuple[int, int]]:
+def _ages(
+    ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]
+) -> list[tuple[int, int]]:
     """Ages of live items at a stage as (age, count), youngest first. From hourly counters; if all are young, from rows, where reading is
     free."""
     if now - min(hours) * HOUR > NEAR:
-        return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
-    return sorted((max(0, now - item.row.entered_at), 1) for item in _some(ctx, route, stage)) if free() else []
+        return [
+            (max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)
+        ]
+    return (
+        sorted((max(0, now - item.row.entered_at), 1) for item in _some(ctx, route, stage))
+        if free()
+        else []
+    )
 
 
 def _some(ctx: Context, route: str, stage: str) -> list[Item]:
     """A few live items of a stage."""
-    return ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
+    return ctx.ledger.find(
+        Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)
+    ).items
 
 
 def _percentile(ages: list[tuple[int, int]], part: float) -> int | None:
@@ -187,5 +220,9 @@ def _percentile(ages: list[tuple[int, int]], part: float) -> int | None:
 
 def _kinds(groups: list[Group]) -> list[Kind]:
     """Kinds of failure, most frequent first; groups with different messages stay separate."""
-    kinds = [Kind(group.category, group.stage, group.sample, group.now, group.total) for group in groups if group.total > 0]
+    kinds = [
+        Kind(group.category, group.stage, group.sample, group.now, group.total)
+        for group in groups
+        if group.total > 0
+    ]
     return sorted(kinds, key=lambda kind: (-kind.now, -kind.total, kind.category, kind.stage))

@@ -32,7 +32,9 @@ def halving(items: list[Item]) -> Generator[list[Item], Answer, dict[int, tuple[
     for _ in range(call_budget(len(items))):
         answer = yield [items[index] for index in group]
         if isinstance(answer, list) and len(answer) == len(group):
-            settled |= {index: (as_outcome(one), False) for index, one in zip(group, answer, strict=True)}
+            settled |= {
+                index: (as_outcome(one), False) for index, one in zip(group, answer, strict=True)
+            }
             suspects = suspects[len(group) :]
         else:
             failure = answer if isinstance(answer, Retry) else _wrong_answer(answer, len(group))
@@ -54,4 +56,7 @@ def halving(items: list[Item]) -> Generator[list[Item], Answer, dict[int, tuple[
 
 def _wrong_answer(answer: object, wanted: int) -> Retry:
     got = f"{len(answer)} outcomes" if isinstance(answer, list) else type(answer).__name__
-    return Retry(f"the handler returned {got} for {wanted} items; return a list with one outcome for each", category="WRONG_ANSWER")
+    return Retry(
+        f"the handler returned {got} for {wanted} items; return a list with one outcome for each",
+        category="WRONG_ANSWER",
+    )

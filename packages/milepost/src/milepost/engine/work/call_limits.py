@@ -46,7 +46,12 @@ class CallLimit:
             self._limits.end(self)
         return False
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
         if self.end(kind):
             raise TimeoutError from error
         return None

@@ -11,7 +11,17 @@ from types import TracebackType
 from msgspec import UNSET
 
 from milepost.core.item import Item
-from milepost.core.outcome import OUTCOMES, Done, NotYet, Outcome, Reject, Retry, as_outcome, check_outcome, outcome_of_exception
+from milepost.core.outcome import (
+    OUTCOMES,
+    Done,
+    NotYet,
+    Outcome,
+    Reject,
+    Retry,
+    as_outcome,
+    check_outcome,
+    outcome_of_exception,
+)
 from milepost.core.routes.route import Stage
 from milepost.engine.work.bisection import halving
 from milepost.engine.work.call_limits import CallLimit
@@ -39,7 +49,12 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
     results: list[JobResult] = []
     todo = job
     if stage.verify is not None:
-        results, todo = _verified(job, [_probe_plain(stage, item) if item.row.unknown else None for item in job], began, ticks)
+        results, todo = _verified(
+            job,
+            [_probe_plain(stage, item) if item.row.unknown else None for item in job],
+            began,
+            ticks,
+        )
         if not todo:
             return results
     if stage.batch == 1:
@@ -73,7 +88,12 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
     results: list[JobResult] = []
     todo = job
     if stage.verify is not None:
-        results, todo = _verified(job, [await _probe_async(stage, item) if item.row.unknown else None for item in job], began, ticks)
+        results, todo = _verified(
+            job,
+            [await _probe_async(stage, item) if item.row.unknown else None for item in job],
+            began,
+            ticks,
+        )
         if not todo:
             return results
     if stage.batch == 1:
@@ -120,17 +140,28 @@ class HandlerCall(CallLimit):
         self._size = size
         self.answer: object = None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
         late = self.end(kind)
         if error is None:
             return False
         if late or (self.expired and isinstance(error, TimeoutError)):
-            self.answer = Retry(f"no answer within {(self._stage.timeout_ms or 0) / 1000:g} s", category="TIMEOUT", unknown=True)
+            self.answer = Retry(
+                f"no answer within {(self._stage.timeout_ms or 0) / 1000:g} s",
+                category="TIMEOUT",
+                unknown=True,
+            )
         elif _called_off(error):
             return False
         else:
             outcome = _raised(error)
-            self.answer = _answer_of_failed_call(outcome, self._size) if self._stage.batch > 1 else outcome
+            self.answer = (
+                _answer_of_failed_call(outcome, self._size) if self._stage.batch > 1 else outcome
+            )
         return True
 
 
@@ -150,7 +181,12 @@ def _raised(error: BaseException) -> Retry | Reject | NotYet:
             return outcome
         if isinstance(error, Exception):
             return outcome
-        return Retry(f"{kind}: {error}", category="EXCEPTION", details=outcome.details, traceback=outcome.traceback)
+        return Retry(
+            f"{kind}: {error}",
+            category="EXCEPTION",
+            details=outcome.details,
+            traceback=outcome.traceback,
+        )
     except Exception:
         return Retry(f"the handler raised {kind}", category="EXCEPTION", details={"type": kind})
 
@@ -162,7 +198,12 @@ def _answer_of_failed_call(outcome: Retry | Reject | NotYet, size: int) -> Retry
         return [outcome] * size
     if isinstance(outcome, Retry):
         return outcome
-    return Retry(outcome.error, category=outcome.category, details=outcome.details, traceback=outcome.traceback)
+    return Retry(
+        outcome.error,
+        category=outcome.category,
+        details=outcome.details,
+        traceback=outcome.traceback,
+    )
 
 
 def _result(item: Item, outcome: Outcome, took: int, *, failed_alone: bool = False) -> JobResult:
@@ -174,20 +215,35 @@ def _result(item: Item, outcome: Outcome, took: int, *, failed_alone: bool = Fal
     except Exception as error:
         kind = type(outcome).__name__
         reason = str(error).encode(errors="replace").decode()
-        outcome = Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER", unknown=True)
+        outcome = Retry(
+            f"the handler returned a {kind} that is not JSON: {reason}",
+            category="WRONG_ANSWER",
+            unknown=True,
+        )
     return JobResult(item, outcome, took, failed_alone=failed_alone)
 
 
-def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[JobResult]:
-    results = [_result(items[index], outcome, took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
+def _settled(
+    items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int
+) -> list[JobResult]:
+    results = [
+        _result(items[index], outcome, took, failed_alone=alone)
+        for index, (outcome, alone) in sorted(outcomes.items())
+    ]
     results[0].calls = max(0, calls - 1)
     return results
 
 
-def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[JobResult], Job]:
+def _verified(
+    job: Job, answers: list[Outcome | None], began: int, ticks: Ticks
+) -> tuple[list[JobResult], Job]:
     """Split a job into results settled by probes, and items still to be worked on."""
     took = ticks() - began
-    results = [_result(item, answer, took) for item, answer in zip(job, answers, strict=True) if answer is not None]
+    results = [
+        _result(item, answer, took)
+        for item, answer in zip(job, answers, strict=True)
+        if answer is not None
+    ]
     return results, [item for item, answer in zip(job, answers, strict=True) if answer is None]
 
 
@@ -199,7 +255,11 @@ def _probed(answer: object) -> Outcome | None:
         return Done()
     if answer is None or answer is False:
         return None
-    return Retry(f"verify returned {type(answer).__name__}; return Done(…), True, False or None", category="WRONG_ANSWER", unknown=True)
+    return Retry(
+        f"verify returned {type(answer).__name__}; return Done(…), True, False or None",
+        category="WRONG_ANSWER",
+        unknown=True,
+    )
 
 
 def _probe_failed(error: BaseException) -> Outcome:
@@ -209,7 +269,14 @@ def _probe_failed(error: BaseException) -> Outcome:
         return failure
     after = failure.after if isinstance(failure, Retry) else None
     message = f"verify failed: {failure.error}"
-    return Retry(message, after=after, category="VERIFY_FAILED", details=failure.details, unknown=True, traceback=failure.traceback)
+    return Retry(
+        message,
+        after=after,
+        category="VERIFY_FAILED",
+        details=failure.details,
+        unknown=True,
+        traceback=failure.traceback,
+    )
 
 
 def _probe_plain(stage: Stage, item: Item) -> Outcome | None:

@@ -132,13 +132,19 @@ class Remote:
         self._read_controls(self._ctx.clock.now())
         now = self._ctx.clock.now()
         with self._lock:
-            claims, by_stage = self._claims_of(request.holder, request.plan, request.stage), self._by_worker[request.holder]
+            claims, by_stage = (
+                self._claims_of(request.holder, request.plan, request.stage),
+                self._by_worker[request.holder],
+            )
             for one in by_stage.values():
                 one.expire(now)
             in_hand = [item for one in by_stage.values() for item in one.in_hand.values()]
             free = not in_hand and not any(one.asked for one in by_stage.values())
             claims.set_width(self._limits)
-            want = min(request.want, claims.width * request.stage.batch - len(claims.in_hand) - claims.asked)
+            want = min(
+                request.want,
+                claims.width * request.stage.batch - len(claims.in_hand) - claims.asked,
+            )
             if want <= 0 or any(item.row.losses >= FRAGILE for item in in_hand):
                 return RemoteClaim([])
             claims.asked += want
@@ -155,46 +161,75 @@ class Remote:
                 claims.asked -= want
         return RemoteClaim(answer.items, until, answer.next_at, empty_handed=free)
 
-    def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
+    def extend(
+        self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int
+    ) -> list[int | None]:
         """New end of each lease; None if it is no longer valid."""
         found = self._find(plan, stage, shown, self._ctx.clock.now())
         now = self._ctx.clock.now()
         until, items = now + lease_ms, list(found.values())
         rows, tickets = [item.row for item in items], [item.ticket for item in items]
         answers = self._ctx.ledger.extend(rows, until, now, tickets) if items else []
-        kept = {ref: item for (ref, item), holds in zip(found.items(), answers, strict=True) if holds}
+        kept = {
+            ref: item for (ref, item), holds in zip(found.items(), answers, strict=True) if holds
+        }
         with self._lock:
             for ref, item in found.items():
                 claims = self._claims.get(ref)
                 if claims is not None:
                     # If the lease has ended, the item is late from now on.
-                    claims.add_until([item], until if ref in kept else min(claims.until[claim_ref(item)], now))
+                    claims.add_until(
+                        [item], until if ref in kept else min(claims.until[claim_ref(item)], now)
+                    )
         return [until if _ref(plan, one) in kept else None for one in shown]
 
-    def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]) -> list[bool]:
+    def settle(
+        self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]
+    ) -> list[bool]:
         """Write reported outcomes. True: written; False: the lease is no longer valid. A repeated report gets the same answer from any process;
         a different outcome under a settled lease is refused."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, [shown for shown, _ in outcomes], now)
-        reports = [(_ref(plan, shown), digest_of(outcome_to_builtins(outcome))) for shown, outcome in outcomes]
+        reports = [
+            (_ref(plan, shown), digest_of(outcome_to_builtins(outcome)))
+            for shown, outcome in outcomes
+        ]
         results: dict[Ref, tuple[JobResult, bytes]] = {}
         for (ref, digest), (_, outcome) in zip(reports, outcomes, strict=True):
             if ref in found and ref not in results:
                 item = found[ref]
-                results[ref] = JobResult(item, outcome, max(0, now - (item.row.claimed_at or now))), digest
+                results[ref] = (
+                    JobResult(item, outcome, max(0, now - (item.row.claimed_at or now))),
+                    digest,
+                )
         refused = settle(self._ctx, [result for result, _ in results.values()]).refused
-        written = {ref: not refused or self._recorded(ref) for ref in results}  # some of a batch may be written
+        written = {
+            ref: not refused or self._recorded(ref) for ref in results
+        }  # some of a batch may be written
         with self._lock:
             for ref, (_, digest) in results.items():
                 self._end(ref, RemoteSettlement(digest, written[ref]))
-            answers = [self._settled[ref] == RemoteSettlement(digest, True) if ref in self._settled else None for ref, digest in reports]
+            answers = [
+                self._settled[ref] == RemoteSettlement(digest, True)
+                if ref in self._settled
+                else None
+                for ref, digest in reports
+            ]
         # Another process may have settled it, or this one before a restart: the ledger knows.
         return [
             self._recorded(ref, outcome) if answer is None else answer
             for answer, (ref, _), (_, outcome) in zip(answers, reports, outcomes, strict=True)
         ]
 
-    def give_back(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], why: str, *, unknown: bool = False) -> int:
+    def give_back(
+        self,
+        plan: Plan,
+        stage: Stage,
+        shown: Sequence[ShownLease],
+        why: str,
+        *,
+        unknown: bool = False,
+    ) -> int:
         """Give items back unfinished, without counting an attempt; returns how many were still claimed under these leases."""
         found = self._find(plan, stage, shown, self._ctx.clock.now())
         given = give_back(self._ctx, list(found.values()), why, unknown=unknown)
@@ -208,14 +243,25 @@ class Remote:
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
-    def _ask(self, request: RemoteClaimRequest, claims: RemoteStageClaims, want: int, *, fragile: bool = False) -> tuple[ClaimResult, int]:
+    def _ask(
+        self,
+        request: RemoteClaimRequest,
+        claims: RemoteStageClaims,
+        want: int,
+        *,
+        fragile: bool = False,
+    ) -> tuple[ClaimResult, int]:
         """Claim, under a lease that counts from now; returns also the end of that lease."""
         plan, stage, ctx = request.plan, request.stage, self._ctx
         now = ctx.clock.now()
         lease = Lease(ctx.chance.token(), request.holder, now + request.lease_ms)
-        [answer] = ctx.ledger.claim([claims.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter())
+        [answer] = ctx.ledger.claim(
+            [claims.ask(lease, want, fragile=fragile)], now, ctx.chance.jitter()
+        )
         if answer.outdated:
-            raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; restart the server with the current route")
+            raise RouteChanged(
+                f"route {plan.name!r}: {OUTDATED}; restart the server with the current route"
+            )
         with self._lock:
             if answer.fragile:
                 self._fragile.add((plan.name, stage.name))
@@ -227,7 +273,9 @@ class Remote:
         return answer, lease.until
 
     def _claims_of(self, holder: str, plan: Plan, stage: Stage) -> RemoteStageClaims:
-        return self._by_worker.setdefault(holder, {}).setdefault((plan.name, stage.name), RemoteStageClaims(plan, stage))
+        return self._by_worker.setdefault(holder, {}).setdefault(
+            (plan.name, stage.name), RemoteStageClaims(plan, stage)
+        )
 
     def _end(self, ref: Ref, settled: RemoteSettlement | None = None) -> None:
         """Forget an item. `settled`: the answer to a repeated report of its outcome, if any."""
@@ -246,15 +294,25 @@ class Remote:
         self._controls_at = now
         self._limits = read_each(self._ctx.ledger, LIMIT, Limit)
         with self._lock:
-            for ref in [ref for ref, claims in self._claims.items() if claims.until[ref[1:]] < now - LATE_MS]:
+            for ref in [
+                ref for ref, claims in self._claims.items() if claims.until[ref[1:]] < now - LATE_MS
+            ]:
                 self._end(ref)
             self._by_worker = {
                 holder: kept
                 for holder, by_stage in self._by_worker.items()
-                if (kept := {at: claims for at, claims in by_stage.items() if claims.until or claims.asked})
+                if (
+                    kept := {
+                        at: claims
+                        for at, claims in by_stage.items()
+                        if claims.until or claims.asked
+                    }
+                )
             }
 
-    def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, Item]:
+    def _find(
+        self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int
+    ) -> dict[Ref, Item]:
         """Items claimed under these leases at the stage. A lease that is unknown here may be on the row."""
         refs = dict.fromkeys(_ref(plan, one) for one in shown)
         with self._lock:

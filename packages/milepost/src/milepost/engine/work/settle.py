@@ -38,7 +38,9 @@ class SettleResult(Struct):
     """Results of the claims made in the same step; empty if there were none, or if the outcomes had to be written one by one."""
 
 
-def settle(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()) -> SettleResult:
+def settle(
+    ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()
+) -> SettleResult:
     """Write the outcomes, and claim more items in the same step. A kept confirmation overrides the handler's outcome; an outcome whose lease
     is lost is refused and noted.
 
@@ -53,7 +55,9 @@ def settle(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimR
                 _log_failed_try(result, after)
             if after.kept:
                 follow.append(after)
-        elif (conflict := _count_refused(ctx, result, result.item.row, conflict, summary)) is not None:
+        elif (
+            conflict := _count_refused(ctx, result, result.item.row, conflict, summary)
+        ) is not None:
             written = summary.written
             _settle_again(ctx, result, conflict, summary, follow)
             if summary.written == written:
@@ -64,14 +68,18 @@ def settle(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimR
         ctx.ledger.drop_tickets(ended)
     if follow:
         follow_up(ctx, follow)
-    ctx.observer.settled(results, ctx.clock.now(), summary.written, summary.refused, summary.undecided)
+    ctx.observer.settled(
+        results, ctx.clock.now(), summary.written, summary.refused, summary.undecided
+    )
     return summary
 
 
 Answers = list[tuple[Row, Conflict | Refused | None]]
 
 
-def _write(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()) -> tuple[Answers, list[ClaimResult]]:
+def _write(
+    ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()
+) -> tuple[Answers, list[ClaimResult]]:
     """Decide and write all outcomes at once. If that fails unexpectedly, log the error and write each on its own, without claims."""
     if not results:
         return [], []
@@ -83,14 +91,24 @@ def _write(ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimR
         if is_shortage(error):
             raise
         if len(results) > 1:
-            log.exception("cannot write %d outcomes at once; each is now written alone", len(results))
+            log.exception(
+                "cannot write %d outcomes at once; each is now written alone", len(results)
+            )
             return [answer for result in results for answer in _write(ctx, [result])[0]], []
         result = results[0]
         log.exception(
-            "%s/%s: the outcome at %r cannot be recorded: a failed try is counted", result.item.route, result.item.key, result.item.stage
+            "%s/%s: the outcome at %r cannot be recorded: a failed try is counted",
+            result.item.route,
+            result.item.key,
+            result.item.stage,
         )
-        wrong = Retry(f"the outcome cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
-        return _decide_and_apply(ctx, [JobResult(result.item, wrong, result.response_ms, failed_alone=result.failed_alone)])
+        wrong = Retry(
+            f"the outcome cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True
+        )
+        return _decide_and_apply(
+            ctx,
+            [JobResult(result.item, wrong, result.response_ms, failed_alone=result.failed_alone)],
+        )
 
 
 def _decide_and_apply(
@@ -110,7 +128,9 @@ def _decide_and_apply(
         for result in results
     ]
     if requests:
-        answers, claims = ctx.ledger.apply_and_claim(changes, now, _versions(ctx), requests, jitter())
+        answers, claims = ctx.ledger.apply_and_claim(
+            changes, now, _versions(ctx), requests, jitter()
+        )
     else:
         answers, claims = ctx.ledger.apply(changes, now, _versions(ctx)), []
     return list(zip((change.after for change in changes), answers, strict=True)), claims
@@ -133,7 +153,9 @@ def _alone(item: Item) -> Item:
     return Item(replace(item.row, alone=True), item.content)
 
 
-def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
+def _settle_again(
+    ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]
+) -> None:
     """Settle one outcome that lost a race: while its lease is valid, or if it is that of a check without a lease, it is decided again on the
     current row. A check is valid for the same stage and round, if the item is not claimed and has not ended; otherwise it is dropped:
     nothing was done, and the next check looks again."""
@@ -143,7 +165,11 @@ def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: Se
         if current is None:
             break
         if claimed.lease is None:
-            same = (current.stage, current.round, current.pass_no) == (claimed.stage, claimed.round, claimed.pass_no)
+            same = (current.stage, current.round, current.pass_no) == (
+                claimed.stage,
+                claimed.round,
+                claimed.pass_no,
+            )
             if not same or answer.outdated or current.terminal or current.lease is not None:
                 break
             current = replace(current, holder=claimed.holder, claimed_at=claimed.claimed_at)
@@ -151,18 +177,34 @@ def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: Se
             if recorded(ctx, current, claimed.lease):
                 summary.written += 1
                 return
-            noted = ctx.ledger.apply([late(current, result.outcome, now, by=claimed.holder or "", lease=claimed.lease)], now)[0]
+            noted = ctx.ledger.apply(
+                [late(current, result.outcome, now, by=claimed.holder or "", lease=claimed.lease)],
+                now,
+            )[0]
             if not isinstance(noted, Conflict):
                 break
             answer = noted
             continue
-        item = Item(replace(current, alone=current.alone or result.failed_alone), result.item.content)
+        item = Item(
+            replace(current, alone=current.alone or result.failed_alone), result.item.content
+        )
         versions: dict[str, int] | None = _versions(ctx)
         if answer.outdated:
-            change, versions = undecided(current, result.outcome, now, by=claimed.holder or ""), None
+            change, versions = (
+                undecided(current, result.outcome, now, by=claimed.holder or ""),
+                None,
+            )
         else:
             by, plan = _author(ctx.plans, item), ctx.plans[current.route]
-            change = decide(item, result.outcome, plan, now, ctx.chance.jitter(), by=by, response_ms=result.response_ms)
+            change = decide(
+                item,
+                result.outcome,
+                plan,
+                now,
+                ctx.chance.jitter(),
+                by=by,
+                response_ms=result.response_ms,
+            )
         again = ctx.ledger.apply([change], now, versions)[0]
         if again is None:
             if answer.outdated:
@@ -182,12 +224,22 @@ def _settle_again(ctx: Context, result: JobResult, answer: Conflict, summary: Se
 
 def _log_failed_try(result: JobResult, after: Row) -> None:
     outcome = result.outcome
-    warn_of_failed_try(after, result.item.stage, outcome.traceback if isinstance(outcome, (Retry, Reject)) else None)
+    warn_of_failed_try(
+        after,
+        result.item.stage,
+        outcome.traceback if isinstance(outcome, (Retry, Reject)) else None,
+    )
 
 
-def _count_refused(ctx: Context, result: JobResult, row: Row, unwritten: Conflict | Refused, summary: SettleResult) -> Conflict | None:
+def _count_refused(
+    ctx: Context, result: JobResult, row: Row, unwritten: Conflict | Refused, summary: SettleResult
+) -> Conflict | None:
     """If the storage refused the outcome, count a failed attempt instead. None: settled; otherwise the conflict that is left."""
-    answer = count_refused(ctx, row, unwritten, result.response_ms) if isinstance(unwritten, Refused) else unwritten
+    answer = (
+        count_refused(ctx, row, unwritten, result.response_ms)
+        if isinstance(unwritten, Refused)
+        else unwritten
+    )
     if isinstance(answer, Conflict):
         return answer
     if answer is None:
@@ -205,14 +257,20 @@ def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = N
     if current.settled == claim:
         return outcome is None or isinstance(outcome, NotYet)
     lines = [written.line for written in ctx.ledger.history(current.route, current.key)]
-    return any(is_outcome_of(line, claim) and (outcome is None or records(line, outcome)) for line in lines)
+    return any(
+        is_outcome_of(line, claim) and (outcome is None or records(line, outcome)) for line in lines
+    )
 
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
     """Give claims back unfinished, without counting an attempt; returns how many were still claimed."""
     # A check without a lease holds nothing: its message returns to the queue.
     rows = [item.row for item in items if item.row.lease is not None]
-    tickets = {(item.row.route, item.row.key, item.row.lease): item.ticket for item in items if item.ticket is not None}
+    tickets = {
+        (item.row.route, item.row.key, item.row.lease): item.ticket
+        for item in items
+        if item.ticket is not None
+    }
     given: list[Row] = []
     ended: list[Any] = []
     for _ in range(TRIES):
@@ -221,14 +279,21 @@ def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = 
         now = ctx.clock.now()
         changes = [given_back(row, now, why=why, unknown=unknown) for row in rows]
         answers = ctx.ledger.apply(changes, now)
-        written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
+        written = [
+            change for change, answer in zip(changes, answers, strict=True) if answer is None
+        ]
         given += [change.after for change in written]
-        ended += [tickets.get((change.before.route, change.before.key, change.before.lease)) for change in written]
+        ended += [
+            tickets.get((change.before.route, change.before.key, change.before.lease))
+            for change in written
+        ]
         # If only a note was added meanwhile, the lease is still ours.
         rows = [
             answer.current
             for row, answer in zip(rows, answers, strict=True)
-            if isinstance(answer, Conflict) and answer.current is not None and answer.current.lease == row.lease
+            if isinstance(answer, Conflict)
+            and answer.current is not None
+            and answer.current.lease == row.lease
         ]
     ctx.ledger.drop_tickets([ticket for ticket in ended if ticket is not None])
     follow_up(ctx, given)

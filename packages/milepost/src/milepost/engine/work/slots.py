@@ -94,9 +94,15 @@ class StageSlots(StageClaims):
     def _ahead(self) -> dict[str, int]:
         # Not where there is a rate: the claim uses it up, and waiting items would then be called later, several at once.
         rates, route, stage = self._controls.rates, self.plan.name, self.stage
-        return {lane: int(pace * AHEAD_MS) for lane, pace in self._lane_paces.items() if not rates(route, stage, lane)}
+        return {
+            lane: int(pace * AHEAD_MS)
+            for lane, pace in self._lane_paces.items()
+            if not rates(route, stage, lane)
+        }
 
-    def start(self, ctx: Context, items: list[Item], lost: int = 0, refused: Sequence[Refused] = ()) -> None:
+    def start(
+        self, ctx: Context, items: list[Item], lost: int = 0, refused: Sequence[Refused] = ()
+    ) -> None:
         """Take claimed items in hand, and run them in the pool."""
         self.take(ctx, items, lost, refused)
         if items:
@@ -108,7 +114,11 @@ class StageSlots(StageClaims):
             self.pool.put(jobs, {}, {})
             return
         controls, route, stage = self._controls, self.plan.name, self.stage
-        self.pool.put(jobs, {lane: controls.cap(route, stage, lane) for lane in lanes}, controls.joint_caps(route, stage, lanes))
+        self.pool.put(
+            jobs,
+            {lane: controls.cap(route, stage, lane) for lane in lanes},
+            controls.joint_caps(route, stage, lanes),
+        )
 
     def collect(self) -> list[JobResult]:
         """The results that are not settled yet, with those that the pool has now."""
@@ -125,7 +135,9 @@ class StageSlots(StageClaims):
         if oldest is None or (oldest.row.claimed_at or before) >= before:
             return 0
         self._lane_paces.pop(oldest.lane, None)
-        return self.recall(ctx, "it could not be started soon enough", lambda item: item.lane == oldest.lane)
+        return self.recall(
+            ctx, "it could not be started soon enough", lambda item: item.lane == oldest.lane
+        )
 
     def cut_off(self, ctx: Context, why: str) -> int:
         """Give back all items that still run or are not settled: whether their partner has done the work is not known."""
@@ -150,7 +162,9 @@ class StageSlots(StageClaims):
         self._busy_ms += max(0, now - began)
         if self._busy_ms >= PACE_MS or self._counted >= MOST_IN_HAND:
             self.pace = self._counted * 1000 / max(1, self._busy_ms)
-            self._lane_paces = {lane: count / max(1, self._busy_ms) for lane, count in self._lane_counts.items()}
+            self._lane_paces = {
+                lane: count / max(1, self._busy_ms) for lane, count in self._lane_counts.items()
+            }
             self._lane_counts.clear()
             self._counted = self._busy_ms = 0
 
@@ -164,7 +178,9 @@ class StageSlots(StageClaims):
             here = [item for item in items if item.lane == lane]
             alone = [[item] for item in here if item.row.alone or item.row.losses]
             others = [item for item in here if not (item.row.alone or item.row.losses)]
-            portions = [others[start : start + size] for start in range(0, len(others), size)] + alone
+            portions = [
+                others[start : start + size] for start in range(0, len(others), size)
+            ] + alone
             # The rate was charged for full batches but counts calls; additional calls are reported with the next claim.
             self.spent[lane] = self.spent.get(lane, 0) + len(portions) - -(-len(here) // size)
             jobs += portions
@@ -181,18 +197,33 @@ def rooms_after_a_settle(all_slots: Sequence[StageSlots]) -> list[tuple[StageSlo
     for slots in all_slots:
         following = slots.plan.following[slots.stage.name] if slots.finished else None
         if following is not None:
-            arriving[slots.plan.name, following.name] = sum(type(ran.outcome) is Done for ran in slots.finished)
+            arriving[slots.plan.name, following.name] = sum(
+                type(ran.outcome) is Done for ran in slots.finished
+            )
     coming = [arriving.get((slots.plan.name, slots.stage.name), 0) for slots in all_slots]
-    quick_in_hand = sum(slots.staying + n for slots, n in zip(all_slots, coming, strict=True) if slots.quick)
+    quick_in_hand = sum(
+        slots.staying + n for slots, n in zip(all_slots, coming, strict=True) if slots.quick
+    )
     spare = QUICK_IN_HAND - quick_in_hand
     if spare * 2 < MOST_IN_HAND:
         spare = 0
-    rooms = [n + spare if slots.quick else slots.room(n) for slots, n in zip(all_slots, coming, strict=True)]
-    return [(slots, min(room, QUICK_IN_HAND)) for slots, room in zip(all_slots, rooms, strict=True) if room > 0]
+    rooms = [
+        n + spare if slots.quick else slots.room(n)
+        for slots, n in zip(all_slots, coming, strict=True)
+    ]
+    return [
+        (slots, min(room, QUICK_IN_HAND))
+        for slots, room in zip(all_slots, rooms, strict=True)
+        if room > 0
+    ]
 
 
 def settle_finished(
-    ctx: Context, all_slots: Sequence[StageSlots], asks: Sequence[ClaimRequest] = (), *, stopping: bool = False
+    ctx: Context,
+    all_slots: Sequence[StageSlots],
+    asks: Sequence[ClaimRequest] = (),
+    *,
+    stopping: bool = False,
 ) -> SettleResult:
     """Settle the collected results of these stages in one write, and claim in the same step. If the ledger cannot be reached, they stay
     collected for the next try. `stopping`: calls that the program cancelled are given back instead."""
@@ -200,7 +231,12 @@ def settle_finished(
     if stopping:
         cancelled = [ran.item for ran in rans if ran.cancelled]
         rans = [ran for ran in rans if not ran.cancelled]
-        give_back(ctx, cancelled, "the program cancelled the handler's task while it was stopping", unknown=True)
+        give_back(
+            ctx,
+            cancelled,
+            "the program cancelled the handler's task while it was stopping",
+            unknown=True,
+        )
     result = settle(ctx, rans, asks)
     now = ctx.clock.now()
     for slots in all_slots:

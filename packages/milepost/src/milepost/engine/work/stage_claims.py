@@ -46,14 +46,29 @@ class StageClaims:
     def set_width(self, limits: Mapping[str, Limit]) -> bool:
         """Apply the stage's limit, an operator's or that of the route file; returns whether it has changed."""
         was = self.width
-        self.width = limits.get(scope(self.plan.name, self.stage.name), NO_LIMIT).concurrency or self.stage.concurrency
+        self.width = (
+            limits.get(scope(self.plan.name, self.stage.name), NO_LIMIT).concurrency
+            or self.stage.concurrency
+        )
         return self.width != was
 
-    def ask(self, lease: Lease, want: int, *, fragile: bool = False, ahead: bool = False) -> ClaimRequest:
+    def ask(
+        self, lease: Lease, want: int, *, fragile: bool = False, ahead: bool = False
+    ) -> ClaimRequest:
         """A claim of up to `want` items; `ahead`: also of items that wait here until a call of their lane ends."""
         spent, self.spent = self.spent, {}
         waiting = self._ahead() if ahead else {}
-        return ClaimRequest(self.plan, self.stage.name, want, lease, self.stage.batch, self._busy_lanes(), spent, fragile, waiting)
+        return ClaimRequest(
+            self.plan,
+            self.stage.name,
+            want,
+            lease,
+            self.stage.batch,
+            self._busy_lanes(),
+            spent,
+            fragile,
+            waiting,
+        )
 
     def _busy_lanes(self) -> dict[str, int]:
         return dict(self.lanes)
@@ -62,10 +77,18 @@ class StageClaims:
         """Items beyond their lane's concurrency that may wait here."""
         return {}
 
-    def take(self, ctx: Context, items: Sequence[Item], lost: int = 0, refused: Sequence[Refused] = ()) -> None:
+    def take(
+        self, ctx: Context, items: Sequence[Item], lost: int = 0, refused: Sequence[Refused] = ()
+    ) -> None:
         """Take in hand the items of a claim, which has also found `lost` leases and rows that the storage refused."""
         for row in refused:
-            log.error("%s/%s cannot be worked on at %r: %s", self.plan.name, row.key, self.stage.name, row.reason)
+            log.error(
+                "%s/%s cannot be worked on at %r: %s",
+                self.plan.name,
+                row.key,
+                self.stage.name,
+                row.reason,
+            )
         if items or lost:
             ctx.observer.claimed(self.plan.name, self.stage.name, len(items), lost)
         self.add(items)
@@ -85,7 +108,9 @@ class StageClaims:
                 if not self.lanes[lane]:
                     del self.lanes[lane]  # there may be as many lanes as targets
 
-    def give_back(self, ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
+    def give_back(
+        self, ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False
+    ) -> int:
         """Give items back unfinished, without counting an attempt; returns how many were still claimed. `unknown`: a call may have done the
         work."""
         if not items:

@@ -53,7 +53,9 @@ class Worker:
             runner.wake(self.name)
 
         self.all_slots = [
-            StageSlots(plan, stage, runner.pool(stage, stage.concurrency, run_plain, run_async, wake))
+            StageSlots(
+                plan, stage, runner.pool(stage, stage.concurrency, run_plain, run_async, wake)
+            )
             for plan in ctx.plans.values()
             for stage in plan.stages
             if stage.ours
@@ -123,11 +125,21 @@ class Worker:
         finished = {slots: rans for slots in self.all_slots if (rans := slots.collect())}
         if not finished:
             return False
-        if any(slots.stage.has_breaker and any(type(ran.outcome) is Retry for ran in rans) for slots, rans in finished.items()):
-            self._controls_at = 0  # a breaker may have opened: then items that have not started are given back
+        if any(
+            slots.stage.has_breaker and any(type(ran.outcome) is Retry for ran in rans)
+            for slots, rans in finished.items()
+        ):
+            self._controls_at = (
+                0  # a breaker may have opened: then items that have not started are given back
+            )
         now, done = self.ctx.clock.now(), sum(map(len, finished.values()))
         asking = self._asking_with_a_settle()
-        claims = settle_finished(self.ctx, self.all_slots, self._asks(asking, now), stopping=self._draining_until is not None).claims
+        claims = settle_finished(
+            self.ctx,
+            self.all_slots,
+            self._asks(asking, now),
+            stopping=self._draining_until is not None,
+        ).claims
         self.finished += done
         if claims:
             self._take([slots for slots, _ in asking], claims, now)
@@ -146,19 +158,30 @@ class Worker:
             return []
         return rooms_after_a_settle(self.all_slots)
 
-    def _asks(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool = False) -> list[ClaimRequest]:
+    def _asks(
+        self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool = False
+    ) -> list[ClaimRequest]:
         """Claim requests under a fresh lease token: with an old one, a repeated settle could end the work of the next stage."""
         lease = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
-        return [slots.ask(lease, room, fragile=fragile, ahead=not fragile) for slots, room in asking]
+        return [
+            slots.ask(lease, room, fragile=fragile, ahead=not fragile) for slots, room in asking
+        ]
 
     def _keep_leases(self, now: int) -> None:
         """Extend all leases together, long before they expire. All have the same length."""
         if still_ahead(self._extend_at, now, self.lease_ms):
             return
         self._extend_at = now + self.lease_ms // 3
-        old = [item for slots in self.all_slots for item in slots.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
+        old = [
+            item
+            for slots in self.all_slots
+            for item in slots.in_hand.values()
+            if (item.row.claimed_at or 0) < now - self.lease_ms // 4
+        ]
         if old:
-            self.ctx.ledger.extend([item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old])
+            self.ctx.ledger.extend(
+                [item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old]
+            )
 
     def _read_controls(self, now: int) -> None:
         """Read limits, pauses and breakers, and give back items that cannot start soon: because of them, or because the calls have become slow."""
@@ -166,14 +189,26 @@ class Worker:
             return
         self._controls_at = now + CONTROLS_MS
         limits, holds = read_each(self.ctx.ledger, LIMIT, Limit), set(self.ctx.ledger.read(HOLD))
-        breakers = open_breakers(self.ctx) if any(slots.stage.has_breaker for slots in self.all_slots) else {}
+        breakers = (
+            open_breakers(self.ctx)
+            if any(slots.stage.has_breaker for slots in self.all_slots)
+            else {}
+        )
         for slots in self.all_slots:
             if slots.set_width(limits):
                 slots.next_at = now
             if holds:
-                slots.recall(self.ctx, "it is paused", lambda item: is_held(holds, item.route, item.stage, item.lane))
+                slots.recall(
+                    self.ctx,
+                    "it is paused",
+                    lambda item: is_held(holds, item.route, item.stage, item.lane),
+                )
             if breakers:
-                slots.recall(self.ctx, "the breaker of its lane has opened", lambda item: _shut_out(breakers, item))
+                slots.recall(
+                    self.ctx,
+                    "the breaker of its lane has opened",
+                    lambda item: _shut_out(breakers, item),
+                )
             slots.recall_late(self.ctx, now - LONGEST_WAIT_MS)
 
     def _claim(self, now: int) -> None:
@@ -184,12 +219,20 @@ class Worker:
             self._alone = False
             self._fragile_at = now + FRAGILE_PAUSE_MS
             self._change_counter = -1
-        if self._fragile and not still_ahead(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._waits_for_fragile(now):
+        if (
+            self._fragile
+            and not still_ahead(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS)
+            and self._waits_for_fragile(now)
+        ):
             return
         change_counter = self.ctx.ledger.change_counter()
         changed = change_counter != self._change_counter
         self._change_counter = change_counter
-        ready = [slots for slots in self.all_slots if changed or (slots.next_at is not None and slots.next_at <= now)]
+        ready = [
+            slots
+            for slots in self.all_slots
+            if changed or (slots.next_at is not None and slots.next_at <= now)
+        ]
         asking = [(slots, room) for slots in ready if (room := slots.room()) > 0]
         if asking:
             self._claim_for(asking, now, fragile=False)
@@ -216,7 +259,9 @@ class Worker:
         return True
 
     def _claim_for(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool) -> None:
-        answers = self.ctx.ledger.claim(self._asks(asking, now, fragile=fragile), now, self.ctx.chance.jitter())
+        answers = self.ctx.ledger.claim(
+            self._asks(asking, now, fragile=fragile), now, self.ctx.chance.jitter()
+        )
         self._take([slots for slots, _ in asking], answers, now)
 
     def _take(self, asked: list[StageSlots], answers: list[ClaimResult], now: int) -> None:
@@ -240,9 +285,17 @@ class Worker:
             return answers
         renewed = []
         for answer in answers:
-            rows, tickets = [item.row for item in answer.items], [item.ticket for item in answer.items]
+            rows, tickets = (
+                [item.row for item in answer.items],
+                [item.ticket for item in answer.items],
+            )
             holds = self.ctx.ledger.extend(rows, now + self.lease_ms, now, tickets) if rows else []
-            renewed.append(replace(answer, items=[item for item, ours in zip(answer.items, holds, strict=True) if ours]))
+            renewed.append(
+                replace(
+                    answer,
+                    items=[item for item, ours in zip(answer.items, holds, strict=True) if ours],
+                )
+            )
         return renewed
 
     def _stand_by(self, route: str) -> None:
@@ -259,7 +312,9 @@ class Worker:
 
     def _give_up(self, now: int) -> None:
         self._give_back_unstarted()
-        if self._draining_until is not None and not still_ahead(self._draining_until, now, self._grace_ms):
+        if self._draining_until is not None and not still_ahead(
+            self._draining_until, now, self._grace_ms
+        ):
             self._cut_off()
 
     def _give_back_unstarted(self) -> None:
@@ -272,14 +327,23 @@ class Worker:
 
     def _rest(self, now: int) -> float:
         """Time until the next scheduled step; a finished job or a change in the ledger wakes the worker sooner."""
-        times = [slots.next_at for slots in self.all_slots if slots.next_at is not None and slots.room() > 0]
+        times = [
+            slots.next_at
+            for slots in self.all_slots
+            if slots.next_at is not None and slots.room() > 0
+        ]
         soonest = min(times, default=now + 1000)
         return min(POLL_S, max(0.001, (soonest - now) / 1000))
 
     def overrunning(self) -> list[dict[str, object]]:
         """Calls of plain functions that exceed their stage's timeout; they keep slot and lease until they return."""
         return [
-            {"route": slots.plan.name, "stage": slots.stage.name, "key": item.key, "seconds": round(took / 1000, 1)}
+            {
+                "route": slots.plan.name,
+                "stage": slots.stage.name,
+                "key": item.key,
+                "seconds": round(took / 1000, 1),
+            }
             for slots in self.all_slots
             if slots.stage.timeout_ms is not None
             for item, took in slots.pool.running()

@@ -111,7 +111,12 @@ class GivenBack(Struct, frozen=True):
 
 
 @endpoint(
-    "POST", CLAIMS, scope="work", body=ClaimCall, problems=("refused", "route-changed", "too-many"), summary="Claim items of a remote stage"
+    "POST",
+    CLAIMS,
+    scope="work",
+    body=ClaimCall,
+    problems=("refused", "route-changed", "too-many"),
+    summary="Claim items of a remote stage",
 )
 async def claim(state: ServerState, call: Call) -> ClaimedItems:
     """Up to `want` items (at most 100), each under a lease. If there are none, the call waits for up to `wait` seconds (at most
@@ -120,7 +125,9 @@ async def claim(state: ServerState, call: Call) -> ClaimedItems:
     worker may claim the item, and an outcome under the old lease is refused."""
     plan, stage = _remote(state, call)
     asked: ClaimCall = call.body
-    wish = RemoteClaimRequest(plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease))
+    wish = RemoteClaimRequest(
+        plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease)
+    )
     request: Request = call.raw
 
     async def gone() -> None:
@@ -132,13 +139,22 @@ async def claim(state: ServerState, call: Call) -> ClaimedItems:
     return ClaimedItems([_work(item, given.until) for item in given.items])
 
 
-@endpoint("POST", f"{CLAIMS}/extend", scope="work", body=Extend, problems=("refused",), summary="Extend leases")
+@endpoint(
+    "POST",
+    f"{CLAIMS}/extend",
+    scope="work",
+    body=Extend,
+    problems=("refused",),
+    summary="Extend leases",
+)
 def extend(state: ServerState, call: Call) -> Extensions:
     """Each valid lease is extended by `lease` from now on. Do this well before it expires, for example after a third of its length."""
     plan, stage = _remote(state, call)
     body: Extend = call.body
     until = state.remote.extend(plan, stage, body.leases, _lease_ms(body.lease))
-    return Extensions([Extended(shown.key, iso(at)) for shown, at in zip(body.leases, until, strict=True)])
+    return Extensions(
+        [Extended(shown.key, iso(at)) for shown, at in zip(body.leases, until, strict=True)]
+    )
 
 
 @endpoint(
@@ -158,17 +174,31 @@ def settle(state: ServerState, call: Call) -> Settlement:
     body: Settle = call.body
     for place, one in enumerate(body.outcomes):
         check_outcome(one.outcome, f"outcomes[{place}].outcome")
-    written = state.remote.settle(plan, stage, [(ShownLease(one.key, one.lease), one.outcome) for one in body.outcomes])
-    answers = [SettleAnswer(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
+    written = state.remote.settle(
+        plan, stage, [(ShownLease(one.key, one.lease), one.outcome) for one in body.outcomes]
+    )
+    answers = [
+        SettleAnswer(one.key, "written" if ok else "refused")
+        for one, ok in zip(body.outcomes, written, strict=True)
+    ]
     return Settlement(answers)
 
 
-@endpoint("POST", f"{CLAIMS}/give-back", scope="work", body=GiveBack, problems=("refused",), summary="Give items back unfinished")
+@endpoint(
+    "POST",
+    f"{CLAIMS}/give-back",
+    scope="work",
+    body=GiveBack,
+    problems=("refused",),
+    summary="Give items back unfinished",
+)
 def give_back(state: ServerState, call: Call) -> GivenBack:
     """No attempt is counted, and another worker may claim the items at once. The answer says how many were still leased."""
     plan, stage = _remote(state, call)
     body: GiveBack = call.body
-    return GivenBack(state.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown))
+    return GivenBack(
+        state.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown)
+    )
 
 
 _REMOTE = "a stage declared with remote=True"
@@ -177,15 +207,26 @@ _REMOTE = "a stage declared with remote=True"
 def _remote(state: ServerState, call: Call) -> tuple[Plan, Stage]:
     plan, stage = state.stage(call)
     if not stage.remote:
-        kind = "is external: a partner does it and confirms it" if stage.external else "is run by workers of Milepost's own"
-        raise problem_error("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", field="stage", expected=_REMOTE)
+        kind = (
+            "is external: a partner does it and confirms it"
+            if stage.external
+            else "is run by workers of Milepost's own"
+        )
+        raise problem_error(
+            "refused",
+            f"stage {stage.name!r} of route {plan.name!r} {kind}",
+            field="stage",
+            expected=_REMOTE,
+        )
     return plan, stage
 
 
 def _lease_ms(text: str) -> int:
     ms = span_ms(text, "lease")
     if not SHORTEST_LEASE_MS <= ms <= LONGEST_LEASE_MS:
-        raise problem_error("wrong-value", f"lease is {text!r}", field="lease", expected="from 1s to 12h")
+        raise problem_error(
+            "wrong-value", f"lease is {text!r}", field="lease", expected="from 1s to 12h"
+        )
     return ms
 
 

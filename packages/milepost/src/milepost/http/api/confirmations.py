@@ -47,7 +47,15 @@ class Confirmed(Struct, frozen=True):
     scope="work",
     body=Confirmation,
     answers={200: Confirmed, 202: Confirmed},
-    problems=("unknown-stage", "unknown-item", "conflict", "ended", "refused", "route-changed", "busy"),
+    problems=(
+        "unknown-stage",
+        "unknown-item",
+        "conflict",
+        "ended",
+        "refused",
+        "route-changed",
+        "busy",
+    ),
     summary="Confirm an item's stage",
 )
 def confirm(state: ServerState, call: Call) -> Answer:
@@ -62,12 +70,19 @@ def confirm(state: ServerState, call: Call) -> Answer:
     plan, body = state.plan(call), call.body
     stage_of(plan, body.stage)
     if (body.value is UNSET) == (body.outcome is UNSET):
-        raise problem_error("wrong-value", "a confirmation has a value or an outcome", field="value", expected="one of value and outcome")
+        raise problem_error(
+            "wrong-value",
+            "a confirmation has a value or an outcome",
+            field="value",
+            expected="one of value and outcome",
+        )
     outcome = Done(body.value) if body.outcome is UNSET else body.outcome
     check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
     heard = hear(state.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
     if heard.answer in ("applied", "known", "kept"):
-        return Answer(_confirmed(body.key, body.stage, heard), 202 if heard.answer == "kept" else 200)
+        return Answer(
+            _confirmed(body.key, body.stage, heard), 202 if heard.answer == "kept" else 200
+        )
     raise _problem(body, heard)
 
 
@@ -79,7 +94,9 @@ def _note(row: Row, stage: str) -> str | UnsetType:
 
 def _confirmed(key: str, stage: str, heard: ConfirmationResult) -> Confirmed:
     if heard.row is not None:
-        return Confirmed(key, heard.answer, heard.row.status.value, heard.row.stage, note=_note(heard.row, stage))
+        return Confirmed(
+            key, heard.answer, heard.row.status.value, heard.row.stage, note=_note(heard.row, stage)
+        )
     assert heard.seal is not None, "a known key has a row or a seal"
     return Confirmed(key, heard.answer, heard.seal.status.value, heard.seal.stage, sealed=True)
 

@@ -52,7 +52,9 @@ class EventPage(Struct, frozen=True):
 def _filter(call: Call) -> Callable[[str, str], bool]:
     """A test, by route and kind, for the events that the caller wants and is allowed to see."""
     caller, routes, kinds = call.caller, frozenset(call.query.route), frozenset(call.query.kind)
-    return lambda route, kind: caller.sees(route) and (not routes or route in routes) and (not kinds or kind in kinds)
+    return lambda route, kind: (
+        caller.sees(route) and (not routes or route in routes) and (not kinds or kind in kinds)
+    )
 
 
 @endpoint(
@@ -74,19 +76,28 @@ async def events(state: ServerState, call: Call) -> Answer:
     newest = await state.feed.newest()
     if after is not None and after.seq + bool(after.read_events) > newest:
         raise problem_error(
-            "wrong-value", "the feed has not reached this place; it may be of another ledger", field="after", expected=f"up to {newest}"
+            "wrong-value",
+            "the feed has not reached this place; it may be of another ledger",
+            field="after",
+            expected=f"up to {newest}",
         )
     loop, takes = asyncio.get_running_loop(), _filter(call)
     await loop.run_in_executor(state.pool, _check, state, call)
     if streaming:
         if state.feed.listeners >= MOST:
-            raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer listeners, or pages")
+            raise problem_error(
+                "too-many",
+                f"the server has {MOST:,} listeners already",
+                expected="fewer listeners, or pages",
+            )
         return Answer(EventStream(_stream(state, call, after)))
 
     def wants(event: Event) -> bool:
         return takes(event.route, event.kind)
 
-    found = await loop.run_in_executor(state.pool, page, state.ctx, after or FeedPlace(), call.query.limit, wants)
+    found = await loop.run_in_executor(
+        state.pool, page, state.ctx, after or FeedPlace(), call.query.limit, wants
+    )
     return Answer(EventPage([one.view() for one in found.events], found.next, found.more))
 
 
@@ -105,13 +116,25 @@ def _check(state: ServerState, call: Call) -> None:
     known = [name for name in route_names(state.ctx) if call.caller.sees(name)]
     for name in call.query.route:
         if name not in known:
-            raise problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=", ".join(known) or "none is known")
+            raise problem_error(
+                "unknown-route",
+                f"there is no route {name!r}",
+                field="route",
+                expected=", ".join(known) or "none is known",
+            )
     for kind in call.query.kind:
         if kind not in KINDS:
-            raise problem_error("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+            raise problem_error(
+                "wrong-value",
+                f"there is no event of the kind {kind!r}",
+                field="kind",
+                expected=", ".join(sorted(KINDS)),
+            )
 
 
-async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[bytes, None]:
+async def _stream(
+    state: ServerState, call: Call, after: FeedPlace | None
+) -> AsyncGenerator[bytes, None]:
     loop, takes = asyncio.get_running_loop(), _filter(call)
     yield b"retry: 2000\n"
     spoke = loop.time()
@@ -173,7 +196,11 @@ class EventStream(StreamingResponse):
     """A stream that ends when its reader has disconnected or has read nothing for long."""
 
     def __init__(self, blocks: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(blocks, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=STREAM)
+        super().__init__(
+            blocks,
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            media_type=STREAM,
+        )
         self._blocks = blocks
 
     async def stream_response(self, send: Send) -> None:

@@ -41,10 +41,16 @@ def evidence(state: ServerState, call: Call) -> Answer:
     lost = next((found.lost for found in records if found.lost), "")
     if lost:
         raise LedgerDamaged(f"{plan.name}/{key}: {lost}")
-    first = first_line(state.ctx, plan.name, __version__, {"keys": [key]}, sees_all=call.caller.routes is None)
+    first = first_line(
+        state.ctx, plan.name, __version__, {"keys": [key]}, sees_all=call.caller.routes is None
+    )
     out = io.BytesIO()
     write_file(out, first, entries(state.ctx, records, None, []), None)
-    return Answer(Response(out.getvalue(), media_type="text/plain", headers=attachment(file_name(plan.name, key))))
+    return Answer(
+        Response(
+            out.getvalue(), media_type="text/plain", headers=attachment(file_name(plan.name, key))
+        )
+    )
 
 
 def file_name(route: str, key: str) -> str:

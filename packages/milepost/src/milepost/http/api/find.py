@@ -17,7 +17,13 @@ from milepost.engine.left_items import LeftItems, failed_and_left, left_view
 from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
-from milepost.engine.views.page_tokens import WRONG_TOKEN, PageToken, find_page, make_token, read_token
+from milepost.engine.views.page_tokens import (
+    WRONG_TOKEN,
+    PageToken,
+    find_page,
+    make_token,
+    read_token,
+)
 from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, choose, cost_text
 from milepost.engine.views.snapshot import snapshots
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
@@ -73,7 +79,12 @@ def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Que
             except UsageError as fault:
                 if str(fault) == str(error):
                     field = condition.encode_name
-                    raise problem_error("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
+                    raise problem_error(
+                        "wrong-value",
+                        str(error),
+                        field=within + field,
+                        expected=_expected(ctx, route, field),
+                    ) from None
         raise
 
 
@@ -139,11 +150,16 @@ def find(state: ServerState, call: Call) -> Answer:
     if wanted.overdue or wanted.nearest:
         if wanted.after is not None:
             raise problem_error(
-                "wrong-value", "overdue and nearest items are answered in one page", field="after", expected="a larger limit instead"
+                "wrong-value",
+                "overdue and nearest items are answered in one page",
+                field="after",
+                expected="a larger limit instead",
             )
         now, ask = state.ctx.clock.now(), overdue if wanted.overdue else nearest
         asked, more = ask(state.ctx, query, wanted.limit)
-        return Answer(ItemPage([late_item_view(one, now) for one in asked], None, more), headers=headers)
+        return Answer(
+            ItemPage([late_item_view(one, now) for one in asked], None, more), headers=headers
+        )
     search = (plan.name, replace(wanted, after=None, limit=1, scan=False, oldest_first=False))
     try:
         found = find_page(
@@ -154,9 +170,20 @@ def find(state: ServerState, call: Call) -> Answer:
     damaged = [DamagedItem(refused.key, refused.reason) for refused in found.refused]
     lanes = BlockedLanes(state.ctx, plan.name)
     items = [row_view(item, lanes.of(item.row)) for item in found.items]
-    left = LeftItems() if found.next is not None else failed_and_left(state.ctx, query, wanted.limit)
+    left = (
+        LeftItems() if found.next is not None else failed_and_left(state.ctx, query, wanted.limit)
+    )
     seals = [left_view(plan.name, seal) for seal in left.seals]
-    answer = ItemPage(items, found.next, found.next is not None, damaged, found.ordered, seals, left.more, left.complete)
+    answer = ItemPage(
+        items,
+        found.next,
+        found.next is not None,
+        damaged,
+        found.ordered,
+        seals,
+        left.more,
+        left.complete,
+    )
     return Answer(answer, headers=headers)
 
 
@@ -173,7 +200,15 @@ def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") ->
     text = cost_text(query.route, cost)
     if cost.rows > CONFIRM_ROWS and not scan:
         price = {} if cost.dollars is None else {"dollars": cost.dollars}
-        raise problem_error("costly", text, field="scan", expected=f"{way}, to read them all", rows=cost.rows, units=cost.units, **price)
+        raise problem_error(
+            "costly",
+            text,
+            field="scan",
+            expected=f"{way}, to read them all",
+            rows=cost.rows,
+            units=cost.units,
+            **price,
+        )
     return {"Milepost-Cost": text}
 
 
@@ -211,7 +246,11 @@ def volume_items(state: ServerState, call: Call) -> Answer:
     query = Query(route=plan.name, with_content=True, after=begun.place, limit=wanted.limit)
     headers = afford(state.ctx, query, wanted.scan)
     page = state.ctx.ledger.find(query)
-    found = [OnVolume(item.key, item.row.status.value, files) for item in page.items if (files := files_on(item.results, volume))]
+    found = [
+        OnVolume(item.key, item.row.status.value, files)
+        for item in page.items
+        if (files := files_on(item.results, volume))
+    ]
     following = None if page.next is None else make_token(search, page.next)
     return Answer(VolumeItems(found, following), headers=headers)
 
@@ -222,7 +261,12 @@ class Routes(Struct, frozen=True):
     routes: dict[str, dict[str, Any]]
 
 
-@endpoint("GET", "/api/v1/status", scope="read", summary="Counts of items by stage and status, in all routes")
+@endpoint(
+    "GET",
+    "/api/v1/status",
+    scope="read",
+    summary="Counts of items by stage and status, in all routes",
+)
 def all_status(state: ServerState, call: Call) -> Routes:
     """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out. `left_failed`, of a route that has any:
     failed items whose rows have left the ledger, as of `as_of`; `GET …/items?status=failed` lists their seals."""
@@ -260,7 +304,12 @@ class Counts(Struct, frozen=True):
     """Failed items whose rows have left the ledger, as of a moment; null: there are none."""
 
 
-@endpoint("GET", "/api/v1/routes/{route}/counts", scope="read", summary="How many items are at each stage, and for how long")
+@endpoint(
+    "GET",
+    "/api/v1/routes/{route}/counts",
+    scope="read",
+    summary="How many items are at each stage, and for how long",
+)
 def counts(state: ServerState, call: Call) -> Counts:
     """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and `p95_s`: percentiles of the time, in
     seconds, that unfinished items have been at the stage."""
@@ -282,7 +331,17 @@ def counts(state: ServerState, call: Call) -> Counts:
         for stage in seen.stages
     ]
     left = left_counts(state.ctx, [route], state.ttl_cache.once).get(route)
-    return Counts(seen.route, iso(seen.at), seen.total, seen.done, seen.failed, seen.cancelled, stages, seen.paused, left)
+    return Counts(
+        seen.route,
+        iso(seen.at),
+        seen.total,
+        seen.done,
+        seen.failed,
+        seen.cancelled,
+        stages,
+        seen.paused,
+        left,
+    )
 
 
 def _seconds(ms: int | None) -> float | None:

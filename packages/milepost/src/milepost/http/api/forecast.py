@@ -62,11 +62,29 @@ def forecast(state: ServerState, call: Call) -> ForecastAnswer:
     try:
         scope = scope_of(ctx, route, stage=wanted.stage, lane=wanted.lane, list_=wanted.list_)
     except UsageError as error:
-        name = next(name for name, value in (("list", wanted.list_), ("lane", wanted.lane), ("stage", wanted.stage)) if value is not None)
+        name = next(
+            name
+            for name, value in (
+                ("list", wanted.list_),
+                ("lane", wanted.lane),
+                ("stage", wanted.stage),
+            )
+            if value is not None
+        )
         raise problem_error("wrong-value", str(error), field=name) from None
     found = route_forecast(ctx, route, scope)
     if found is None:
-        raise problem_error("lacking", "this ledger does not count items by lane or list", expected="a forecast of the route or of a stage")
+        raise problem_error(
+            "lacking",
+            "this ledger does not count items by lane or list",
+            expected="a forecast of the route or of a stage",
+        )
     progress = list_progress(ctx, route, scope.lists) if scope.lists else None
-    counts = None if progress is None else ListCounts(progress.completed, progress.failed, progress.cancelled, progress.in_progress)
+    counts = (
+        None
+        if progress is None
+        else ListCounts(
+            progress.completed, progress.failed, progress.cancelled, progress.in_progress
+        )
+    )
     return ForecastAnswer(**forecast_view(route, found, ctx.clock.now()), list_=counts)

@@ -23,7 +23,12 @@ def processes(state: ServerState, call: Call) -> Processes:
     return processes_view(state.ctx, call.caller.narrowed)
 
 
-@endpoint("GET", "/api/v1/doctor", scope="read", summary="Health checks, with the next step for each problem")
+@endpoint(
+    "GET",
+    "/api/v1/doctor",
+    scope="read",
+    summary="Health checks, with the next step for each problem",
+)
 def health(state: ServerState, call: Call) -> Health:
     """As `milepost doctor --json`. It only reads. Each finding is `ok`, `warn` or `bad`, and `next` says what to do. Only for callers who
     see all routes."""
@@ -41,12 +46,16 @@ async def alive(state: ServerState, call: Call) -> Healthy:
     return Healthy("alive")
 
 
-@endpoint("GET", "/readyz", scope=None, problems=("not-ready",), summary="Is the server ready for work?")
+@endpoint(
+    "GET", "/readyz", scope=None, problems=("not-ready",), summary="Is the server ready for work?"
+)
 async def ready(state: ServerState, call: Call) -> Healthy:
     """Ready: the ledger can be read and written within a second, the routes are those in force, a worker is running, and the
     resender has run recently. Otherwise 503, and `parts` names each missing part and what to do."""
     missing = await state.unready()
     if missing:
         parts = [{"part": found.part, "why": found.why} for found in missing]
-        raise problem_error("not-ready", "; ".join(f"{found.part}: {found.why}" for found in missing), parts=parts)
+        raise problem_error(
+            "not-ready", "; ".join(f"{found.part}: {found.why}" for found in missing), parts=parts
+        )
     return Healthy("ready")

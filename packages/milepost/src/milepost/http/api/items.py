@@ -84,9 +84,9 @@ async def submit(state: ServerState, call: Call) -> Answer:
         return await take_in_stream(state, call, kind)
     asked = call.query
     start = asked.not_before
-    if asked != SubmitQuery(not_before=start, failed_again=asked.failed_again, reason=asked.reason) or (
-        asked.reason and not asked.failed_again
-    ):
+    if asked != SubmitQuery(
+        not_before=start, failed_again=asked.failed_again, reason=asked.reason
+    ) or (asked.reason and not asked.failed_again):
         raise problem_error(
             "wrong-value",
             "of these parameters, only not_before and failed_again apply to items",
@@ -100,27 +100,57 @@ async def submit(state: ServerState, call: Call) -> Answer:
     if isinstance(call.body, list):
         if len(call.body) > MANY:
             raise problem_error(
-                "wrong-value", f"{len(call.body):,} items are too many for one call", expected=f"at most {MANY:,}, or a list as NDJSON"
+                "wrong-value",
+                f"{len(call.body):,} items are too many for one call",
+                expected=f"at most {MANY:,}, or a list as NDJSON",
             )
-        receipts = await state.submitting.submit_many(plan.name, call.body, call.caller.name, start, again)
+        receipts = await state.submitting.submit_many(
+            plan.name, call.body, call.caller.name, start, again
+        )
         return Answer(SubmitAnswers([_taken(receipt) for receipt in receipts]))
     if start is None and again is None:
         receipt = await state.submitting.submit(plan.name, call.body, call.caller.name)
     else:
-        [receipt] = await state.submitting.submit_many(plan.name, [call.body], call.caller.name, start, again)
+        [receipt] = await state.submitting.submit_many(
+            plan.name, [call.body], call.caller.name, start, again
+        )
     if receipt.answer == "malformed":
-        raise problem_error("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
+        raise problem_error(
+            "malformed-item",
+            receipt.error,
+            field=receipt.field or None,
+            expected=receipt.expected or None,
+        )
     if receipt.answer == "changed":
-        raise problem_error("conflict", receipt.error, key=receipt.key, item_status=str(receipt.status), stage=receipt.stage)
+        raise problem_error(
+            "conflict",
+            receipt.error,
+            key=receipt.key,
+            item_status=str(receipt.status),
+            stage=receipt.stage,
+        )
     return Answer(_taken(receipt), 201 if receipt.answer == "new" else 200)
 
 
 def _taken(receipt: Receipt) -> SubmitAnswer:
     status = None if receipt.status is None else receipt.status.value
-    return SubmitAnswer(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
+    return SubmitAnswer(
+        receipt.key,
+        receipt.answer,
+        status,
+        receipt.stage,
+        receipt.error,
+        receipt.field,
+        receipt.expected,
+    )
 
 
-@endpoint("GET", "/api/v1/routes/{route}/items/{key:path}", scope="read", summary="One item, with its history")
+@endpoint(
+    "GET",
+    "/api/v1/routes/{route}/items/{key:path}",
+    scope="read",
+    summary="One item, with its history",
+)
 def get(state: ServerState, call: Call) -> dict[str, Any]:
     """Everything about one item: status, stage, content and history; apparent secrets in it are replaced by `…`. If its row has left, the
     answer comes from its seal."""
@@ -135,7 +165,9 @@ def _seen(state: ServerState, call: Call) -> dict[str, Any]:
 
 
 def _unknown(call: Call) -> ProblemError:
-    return problem_error("unknown-item", f"{call.path['route']} has no item {call.path['key']!r}", field="key")
+    return problem_error(
+        "unknown-item", f"{call.path['route']} has no item {call.path['key']!r}", field="key"
+    )
 
 
 class History(Struct, frozen=True):
@@ -149,7 +181,9 @@ class History(Struct, frozen=True):
     history: list[dict[str, Any]]
 
 
-@endpoint("GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", summary="History of an item")
+@endpoint(
+    "GET", "/api/v1/routes/{route}/history/{key:path}", scope="read", summary="History of an item"
+)
 def history(state: ServerState, call: Call) -> History:
     """Every history line: what changed, when, by whom and why."""
     found = _seen(state, call)
@@ -174,11 +208,25 @@ class ItemStory(Struct, frozen=True):
     warnings: list[str]
 
 
-@endpoint("GET", "/api/v1/routes/{route}/story/{key:path}", scope="read", summary="The story of an item, in sentences")
+@endpoint(
+    "GET",
+    "/api/v1/routes/{route}/story/{key:path}",
+    scope="read",
+    summary="The story of an item, in sentences",
+)
 def show_story(state: ServerState, call: Call) -> ItemStory:
     """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""
     found = story(state.ctx, state.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)
     happened = [StoryMoment(iso(one.at), one.text) for one in found.happened]
-    return ItemStory(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings)
+    return ItemStory(
+        found.route,
+        found.key,
+        found.where,
+        found.why,
+        found.next,
+        happened,
+        found.can,
+        found.warnings,
+    )

@@ -58,7 +58,11 @@ class Body:
     The thread sees an early end as an OSError, and `cut_off` holds the problem for the client."""
 
     def __init__(
-        self, stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, silent_s: float, ticks: Callable[[], float] = time.monotonic
+        self,
+        stream: AsyncIterator[bytes],
+        loop: asyncio.AbstractEventLoop,
+        silent_s: float,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cut_off: ProblemError | None = None
         self.abandoned = False
@@ -101,7 +105,9 @@ class Body:
             return bytes(data)
         except TimeoutError:
             self.cut_off = problem_error(
-                "too-slow", f"no data received for {self._silent_s:g} s", expected="send the list again; the lines received were accepted"
+                "too-slow",
+                f"no data received for {self._silent_s:g} s",
+                expected="send the list again; the lines received were accepted",
             )
         except ClientDisconnect:
             self.cut_off = problem_error("malformed", "the client disconnected")
@@ -130,7 +136,9 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
     """Accept a list from a request's body, line by line, as the lists engine does with a file."""
     plan, wanted = state.plan(call), call.query
     if wanted.replace_changed or wanted.failed_again:
-        check_may_operate(call, "replace known items" if wanted.replace_changed else "accept failed keys again")
+        check_may_operate(
+            call, "replace known items" if wanted.replace_changed else "accept failed keys again"
+        )
         check_reason(wanted.reason, wanted.dry_run)
     # Any local user may call while there are no keys: then nobody's share can be told apart.
     caller, shared = call.caller.name, call.caller != LOCAL
@@ -139,7 +147,9 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
     except NoSlot as full:
         whose = "of yours" if full.own else "in all"
         what = f"the server is accepting its maximum number of lists {whose} already"
-        raise problem_error("busy", what, expected="try again when one of them is finished") from None
+        raise problem_error(
+            "busy", what, expected="try again when one of them is finished"
+        ) from None
     loop = asyncio.get_running_loop()
     body = Body(call.raw.stream(), loop, SILENT_S)
 
@@ -148,7 +158,15 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
         name = options.pop("name")
         source = Source(body, name or "the body")
         try:
-            return take_in_list(state.ctx, plan.name, source, name or "api", format=FORMS[kind], by=call.caller.name, **options)
+            return take_in_list(
+                state.ctx,
+                plan.name,
+                source,
+                name or "api",
+                format=FORMS[kind],
+                by=call.caller.name,
+                **options,
+            )
         finally:
             state.list_slots.give_back(caller)
 
@@ -161,7 +179,9 @@ async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
     finally:
         body.abandoned = True
     if not call.caller.may("read"):
-        report = replace(report, vanished=[], changed=[replace(line, difference=[]) for line in report.changed])
+        report = replace(
+            report, vanished=[], changed=[replace(line, difference=[]) for line in report.changed]
+        )
     values = {**to_builtins(report), "at": iso(report.at)}
     return Answer(ListAnswer(**values))
 
@@ -180,16 +200,31 @@ class Lists(Struct, frozen=True):
     next: str | None = None
 
 
-@endpoint("GET", "/api/v1/lists", scope="read", query=ListsWanted, summary="Submitted lists, the latest first")
+@endpoint(
+    "GET",
+    "/api/v1/lists",
+    scope="read",
+    query=ListsWanted,
+    summary="Submitted lists, the latest first",
+)
 def all_lists(state: ServerState, call: Call) -> Lists:
     """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
     wanted = call.query
-    found = [record for record in reversed(lists(state.ctx, wanted.route)) if call.caller.sees(record.route)]
+    found = [
+        record
+        for record in reversed(lists(state.ctx, wanted.route))
+        if call.caller.sees(record.route)
+    ]
     if wanted.after is not None:
-        place = next((number for number, record in enumerate(found, 1) if record.id == wanted.after), None)
+        place = next(
+            (number for number, record in enumerate(found, 1) if record.id == wanted.after), None
+        )
         if place is None:
             raise problem_error(
-                "wrong-value", f"there is no list {wanted.after!r} among these", field="after", expected="the `next` of a page"
+                "wrong-value",
+                f"there is no list {wanted.after!r} among these",
+                field="after",
+                expected="the `next` of a page",
             )
         found = found[place:]
     shown = found[: wanted.limit]
@@ -197,7 +232,13 @@ def all_lists(state: ServerState, call: Call) -> Lists:
     return Lists([list_view(record) for record in shown], more, shown[-1].id if more else None)
 
 
-@endpoint("GET", "/api/v1/lists/{id}", scope="read", problems=("unknown-list",), summary="One list, with its counts")
+@endpoint(
+    "GET",
+    "/api/v1/lists/{id}",
+    scope="read",
+    problems=("unknown-list",),
+    summary="One list, with its counts",
+)
 def one_list(state: ServerState, call: Call) -> dict[str, Any]:
     """Name, digest, submitter, time, and how many of its lines were new, known, changed, repeated or malformed."""
     return list_view(the_list(state, call))
@@ -209,4 +250,9 @@ def the_list(state: ServerState, call: Call) -> ListRecord:
     for record in lists(state.ctx):
         if record.id == wanted and call.caller.sees(record.route):
             return record
-    raise problem_error("unknown-list", f"there is no list {wanted!r}", field="id", expected="an id from GET /api/v1/lists")
+    raise problem_error(
+        "unknown-list",
+        f"there is no list {wanted!r}",
+        field="id",
+        expected="an id from GET /api/v1/lists",
+    )

@@ -7,7 +7,13 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from milepost.core.errors import UsageError
-from milepost.engine.events.cursors import ParkedPage, SubscriberView, forget_subscriber, live_cursors, parked_page
+from milepost.engine.events.cursors import (
+    ParkedPage,
+    SubscriberView,
+    forget_subscriber,
+    live_cursors,
+    parked_page,
+)
 from milepost.engine.events.cursors import subscribers as all_subscribers
 from milepost.engine.events.parked_events import release as release_event
 from milepost.engine.events.replay import Replay, moment_ms
@@ -80,7 +86,9 @@ def subscribers(state: ServerState, call: Call) -> Subscribers:
 )
 def parked(state: ServerState, call: Call) -> ParkedPage:
     """By route and key, of the routes that the caller sees. `next` of one page is `after` of the next."""
-    return parked_page(state.ctx, _known(state, call), call.query.after, call.query.limit, call.caller.narrowed)
+    return parked_page(
+        state.ctx, _known(state, call), call.query.after, call.query.limit, call.caller.narrowed
+    )
 
 
 @endpoint(
@@ -97,11 +105,18 @@ def release(state: ServerState, call: Call) -> Released:
     name, body = _known(state, call), call.body
     if body.route is None:
         if body.key is not None:
-            raise problem_error("wrong-value", "a key belongs to a route", field="route", expected="the route of that item")
+            raise problem_error(
+                "wrong-value",
+                "a key belongs to a route",
+                field="route",
+                expected="the route of that item",
+            )
         check_sees_all(call)
     elif body.route not in route_names(state.ctx) or not call.caller.sees(body.route):
         raise state.no_route(call.caller, body.route)
-    released = release_event(state.ctx, name, body.route, body.key, by=named(call, body.for_), reason=body.reason)
+    released = release_event(
+        state.ctx, name, body.route, body.key, by=named(call, body.for_), reason=body.reason
+    )
     return Released(name, released)
 
 
@@ -122,22 +137,44 @@ def replay(state: ServerState, call: Call) -> Replay:
     name, body, ctx = _known(state, call), call.body, state.ctx
     check_reason(body.reason, body.dry_run)
     if (body.since is None) == (body.after is None):
-        raise problem_error("wrong-value", "the start is missing", field="since", expected="either since or after")
+        raise problem_error(
+            "wrong-value", "the start is missing", field="since", expected="either since or after"
+        )
     by = named(call, body.for_)
     try:
         since = None if body.since is None else moment_ms(body.since, ctx.clock.now(), "since")
-        return tell_again(ctx, name, since=since, after=body.after, by=by, reason=body.reason, dry_run=body.dry_run)
+        return tell_again(
+            ctx,
+            name,
+            since=since,
+            after=body.after,
+            by=by,
+            reason=body.reason,
+            dry_run=body.dry_run,
+        )
     except UsageError as error:
-        raise problem_error("wrong-value", str(error), field="after" if body.since is None else "since") from None
+        raise problem_error(
+            "wrong-value", str(error), field="after" if body.since is None else "since"
+        ) from None
 
 
-@endpoint("POST", f"{ONE}/forget", scope="admin", body=Signed, problems=("unknown-subscriber",), summary="Remove a subscriber")
+@endpoint(
+    "POST",
+    f"{ONE}/forget",
+    scope="admin",
+    body=Signed,
+    problems=("unknown-subscriber",),
+    summary="Remove a subscriber",
+)
 def forget(state: ServerState, call: Call) -> Forgotten:
     """Its cursor is deleted, so that pruning does not wait for it. If it is started again, it begins with new events. Only for
     callers who see all routes."""
     check_sees_all(call)
     name = _known(state, call)
-    return Forgotten(name, forget_subscriber(state.ctx, name, by=named(call, call.body.for_), reason=call.body.reason))
+    return Forgotten(
+        name,
+        forget_subscriber(state.ctx, name, by=named(call, call.body.for_), reason=call.body.reason),
+    )
 
 
 def _known(state: ServerState, call: Call) -> str:
@@ -145,6 +182,9 @@ def _known(state: ServerState, call: Call) -> str:
     name, known = call.path["name"], live_cursors(state.ctx)
     if name not in known:
         raise problem_error(
-            "unknown-subscriber", f"there is no subscriber {name!r}", field="name", expected=", ".join(sorted(known)) or "there is none"
+            "unknown-subscriber",
+            f"there is no subscriber {name!r}",
+            field="name",
+            expected=", ".join(sorted(known)) or "there is none",
         )
     return name

@@ -74,7 +74,10 @@ class Authenticator:
             return self._admit(key)
         if await self.needs_keys():
             raise problem_error(
-                "no-key", "a key is needed here", field="Authorization", expected="Authorization: Bearer mp_…, or log in at /login"
+                "no-key",
+                "a key is needed here",
+                field="Authorization",
+                expected="Authorization: Bearer mp_…, or log in at /login",
             )
         return self._local(request, endpoint)
 
@@ -104,7 +107,12 @@ class Authenticator:
         if wait:
             raise _too_many("too many wrong keys from your address", wait)
         log.warning("wrong key from %s", address)
-        raise problem_error("no-key", "the key is not known, has expired, or was revoked", field="Authorization", expected="a valid key")
+        raise problem_error(
+            "no-key",
+            "the key is not known, has expired, or was revoked",
+            field="Authorization",
+            expected="a valid key",
+        )
 
     async def session_of(self, request: Request, token: str) -> Key | None:
         """The key of a session; None: the session has expired or does not exist."""
@@ -119,7 +127,11 @@ class Authenticator:
     def _admit(self, key: Key) -> Caller:
         """The caller with this key; raises a problem if the key is used too often."""
         rate = USUAL if key.rate is None else CallRate(key.rate, max(1.0, 2 * key.rate))
-        wait = self._calls.take(key.id, rate if key.burst is None else CallRate(rate.per_second, key.burst), self._ticks())
+        wait = self._calls.take(
+            key.id,
+            rate if key.burst is None else CallRate(rate.per_second, key.burst),
+            self._ticks(),
+        )
         if wait:
             raise _too_many(f"{key.name!r} may call {rate.per_second:g} times a second", wait)
         now = self._ctx.clock.now()
@@ -130,7 +142,10 @@ class Authenticator:
 
     def _local(self, request: Request, endpoint: Endpoint) -> Caller:
         # Decode once: the request's own mapping goes through all headers for each name.
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in request.scope["headers"]
+        }
         # With two Host headers it is unknown which one a proxy used.
         headers["host"] = ", ".join(request.headers.getlist("host"))
         why = not_local(request.scope.get("server"), request.client, headers)
@@ -140,8 +155,17 @@ class Authenticator:
                 f"there are no keys, so only this machine may call, and {why}",
                 expected="a call to 127.0.0.1 or localhost from the same machine; or make a key: milepost keys new NAME --scope read",
             )
-        if endpoint.writes and from_elsewhere(headers) and headers.get("origin") not in endpoint.origins:
-            raise problem_error("bad-origin", "another site's page made this call", field="Origin", expected="a page of this server")
+        if (
+            endpoint.writes
+            and from_elsewhere(headers)
+            and headers.get("origin") not in endpoint.origins
+        ):
+            raise problem_error(
+                "bad-origin",
+                "another site's page made this call",
+                field="Origin",
+                expected="a page of this server",
+            )
         return LOCAL
 
     async def _read_since(self, moment: float) -> None:
@@ -154,7 +178,9 @@ class Authenticator:
 
     async def _read(self) -> None:
         try:
-            self._known = await asyncio.get_running_loop().run_in_executor(self._pool, read_known, self._ctx, self._ticks())
+            self._known = await asyncio.get_running_loop().run_in_executor(
+                self._pool, read_known, self._ctx, self._ticks()
+            )
         finally:
             self._reading = None
 
@@ -162,7 +188,12 @@ class Authenticator:
 def read_known(ctx: Context, at: float) -> KeySnapshot:
     keys = {key.id: key for key in read_each(ctx.ledger, KEY, Key).values()}
     callers = {
-        key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes), key.attributes)
+        key.id: Caller(
+            key.name,
+            frozenset(key.scopes),
+            None if key.routes is None else frozenset(key.routes),
+            key.attributes,
+        )
         for key in keys.values()
     }
     # A session belongs to a key: without keys there are no sessions, and an open server reads the ledger at every call.
@@ -187,17 +218,27 @@ async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form. A later reader of the body gets the same bytes again."""
     length = request.headers.get("content-length", "")
     if not length.isdigit() or int(length) > LARGEST_FORM:
-        raise problem_error("too-large", f"the form has more than {LARGEST_FORM:,} bytes, or does not say how many", field="Content-Length")
+        raise problem_error(
+            "too-large",
+            f"the form has more than {LARGEST_FORM:,} bytes, or does not say how many",
+            field="Content-Length",
+        )
     try:
         async with asyncio.timeout(SLOWEST_S):
             data = await request.body()
     except TimeoutError:
         raise problem_error("too-slow", f"form not received within {SLOWEST_S:g} s") from None
     try:
-        return dict(parse_qsl(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        return dict(
+            parse_qsl(
+                data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+            )
+        )
     except ValueError:
         raise problem_error(
-            "malformed", f"the form has more than {MOST_FIELDS} fields", expected="the fields of the page's own form"
+            "malformed",
+            f"the form has more than {MOST_FIELDS} fields",
+            expected="the fields of the page's own form",
         ) from None
 
 
@@ -207,10 +248,17 @@ def _bearer(request: Request) -> str | None:
         return None
     scheme, _, text = given.strip().partition(" ")
     if scheme.lower() != "bearer" or not text.strip():
-        raise problem_error("no-key", "the header is not understood", field="Authorization", expected="Authorization: Bearer mp_…")
+        raise problem_error(
+            "no-key",
+            "the header is not understood",
+            field="Authorization",
+            expected="Authorization: Bearer mp_…",
+        )
     return text.strip()
 
 
 def _too_many(detail: str, wait: float) -> ProblemError:
     seconds = math.ceil(wait)
-    return ProblemError(problem("too-many", detail, expected=f"again in {seconds} s"), {"Retry-After": str(seconds)})
+    return ProblemError(
+        problem("too-many", detail, expected=f"again in {seconds} s"), {"Retry-After": str(seconds)}
+    )

@@ -15,14 +15,23 @@ def named(call: Call, person: str | None) -> str:
     if person is None:
         return call.caller.name
     if not person.strip() or len(person) > LONGEST or any(ord(c) < 32 for c in person):
-        raise problem_error("wrong-value", f"'for' is {person!r}", field="for", expected=f"a person's name of at most {LONGEST} characters")
+        raise problem_error(
+            "wrong-value",
+            f"'for' is {person!r}",
+            field="for",
+            expected=f"a person's name of at most {LONGEST} characters",
+        )
     return f"{call.caller.name} for {person.strip()}"
 
 
 def check_may_operate(call: Call, what: str) -> None:
     """Raise a problem if the caller's key may only submit items: this is for operators."""
     if not call.caller.may("operate"):
-        raise problem_error("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
+        raise problem_error(
+            "not-allowed",
+            f"{call.caller.name!r} may not {what}",
+            expected="a key with the scope 'operate'",
+        )
 
 
 def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
@@ -30,14 +39,19 @@ def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
     try:
         check_storable(outcome)
     except (ValueError, RecursionError) as error:
-        raise problem_error("wrong-value", f"the outcome cannot be stored: {error}", field=field) from None
+        raise problem_error(
+            "wrong-value", f"the outcome cannot be stored: {error}", field=field
+        ) from None
 
 
 def check_reason(reason: str, dry_run: bool) -> None:
     """Every act needs a reason; a preview does not."""
     if not dry_run and not reason.strip():
         raise problem_error(
-            "wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview"
+            "wrong-value",
+            "an act needs a reason",
+            field="reason",
+            expected="why it is done, or dry_run: true for a preview",
         )
 
 

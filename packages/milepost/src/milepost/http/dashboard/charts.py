@@ -53,12 +53,19 @@ def bars(data: Sequence[Bar], title: str, axis: str = "") -> Markup:
     top = nice_top(max((sum(value for _, value in bar.parts) for bar in data), default=0))
     high = TALL - TOP - BOTTOM
     step = 100 / max(1, len(data))
-    scale, plot = [f'<text class="axis" x="{SCALE - 6}" y="{TALL - 5}" text-anchor="end">{escape(axis)}</text>'], []
+    scale, plot = (
+        [
+            f'<text class="axis" x="{SCALE - 6}" y="{TALL - 5}" text-anchor="end">{escape(axis)}</text>'
+        ],
+        [],
+    )
     for share in (0.0, 0.5, 1.0):
         y = TOP + high * (1 - share)
         plot.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
         if (top * share).is_integer():
-            scale.append(f'<text class="axis" x="{SCALE - 6}" y="{y + 4:.1f}" text-anchor="end">{brief(top * share)}</text>')
+            scale.append(
+                f'<text class="axis" x="{SCALE - 6}" y="{y + 4:.1f}" text-anchor="end">{brief(top * share)}</text>'
+            )
     for place, bar in enumerate(data):
         plot += _column(bar, place * step, step, top, high)
     return Markup(
@@ -70,15 +77,25 @@ def bars(data: Sequence[Bar], title: str, axis: str = "") -> Markup:
 def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[str]:
     out, base = [], float(TOP + high)
     if bar.mark:
-        out.append(f'<line class="mark" x1="{x:.2f}%" x2="{x:.2f}%" y1="{TOP}" y2="{TALL - BOTTOM}"/>')
+        out.append(
+            f'<line class="mark" x1="{x:.2f}%" x2="{x:.2f}%" y1="{TOP}" y2="{TALL - BOTTOM}"/>'
+        )
     if bar.label:
         # At an edge it stands beside the middle of its bar, so that it is not cut off.
-        anchor, at = ("start", x) if x < EDGE else ("end", x + step) if x + step > 100 - EDGE else ("middle", x + step / 2)
+        anchor, at = (
+            ("start", x)
+            if x < EDGE
+            else ("end", x + step)
+            if x + step > 100 - EDGE
+            else ("middle", x + step / 2)
+        )
         where = f'x="{at:.2f}%" text-anchor="{anchor}"'
         kind = "axis minor" if bar.minor else "axis"
         out.append(f'<text class="{kind}" {where} y="{TALL - 5}">{escape(bar.label)}</text>')
     ground = "hit unknown" if bar.unknown else "hit"
-    out.append(f'<g class="column"><rect class="{ground}" x="{x:.2f}%" y="{TOP}" width="{step:.3f}%" height="{high}"/>')
+    out.append(
+        f'<g class="column"><rect class="{ground}" x="{x:.2f}%" y="{TOP}" width="{step:.3f}%" height="{high}"/>'
+    )
     for kind, value in bar.parts:
         if value > 0:
             tall = max(high * value / top, 1.0)
@@ -86,19 +103,25 @@ def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[st
             out.append(
                 f'<rect class="{escape(kind)}" x="{x + step * 0.12:.2f}%" y="{base:.1f}" width="{step * 0.76:.3f}%" height="{tall:.1f}"/>'
             )
-    out.append(f'<text class="value" x="100%" y="11" text-anchor="end">{escape(bar.title)}</text></g>')
+    out.append(
+        f'<text class="value" x="100%" y="11" text-anchor="end">{escape(bar.title)}</text></g>'
+    )
     return out
 
 
 def stack(parts: Sequence[tuple[str, float]], title: str) -> Markup:
     """One horizontal bar of parts, each a share of the whole; every part above zero is visible. Each has a name, by which
     the page knows it again when other parts come and go."""
-    out = [f'<svg class="stack" role="img" aria-label="{escape(title)}" width="100%" height="10"><title>{escape(title)}</title>']
+    out = [
+        f'<svg class="stack" role="img" aria-label="{escape(title)}" width="100%" height="10"><title>{escape(title)}</title>'
+    ]
     x = 0.0
     for kind, share in parts:
         if share > 0:
             wide = max(share * 100, 0.6)
-            out.append(f'<rect class="{escape(kind)}" data-name="{escape(kind)}" x="{x:.2f}%" width="{wide:.2f}%" height="10"/>')
+            out.append(
+                f'<rect class="{escape(kind)}" data-name="{escape(kind)}" x="{x:.2f}%" width="{wide:.2f}%" height="10"/>'
+            )
             x += wide
     out.append("</svg>")
     return Markup("".join(out))
@@ -110,7 +133,9 @@ def spread(found: Histogram) -> Markup:
     words = [*(f"up to {bound}" for bound in bounds), f"more than {bounds[-1]}"]
     titles = [f"{n:,} took {word}" for n, word in zip(found.counts, words, strict=True)]
     top, step = max([1, *found.counts]), 100 / max(1, len(titles))
-    out = [f'<svg class="spread" width="120" height="24" role="img" aria-label="{escape("; ".join(titles))}">']
+    out = [
+        f'<svg class="spread" width="120" height="24" role="img" aria-label="{escape("; ".join(titles))}">'
+    ]
     for place, (n, title) in enumerate(zip(found.counts, titles, strict=True)):
         tall = max(24 * n / top, 1.0)
         out.append(
@@ -150,31 +175,62 @@ def hours_chart(ended: Sequence[Ended], now: int, zone: tzinfo = UTC) -> Chart:
         # A day by its name: "today" and "yesterday" may differ for the reader.
         label = f"{hour:%a %d}" if hour.hour == 0 else f"{hour:%H}" if hour.hour % 6 == 0 else ""
         title = f"{hour:%a %d %b, %H:%M} to {end:%H:%M} {hour:%Z}: {_said(done, failed)}"
-        data.append(Bar(title, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
+        data.append(
+            Bar(title, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0)
+        )
         if done or failed:
             rows.append((ms, done, failed, None))
-    return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", f"{_local(now, zone):%Z}"), rows[::-1])
+    return Chart(
+        bars(
+            data,
+            f"Ended in the last two days, by hour: {_summed(ended)}",
+            f"{_local(now, zone):%Z}",
+        ),
+        rows[::-1],
+    )
 
 
-def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int, zone: tzinfo = UTC) -> Chart:
+def minutes_chart(
+    ended: Sequence[Ended | None],
+    gaps: Sequence[UnwatchedGap],
+    since: int,
+    now: int,
+    zone: tzinfo = UTC,
+) -> Chart:
     """A minute without data has no bar. If items ended in such minutes, these are shaded, and the items are shown as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     data = []
-    rows: list[tuple[int, int, int, int | None]] = [(gap.begin, gap.done, gap.failed, gap.end) for gap in gaps]
+    rows: list[tuple[int, int, int, int | None]] = [
+        (gap.begin, gap.done, gap.failed, gap.end) for gap in gaps
+    ]
     for place, seen in enumerate(ended):
         ms = first + place * MINUTE
         minute = _local(ms, zone)
         gap = None if seen is not None and any(seen) else _gap(ms, gaps)
         said = _unseen(gap, zone) if seen is None or gap is not None else _said(*seen)
         label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
-        data.append(Bar(f"{minute:%H:%M} {minute:%Z}: {said}", _parts(*(seen or (0, 0))), label, unknown=gap is not None))
+        data.append(
+            Bar(
+                f"{minute:%H:%M} {minute:%Z}: {said}",
+                _parts(*(seen or (0, 0))),
+                label,
+                unknown=gap is not None,
+            )
+        )
         if seen is not None and any(seen):
             rows.append((ms, *seen, None))
-    title = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
+    title = (
+        f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
+    )
     if gaps:
         title += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} without data by minute"
     rows.sort(key=itemgetter(0), reverse=True)
-    return Chart(bars(data, title, f"{_local(now, zone):%Z}"), rows, since if since > first else None, any(bar.unknown for bar in data))
+    return Chart(
+        bars(data, title, f"{_local(now, zone):%Z}"),
+        rows,
+        since if since > first else None,
+        any(bar.unknown for bar in data),
+    )
 
 
 def _gap(ms: int, gaps: Sequence[UnwatchedGap]) -> UnwatchedGap | None:
@@ -204,14 +260,24 @@ def _summed(ended: Sequence[Ended]) -> str:
     return f"{_said(sum(done for done, _ in ended), sum(failed for _, failed in ended))} in all"
 
 
-def durations(figures: MetricFigures, routes: Collection[str]) -> list[tuple[str, Histogram, Histogram | None]]:
+def durations(
+    figures: MetricFigures, routes: Collection[str]
+) -> list[tuple[str, Histogram, Histogram | None]]:
     """For each stage of these routes with finished work in this process, in the order of its first record: how long its handler calls took,
     and the time that items spent there before they left it."""
-    calls, stays = (figures.histograms.get(name, {}) for name in ("attempt_duration", "stage_duration"))
-    return [("/".join(labels), took, stays.get(labels)) for labels, took in calls.items() if labels[0] in routes]
+    calls, stays = (
+        figures.histograms.get(name, {}) for name in ("attempt_duration", "stage_duration")
+    )
+    return [
+        ("/".join(labels), took, stays.get(labels))
+        for labels, took in calls.items()
+        if labels[0] in routes
+    ]
 
 
 def within(found: Histogram, part: float) -> str:
     """A percentile, as a span of time."""
     bound = found.within(part)
-    return f"over {short_span(found.bounds[-1] * 1000)}" if bound is None else short_span(bound * 1000)
+    return (
+        f"over {short_span(found.bounds[-1] * 1000)}" if bound is None else short_span(bound * 1000)
+    )

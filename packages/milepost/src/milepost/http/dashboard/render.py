@@ -43,7 +43,9 @@ def _environment(folder: Path | None = None) -> jinja2.Environment:
     """Our templates, and those in an application's folder, which extend ours."""
     own = jinja2.PackageLoader(__package__, "templates")
     made = jinja2.Environment(
-        loader=own if folder is None else jinja2.ChoiceLoader([jinja2.FileSystemLoader(folder), own]),
+        loader=own
+        if folder is None
+        else jinja2.ChoiceLoader([jinja2.FileSystemLoader(folder), own]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -93,7 +95,14 @@ def page(state: ServerState, call: Call, template: str, **values: Any) -> Answer
 
 
 def page_for(
-    state: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, templates: Path | None = None, **values: Any
+    state: ServerState,
+    request: Request,
+    me: Caller,
+    template: str,
+    *,
+    status: int = 200,
+    templates: Path | None = None,
+    **values: Any,
 ) -> HTMLResponse:
     """A template with the values that every page needs. `templates`: the folder of an application's own templates."""
     token, now = request.cookies.get(COOKIE), state.ctx.clock.now()
@@ -111,7 +120,9 @@ def page_for(
         # The URL of the ledger is for callers who may read.
         "ledger": state.ctx.ledger.url if me.scopes else "",
     }
-    return HTMLResponse(_environment(templates).get_template(template).render({**shared, **values}), status)
+    return HTMLResponse(
+        _environment(templates).get_template(template).render({**shared, **values}), status
+    )
 
 
 def seen_routes(state: ServerState, call: Call) -> list[str]:

@@ -77,7 +77,9 @@ def spans(lines: Sequence[Line], now: int, claimed_at: int | None = None) -> lis
         lines = lines[:-1]  # noted after its end
     for line, following in pairwise([*lines, None]):
         assert line is not None
-        if line.status in (Status.COMPLETED, Status.CANCELLED) or (following is None and line.status in TERMINAL):
+        if line.status in (Status.COMPLETED, Status.CANCELLED) or (
+            following is None and line.status in TERMINAL
+        ):
             continue
         end = now if following is None else following.at
         since = claimed_at if following is None else following.since
@@ -91,7 +93,11 @@ def spans(lines: Sequence[Line], now: int, claimed_at: int | None = None) -> lis
 def _add(found: list[Span], span: Span) -> None:
     """Lines that change nothing, such as notes, do not split a span."""
     last = found[-1] if found else None
-    if last is not None and (last.stage, last.kind, last.end) == (span.stage, span.kind, span.start):
+    if last is not None and (last.stage, last.kind, last.end) == (
+        span.stage,
+        span.kind,
+        span.start,
+    ):
         found[-1] = replace(last, end=span.end)
     elif span.end > span.start:
         found.append(span)
@@ -100,13 +106,19 @@ def _add(found: list[Span], span: Span) -> None:
 def marks(lines: Sequence[Line]) -> list[Mark]:
     """The failed attempts."""
     return [
-        Mark(line.stage, line.at, f"attempt {line.attempt.number} failed: {line.attempt.category}: {line.attempt.message}")
+        Mark(
+            line.stage,
+            line.at,
+            f"attempt {line.attempt.number} failed: {line.attempt.category}: {line.attempt.message}",
+        )
         for line in lines
         if line.attempt is not None
     ]
 
 
-def way(lines: Sequence[Line], stages: Sequence[str], now: int, claimed_at: int | None = None) -> StageTimesChart | None:
+def way(
+    lines: Sequence[Line], stages: Sequence[str], now: int, claimed_at: int | None = None
+) -> StageTimesChart | None:
     """The chart, with a track for each stage that the item has been at; None if there is nothing to draw."""
     lines = [line for line in lines if line.version]  # one that cannot be read has no time
     found, failed = spans(lines, now, claimed_at), marks(lines)
@@ -114,7 +126,9 @@ def way(lines: Sequence[Line], stages: Sequence[str], now: int, claimed_at: int 
         return None
     start, end = found[0].start, max(found[-1].end, *(span.end for span in found))
     seen = dict.fromkeys(span.stage for span in found)
-    order = [stage for stage in stages if stage in seen] + [stage for stage in seen if stage not in stages]
+    order = [stage for stage in stages if stage in seen] + [
+        stage for stage in seen if stage not in stages
+    ]
     scale = _Scale(start, end)
     here = None if lines[-1].status in TERMINAL else lines[-1].after_stage
     tracks = []
@@ -123,7 +137,9 @@ def way(lines: Sequence[Line], stages: Sequence[str], now: int, claimed_at: int 
         took = short_span(sum(span.end - span.start for span in mine if span.kind != "fail"))
         bar = _bar(stage, mine, [mark for mark in failed if mark.stage == stage], scale)
         tracks.append(Track(stage, bar, f"{took} so far" if stage == here else took))
-    kinds = [(kind, word) for kind, word in WORDS.items() if any(span.kind == kind for span in found)]
+    kinds = [
+        (kind, word) for kind, word in WORDS.items() if any(span.kind == kind for span in found)
+    ]
     return StageTimesChart(start, end, tracks, _axis(scale), kinds)
 
 
@@ -132,19 +148,28 @@ class _Scale:
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.length = start, max(1, end - start)
-        step = next((step for step in STEPS if self.length / step <= TICKS), math.ceil(self.length / TICKS))
+        step = next(
+            (step for step in STEPS if self.length / step <= TICKS), math.ceil(self.length / TICKS)
+        )
         self.ticks = range(0, self.length + 1, step)
 
     def place(self, at: int) -> float:
         return min(100.0, max(0.0, 100 * (at - self.start) / self.length))
 
     def since(self, at: int) -> str:
-        return "from the beginning" if at <= self.start else f"from {short_span(at - self.start)} on"
+        return (
+            "from the beginning" if at <= self.start else f"from {short_span(at - self.start)} on"
+        )
 
 
 def _bar(stage: str, found: Sequence[Span], failed: Sequence[Mark], scale: _Scale) -> Markup:
-    title = "; ".join([f"{WORDS[span.kind]} {short_span(span.end - span.start)}" for span in found] + [mark.title for mark in failed])
-    out = [f'<svg width="100%" height="{HIGH}" role="img" aria-label="{escape(f"{stage}: {title}")}">']
+    title = "; ".join(
+        [f"{WORDS[span.kind]} {short_span(span.end - span.start)}" for span in found]
+        + [mark.title for mark in failed]
+    )
+    out = [
+        f'<svg width="100%" height="{HIGH}" role="img" aria-label="{escape(f"{stage}: {title}")}">'
+    ]
     for tick in scale.ticks:
         at = f"{scale.place(scale.start + tick):.2f}%"
         out.append(f'<line class="grid" x1="{at}" x2="{at}" y1="0" y2="{HIGH}"/>')
@@ -152,10 +177,14 @@ def _bar(stage: str, found: Sequence[Span], failed: Sequence[Mark], scale: _Scal
         left = min(scale.place(span.start), 100 - LEAST)
         wide = max(scale.place(span.end) - scale.place(span.start), LEAST)
         said = f"{WORDS[span.kind]}: {short_span(span.end - span.start)}, {scale.since(span.start)}"
-        out.append(f'<rect class="{span.kind}" x="{left:.2f}%" y="3" width="{wide:.2f}%" height="{HIGH - 6}" rx="2">')
+        out.append(
+            f'<rect class="{span.kind}" x="{left:.2f}%" y="3" width="{wide:.2f}%" height="{HIGH - 6}" rx="2">'
+        )
         out.append(f"<title>{escape(said)}</title></rect>")
     for mark in failed:
-        out.append(f'<circle class="failed" cx="{scale.place(mark.at):.2f}%" cy="{HIGH / 2:g}" r="4.5">')
+        out.append(
+            f'<circle class="failed" cx="{scale.place(mark.at):.2f}%" cy="{HIGH / 2:g}" r="4.5">'
+        )
         out.append(f"<title>{escape(mark.title)}</title></circle>")
     return Markup("".join([*out, "</svg>"]))
 
@@ -165,5 +194,7 @@ def _axis(scale: _Scale) -> Markup:
     for tick in scale.ticks:
         place = scale.place(scale.start + tick)
         anchor = "start" if place < 5 else "end" if place > 95 else "middle"
-        out.append(f'<text class="axis" x="{place:.2f}%" y="12" text-anchor="{anchor}">{short_span(tick) if tick else "0"}</text>')
+        out.append(
+            f'<text class="axis" x="{place:.2f}%" y="12" text-anchor="{anchor}">{short_span(tick) if tick else "0"}</text>'
+        )
     return Markup("".join([*out, "</svg>"]))

@@ -121,18 +121,24 @@ def endpoint(method: str, path: str, *, scope: str | None, **declared: Any) -> C
             "writes": method not in ("GET", "HEAD"),
             "is_async": inspect.iscoroutinefunction(handler),
         }
-        ENDPOINTS.setdefault(handler.__module__, []).append(Endpoint(method, path, handler, scope, **derived | declared))
+        ENDPOINTS.setdefault(handler.__module__, []).append(
+            Endpoint(method, path, handler, scope, **derived | declared)
+        )
         return handler
 
     return declare
 
 
-def endpoint_at_each(method: str, places: Mapping[str, tuple[str, str, str]], **declared: Any) -> Callable[[H], H]:
+def endpoint_at_each(
+    method: str, places: Mapping[str, tuple[str, str, str]], **declared: Any
+) -> Callable[[H], H]:
     """Declare a handler at several places; by its name at each: path, summary and description."""
 
     def declare(handler: H) -> H:
         for name, (path, summary, description) in places.items():
-            endpoint(method, path, summary=summary, name=name, description=description, **declared)(handler)
+            endpoint(method, path, summary=summary, name=name, description=description, **declared)(
+                handler
+            )
         return handler
 
     return declare
@@ -142,13 +148,23 @@ def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> A
     """The query as the endpoint's own type; raises a problem that names the parameter."""
     if wanted is None:
         if given:
-            raise problem_error("wrong-value", f"{next(iter(given))!r} is no parameter here", field=next(iter(given)), expected="none")
+            raise problem_error(
+                "wrong-value",
+                f"{next(iter(given))!r} is no parameter here",
+                field=next(iter(given)),
+                expected="none",
+            )
         return None
     several = _parameters(wanted)
     plain: dict[str, Any] = {}
     for name, values in given.items():
         if name not in several:
-            raise problem_error("wrong-value", f"{name!r} is no parameter here", field=name, expected=", ".join(several))
+            raise problem_error(
+                "wrong-value",
+                f"{name!r} is no parameter here",
+                field=name,
+                expected=", ".join(several),
+            )
         plain[name] = values if several[name] else values[-1]
     try:
         return msgspec.convert(plain, wanted, strict=False)
@@ -159,7 +175,10 @@ def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> A
 @cache
 def _parameters(wanted: type[Struct]) -> dict[str, bool]:
     """Each parameter, and whether it may be given several times. (Cached, because msgspec reads the annotations each time.)"""
-    return {found.encode_name: any(word in str(found.type) for word in ("list[", "frozenset[")) for found in msgspec.structs.fields(wanted)}
+    return {
+        found.encode_name: any(word in str(found.type) for word in ("list[", "frozenset["))
+        for found in msgspec.structs.fields(wanted)
+    }
 
 
 def read_body(data: bytes, wanted: Any) -> Any:
@@ -169,26 +188,43 @@ def read_body(data: bytes, wanted: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _wrong(error, "the body", wanted) from None
     except RecursionError:
-        raise problem_error("malformed", "the body is nested too deeply to be read", expected=f"JSON of at most {DEEPEST} levels") from None
+        raise problem_error(
+            "malformed",
+            "the body is nested too deeply to be read",
+            expected=f"JSON of at most {DEEPEST} levels",
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise problem_error("malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON") from None
+        raise problem_error(
+            "malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON"
+        ) from None
     twice = name_given_twice(data)
     if twice is not None:
-        raise problem_error("malformed", f"the body gives {twice!r} twice", field=twice, expected="each name once")
+        raise problem_error(
+            "malformed", f"the body gives {twice!r} twice", field=twice, expected="each name once"
+        )
     return body
 
 
 def read_fields(given: Mapping[str, str], wanted: type[Struct]) -> Any:
     """The fields of a form as the endpoint's own type; raises a problem that names the field. Unknown fields are ignored."""
     try:
-        return msgspec.convert({name: text for name, text in given.items() if name in _parameters(wanted)}, wanted, strict=False)
+        return msgspec.convert(
+            {name: text for name, text in given.items() if name in _parameters(wanted)},
+            wanted,
+            strict=False,
+        )
     except msgspec.ValidationError as error:
         raise _wrong(error, "the form", wanted) from None
 
 
 def _wrong(error: msgspec.ValidationError, what: str, wanted: Any) -> Exception:
     fault = field_fault(error, wanted)
-    return problem_error("wrong-value", f"{what} is wrong: {fault.text}", field=fault.field or None, expected=fault.expected)
+    return problem_error(
+        "wrong-value",
+        f"{what} is wrong: {fault.text}",
+        field=fault.field or None,
+        expected=fault.expected,
+    )
 
 
 def media_type(headers: Mapping[str, str]) -> str:

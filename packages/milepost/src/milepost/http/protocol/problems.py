@@ -35,7 +35,13 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     extra: dict[str, Any] = {}
 
     def content(self) -> dict[str, Any]:
-        view = {"type": f"urn:milepost:{self.code}", "title": self.title, "status": self.status, "code": self.code, "detail": self.detail}
+        view = {
+            "type": f"urn:milepost:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+        }
         hints = {"field": self.field, "expected": self.expected}
         return view | {name: text for name, text in hints.items() if text is not None} | self.extra
 
@@ -100,17 +106,25 @@ _CODES: tuple[tuple[type[MilepostError], str], ...] = (
 """Codes of Milepost's own errors: the first kind that an error is of counts."""
 
 
-def problem(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> Problem:
+def problem(
+    code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any
+) -> Problem:
     status, title = TITLES[code]
     return Problem(status, code, title, detail, field, expected, extra)
 
 
-def problem_error(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> ProblemError:
+def problem_error(
+    code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any
+) -> ProblemError:
     return ProblemError(problem(code, detail, field=field, expected=expected, **extra))
 
 
 def problem_of(error: MilepostError) -> Problem:
     """The problem for one of Milepost's own errors."""
     if isinstance(error, MalformedInput):
-        return problem("malformed-item", str(error), field=error.field or None, expected=error.expected or None)
-    return problem(next((code for kind, code in _CODES if isinstance(error, kind)), "failed"), str(error))
+        return problem(
+            "malformed-item", str(error), field=error.field or None, expected=error.expected or None
+        )
+    return problem(
+        next((code for kind, code in _CODES if isinstance(error, kind)), "failed"), str(error)
+    )

@@ -20,8 +20,24 @@ from milepost.core.errors import MilepostError
 from milepost.http.auth.authenticator import ANONYMOUS, FORM, read_form
 from milepost.http.auth.origins import led_back
 from milepost.http.dashboard.render import page_for
-from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, media_type, read_body, read_fields, read_query
-from milepost.http.protocol.problems import TYPE, Problem, ProblemError, problem, problem_error, problem_of
+from milepost.http.protocol.endpoint import (
+    Answer,
+    Call,
+    Caller,
+    Endpoint,
+    media_type,
+    read_body,
+    read_fields,
+    read_query,
+)
+from milepost.http.protocol.problems import (
+    TYPE,
+    Problem,
+    ProblemError,
+    problem,
+    problem_error,
+    problem_of,
+)
 from milepost.http.server.tracing import Traced
 from milepost.http.state.state import ServerState
 from milepost.net_errors import translated_net_errors
@@ -129,7 +145,11 @@ class Answering:
         try:
             caller = await state.caller(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
-                raise problem_error("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
+                raise problem_error(
+                    "not-allowed",
+                    f"{caller.name!r} may not do this",
+                    expected=f"a key with the scope {endpoint.scope!r}",
+                )
             # First of all: an error in the rest of the call would reveal that the route exists.
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
                 raise state.no_route(caller, request.path_params["route"])
@@ -142,10 +162,14 @@ class Answering:
             return Response(status_code=400)
         except MilepostError as error:
             reported = problem_of(error)
-            if reported.code in ("busy", "unavailable") and not (caller.scopes and caller.routes is None):
+            if reported.code in ("busy", "unavailable") and not (
+                caller.scopes and caller.routes is None
+            ):
                 # The text of a ledger error contains the ledger's URL, which is not for every caller.
                 log.warning("call not answered: %s %s: %s", request.method, request.url.path, error)
-                reported = problem(reported.code, "the ledger cannot be used now; see the server's log")
+                reported = problem(
+                    reported.code, "the ledger cannot be used now; see the server's log"
+                )
             return _troubled(state, endpoint, request, caller, ProblemError(reported))
         except Exception as error:
             log.error("call failed: %s %s", request.method, request.url.path, exc_info=error)
@@ -155,9 +179,13 @@ class Answering:
     def _wrong_method(self, request: Request, there: Mapping[str, Endpoint]) -> Response:
         """In the error format of an endpoint at this path that has its own: a caller knows that one alone."""
         path, allowed = request.scope["path"], ", ".join(there)
-        reported = problem("wrong-method", f"{request.method} is not possible at {path}", expected=allowed)
+        reported = problem(
+            "wrong-method", f"{request.method} is not possible at {path}", expected=allowed
+        )
         found = ProblemError(reported, {"Allow": allowed})
-        own = next((endpoint for endpoint in there.values() if endpoint.on_problem is not None), None)
+        own = next(
+            (endpoint for endpoint in there.values() if endpoint.on_problem is not None), None
+        )
         if own is None:
             return problem_response(found.problem, found.headers)
         response = _troubled(self._state, own, request, ANONYMOUS, found)
@@ -167,7 +195,14 @@ class Answering:
     def _unknown_path(self, request: Request) -> Response:
         reported = problem("unknown-path", f"no such path: {request.scope['path']}")
         if "text/html" in request.headers.get("accept", ""):
-            return page_for(self._state, request, ANONYMOUS, "problem.html", status=reported.status, problem=reported)
+            return page_for(
+                self._state,
+                request,
+                ANONYMOUS,
+                "problem.html",
+                status=reported.status,
+                problem=reported,
+            )
         return problem_response(reported)
 
 
@@ -177,26 +212,43 @@ async def _handled(state: ServerState, endpoint: Endpoint, call: Call) -> Any:
         return await endpoint.handler(state, call)
     # In this task's context, so that the thread's log has the correlation id too.
     # A form writes, and has to read what it has written.
-    run, given = copy_context().run, state.for_one_page() if endpoint.page and not endpoint.writes else state
+    run, given = (
+        copy_context().run,
+        state.for_one_page() if endpoint.page and not endpoint.writes else state,
+    )
     pool = state.act_pool if endpoint.long else state.pool
-    return await asyncio.get_running_loop().run_in_executor(pool, run, endpoint.handler, given, call)
+    return await asyncio.get_running_loop().run_in_executor(
+        pool, run, endpoint.handler, given, call
+    )
 
 
 async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> Call:
-    given = {name: request.query_params.getlist(name) for name in request.query_params} if request.scope["query_string"] else {}
+    given = (
+        {name: request.query_params.getlist(name) for name in request.query_params}
+        if request.scope["query_string"]
+        else {}
+    )
     query = read_query(given, endpoint.query)
     body = None
     if endpoint.body is not None:
         kind = media_type(request.headers)
         if endpoint.types and kind not in endpoint.types:
             raise problem_error(
-                "wrong-type", f"the body is {kind or 'of no type'}", field="Content-Type", expected=" or ".join(endpoint.types)
+                "wrong-type",
+                f"the body is {kind or 'of no type'}",
+                field="Content-Type",
+                expected=" or ".join(endpoint.types),
             )
         for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
             packed = request.headers.get(name, plain).strip().lower()
             if packed != plain:
                 # Bodies are not decompressed: a small one may become very large. Stored as it is, it would be other content than was meant.
-                raise problem_error("wrong-type", f"the body is compressed ({packed})", field=name, expected="an uncompressed body")
+                raise problem_error(
+                    "wrong-type",
+                    f"the body is compressed ({packed})",
+                    field=name,
+                    expected="an uncompressed body",
+                )
         if endpoint.body is bytes:
             body = await read_all(request, endpoint.largest or LARGEST)
         elif kind == "application/json":
@@ -219,12 +271,18 @@ async def read_all(request: Request, largest: int) -> bytes:
                 if len(data) > largest:
                     raise _too_large(largest)
     except TimeoutError:
-        raise problem_error("too-slow", f"request body not received within {SLOWEST_S:g} s") from None
+        raise problem_error(
+            "too-slow", f"request body not received within {SLOWEST_S:g} s"
+        ) from None
     return bytes(data)
 
 
 def _too_large(largest: int) -> ProblemError:
-    return problem_error("too-large", f"the body of the request has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
+    return problem_error(
+        "too-large",
+        f"the body of the request has more than {largest:,} bytes",
+        expected=f"at most {largest:,} bytes",
+    )
 
 
 def _response(given: Any) -> Response:
@@ -237,20 +295,32 @@ def _response(given: Any) -> Response:
     return Response(_encode(answer.body), answer.status, dict(answer.headers), "application/json")
 
 
-def _troubled(state: ServerState, endpoint: Endpoint, request: Request, caller: Caller, found: ProblemError) -> Response:
+def _troubled(
+    state: ServerState, endpoint: Endpoint, request: Request, caller: Caller, found: ProblemError
+) -> Response:
     """The problem as a page or as JSON, as the caller needs it."""
     if endpoint.on_problem is not None:
         answer = endpoint.on_problem(found.problem)
-        return _response(replace(answer, headers={**problem_headers(found.problem, found.headers), **answer.headers}))
+        return _response(
+            replace(
+                answer, headers={**problem_headers(found.problem, found.headers), **answer.headers}
+            )
+        )
     if not endpoint.page:
         return problem_response(found.problem, found.headers)
     if found.problem.status == 401:
-        return RedirectResponse(f"{state.base}/login" + led_back(request.scope["path"], request.url.query), 303)
-    return page_for(state, request, caller, "problem.html", status=found.problem.status, problem=found.problem)
+        return RedirectResponse(
+            f"{state.base}/login" + led_back(request.scope["path"], request.url.query), 303
+        )
+    return page_for(
+        state, request, caller, "problem.html", status=found.problem.status, problem=found.problem
+    )
 
 
 def problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encode(found.content()), found.status, problem_headers(found, headers or {}), TYPE)
+    return Response(
+        _encode(found.content()), found.status, problem_headers(found, headers or {}), TYPE
+    )
 
 
 def problem_headers(found: Problem, headers: Mapping[str, str]) -> dict[str, str]:

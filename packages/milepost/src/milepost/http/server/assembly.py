@@ -67,7 +67,17 @@ MODULES = (
 )
 """The endpoints of the API, which the OpenAPI document describes."""
 
-PAGES = (overview, items_page, item_page, lists_page, events_page, acts_page, system, live, static_files)
+PAGES = (
+    overview,
+    items_page,
+    item_page,
+    lists_page,
+    events_page,
+    acts_page,
+    system,
+    live,
+    static_files,
+)
 """Pages for people; the OpenAPI document does not describe them."""
 
 
@@ -89,10 +99,14 @@ def checked_base(text: str) -> str:
         return ""
     wrong = f"base_path is {text!r}"
     if not _BASE.fullmatch(text):
-        raise ConfigMistake(f"{wrong}; it must begin with '/' and not end with one, such as /milepost")
+        raise ConfigMistake(
+            f"{wrong}; it must begin with '/' and not end with one, such as /milepost"
+        )
     first = text.split("/")[1]
     if first in {endpoint.path.split("/")[1] for endpoint in (*all_endpoints(), *all_pages())}:
-        raise ConfigMistake(f"{wrong}; /{first} is a path of Milepost's own: choose another, such as /milepost")
+        raise ConfigMistake(
+            f"{wrong}; /{first} is a path of Milepost's own: choose another, such as /milepost"
+        )
     return text
 
 

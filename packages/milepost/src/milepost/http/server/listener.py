@@ -87,7 +87,10 @@ class ConnectionTimeouts(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         self._no_wait("head")
-        if self._head_size + len(self.parser.get_method()) + len(b"  HTTP/1.1\r\n\r\n") > LARGEST_HEAD:
+        if (
+            self._head_size + len(self.parser.get_method()) + len(b"  HTTP/1.1\r\n\r\n")
+            > LARGEST_HEAD
+        ):
             self._refuse("head-too-large", HEAD_TOO_LARGE)
             raise ValueError(HEAD_TOO_LARGE)  # so that the parser stops here
         super().on_headers_complete()
@@ -118,7 +121,9 @@ class ConnectionTimeouts(HttpToolsProtocol):
 
     def _cut(self) -> None:
         """Close at once and discard unsent data: otherwise the system would keep it for a client that does not read."""
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         self.transport.abort()
 
     def _no_head(self) -> None:
@@ -140,7 +145,9 @@ class ConnectionTimeouts(HttpToolsProtocol):
 
     def _wait_for_the_next(self) -> None:
         if self.timeout_keep_alive_task is None:
-            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _wait(self, what: str, seconds: float, then: Callable[[], None]) -> None:
         """Start a timer, unless one is running for this: the time counts from the first byte, not from the last."""
@@ -156,7 +163,13 @@ class ConnectionTimeouts(HttpToolsProtocol):
 class Server:
     """Serves an ASGI application at an address until it is stopped. `url` is the address, once it has started."""
 
-    def __init__(self, app: Any, host: str, port: int, protocol: type[ConnectionTimeouts] = ConnectionTimeouts) -> None:
+    def __init__(
+        self,
+        app: Any,
+        host: str,
+        port: int,
+        protocol: type[ConnectionTimeouts] = ConnectionTimeouts,
+    ) -> None:
         self._socket = _bound(host, port)
         self.host, self.port = host, self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -175,7 +188,9 @@ class Server:
             timeout_graceful_shutdown=GRACE_S,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http-server", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="http-server", daemon=True
+        )
 
     def start(self) -> None:
         """Returns when calls are answered."""

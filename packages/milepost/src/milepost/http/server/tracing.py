@@ -31,7 +31,11 @@ class Traced:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = next((value for name, value in scope["headers"] if name == _NAME), None)
         # An invalid id is no reason to refuse the call: the answer has the id that is used instead.
-        correlation = self._ctx.chance.token() if given is None or not _ID.fullmatch(given) else given.decode("ascii")
+        correlation = (
+            self._ctx.chance.token()
+            if given is None or not _ID.fullmatch(given)
+            else given.decode("ascii")
+        )
         ABOUT.set(correlation)
         began = time.perf_counter()
 
@@ -45,7 +49,9 @@ class Traced:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         path = getattr(scope.get("endpoint"), "path", OTHER)
-        self._ctx.observer.called(scope["method"] if path != OTHER else OTHER, path, status, seconds)
+        self._ctx.observer.called(
+            scope["method"] if path != OTHER else OTHER, path, status, seconds
+        )
         level = logging.DEBUG if path in PROBES else logging.INFO
         if log.isEnabledFor(level):
             ms = round(seconds * 1000, 1)

@@ -54,7 +54,9 @@ class Feed:
 
     def __init__(self, ctx: Context, pool: Executor) -> None:
         self._ctx, self._pool = ctx, pool
-        self._poll_s = POLL_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else POLL_S
+        self._poll_s = (
+            POLL_REMOTE_S if "change counter" in ctx.ledger.missing_capabilities else POLL_S
+        )
         self.heartbeat_s = HEARTBEAT_S
         self.listeners = 0
         self.reads = 0
@@ -122,7 +124,9 @@ class Feed:
             except Exception as error:
                 # Any error: without the reader, listeners would wait in vain.
                 log.warning(
-                    "the event stream cannot read the ledger, and tries again: %s", error, exc_info=not isinstance(error, MilepostError)
+                    "the event stream cannot read the ledger, and tries again: %s",
+                    error,
+                    exc_info=not isinstance(error, MilepostError),
                 )
                 await asyncio.sleep(TROUBLE_S)
                 continue
@@ -175,7 +179,9 @@ def _sent(found: Sequence[FeedEvent]) -> list[EncodedEvent]:
             one.number,
             one.event.route,
             one.event.kind,
-            f"id: {one.id}\nevent: {one.event.kind}\ndata: ".encode() + _encode(one.view()) + b"\n\n",
+            f"id: {one.id}\nevent: {one.event.kind}\ndata: ".encode()
+            + _encode(one.view())
+            + b"\n\n",
         )
         for one in found
     ]

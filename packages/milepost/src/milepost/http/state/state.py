@@ -60,7 +60,12 @@ class ServerState:
     ) -> None:
         self.ctx = ctx
         self.applications = applications
-        self.menu = [(part.title, part.path) for one in applications for part in one.application.endpoints if part.page and part.title]
+        self.menu = [
+            (part.title, part.path)
+            for one in applications
+            for part in one.application.endpoints
+            if part.page and part.title
+        ]
         """(title, path) of the applications' pages in the menu."""
         self.base = base
         """Prefix of every URL, if a proxy serves Milepost below a path of its own: "/milepost"; empty: none."""
@@ -92,7 +97,9 @@ class ServerState:
     async def unready(self) -> list[Unready]:
         """The parts that are not ready. At most one check runs at a time, however many callers there are and however slow the ledger is."""
         loop = asyncio.get_running_loop()
-        if self._readiness is None or (self._readiness.done() and loop.time() - self._readiness_at >= KEEP_S):
+        if self._readiness is None or (
+            self._readiness.done() and loop.time() - self._readiness_at >= KEEP_S
+        ):
             self._readiness_at = loop.time()
             self._readiness = loop.run_in_executor(self.pool, unready, self.ctx)
         try:
@@ -109,7 +116,8 @@ class ServerState:
         hidden = {
             route.name
             for one in self.applications
-            if one.application.bound_by is not None and is_bound(caller, one.application.bound_by, endpoint.scope)
+            if one.application.bound_by is not None
+            and is_bound(caller, one.application.bound_by, endpoint.scope)
             for route in one.routes
         }
         seen = frozenset(self.ctx.plans) if caller.routes is None else caller.routes
@@ -125,7 +133,12 @@ class ServerState:
     def no_route(self, caller: Caller, name: str) -> ProblemError:
         """The problem for a route that does not exist, or that the caller may not see."""
         seen = ", ".join(route for route in sorted(self.ctx.plans) if caller.sees(route))
-        return problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
+        return problem_error(
+            "unknown-route",
+            f"there is no route {name!r}",
+            field="route",
+            expected=seen or "none is known",
+        )
 
     def stage(self, call: Call) -> tuple[Plan, Stage]:
         """The stage that a call's URL names, with its route."""
@@ -152,7 +165,12 @@ def is_bound(caller: Caller, attribute: str, scope: str | None) -> bool:
 def stage_of(plan: Plan, name: str) -> Stage:
     """The stage of this name; raises a problem if the route has none."""
     if name not in plan.by_name:
-        raise problem_error("unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name))
+        raise problem_error(
+            "unknown-stage",
+            f"route {plan.name!r} has no stage {name!r}",
+            field="stage",
+            expected=", ".join(plan.by_name),
+        )
     return plan.by_name[name]
 
 
@@ -160,5 +178,9 @@ def _collector(ctx: Context) -> Collector:
     if isinstance(ctx.observer, Collector):
         return ctx.observer
     collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
-    ctx.observer = collector if ctx.observer is NO_OBSERVER else cast(Observer, BothObservers(ctx.observer, collector))
+    ctx.observer = (
+        collector
+        if ctx.observer is NO_OBSERVER
+        else cast(Observer, BothObservers(ctx.observer, collector))
+    )
     return collector

@@ -33,23 +33,41 @@ class Submitting:
         self._waiting: dict[str, list[WaitingSubmit]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def submit(self, route: str, content: Any, by: str, not_before: int | None = None, correlation_id: str | None = None) -> Receipt:
+    async def submit(
+        self,
+        route: str,
+        content: Any,
+        by: str,
+        not_before: int | None = None,
+        correlation_id: str | None = None,
+    ) -> Receipt:
         """Durable when this returns. The correlation id is that of the call, unless one is given; `not_before` is in milliseconds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Receipt] = loop.create_future()
         given_id = correlation_id or current_correlation_id() or ""
-        self._waiting.setdefault(route, []).append(WaitingSubmit(content, by, given_id, not_before, future))
+        self._waiting.setdefault(route, []).append(
+            WaitingSubmit(content, by, given_id, not_before, future)
+        )
         if self._task is None:
             self._task = loop.create_task(self._run())
         with self._ctx.accepts:
             return await future
 
     async def submit_many(
-        self, route: str, contents: Sequence[Any], by: str, not_before: str | None = None, failed_again: str | None = None
+        self,
+        route: str,
+        contents: Sequence[Any],
+        by: str,
+        not_before: str | None = None,
+        failed_again: str | None = None,
     ) -> list[Receipt]:
         """A batch of its own; durable when this returns. With a reason for `failed_again`, failed keys whose rows were pruned are accepted
         again."""
-        options: dict[str, Any] = {"correlation_id": current_correlation_id(), "not_before": not_before, "failed_again": failed_again}
+        options: dict[str, Any] = {
+            "correlation_id": current_correlation_id(),
+            "not_before": not_before,
+            "failed_again": failed_again,
+        }
         work = partial(submit, self._ctx, route, contents, by=by, **options)
         with self._ctx.accepts:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -65,7 +83,15 @@ class Submitting:
                 del self._waiting[route]
             try:
                 contents, authors, ids, starts, _ = zip(*batch, strict=True)
-                work = partial(take_in, self._ctx, self._ctx.plan(route), contents, correlation_id=ids, by=authors, not_before=starts)
+                work = partial(
+                    take_in,
+                    self._ctx,
+                    self._ctx.plan(route),
+                    contents,
+                    correlation_id=ids,
+                    by=authors,
+                    not_before=starts,
+                )
                 receipts = await loop.run_in_executor(self._pool, work)
             except BaseException as error:
                 for one in batch:

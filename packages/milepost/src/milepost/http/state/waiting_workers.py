@@ -51,7 +51,9 @@ class Waiting:
     def waiting(self) -> int:
         return sum(len(line) for line in self._lines.values())
 
-    async def claim(self, wish: RemoteClaimRequest, wait_s: float, gone: Callable[[], Any]) -> RemoteClaim:
+    async def claim(
+        self, wish: RemoteClaimRequest, wait_s: float, gone: Callable[[], Any]
+    ) -> RemoteClaim:
         """Items, as soon as there are any; none if there were none within the time. A caller that has disconnected (`gone`, an awaitable that
         ends then) gets no items."""
         self._loop = asyncio.get_running_loop()
@@ -60,12 +62,16 @@ class Waiting:
             return given
         if self.waiting >= MOST:
             raise problem_error(
-                "too-many", f"{MOST:,} workers are waiting here already", expected="wait: 0, or a longer pause between calls"
+                "too-many",
+                f"{MOST:,} workers are waiting here already",
+                expected="wait: 0, or a longer pause between calls",
             )
         waiter = self._line_up(wish)
         left = asyncio.ensure_future(gone())
         try:
-            await asyncio.wait({waiter.future, left}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {waiter.future, left}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
             waiter.over = True
             if waiter.asked and not left.done():
                 await asyncio.wait({waiter.future, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +156,9 @@ class Waiting:
         """Give items back whose worker has disconnected."""
         shown = [ShownLease(item.key, item.row.lease or "") for item in given.items]
         if shown:
-            await self._run(self._remote.give_back, wish.plan, wish.stage, shown, "its worker has disconnected")
+            await self._run(
+                self._remote.give_back, wish.plan, wish.stage, shown, "its worker has disconnected"
+            )
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)

@@ -23,10 +23,30 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.memory.claim import claim_one
-from milepost.ledgers.memory.state import MemoryQuarantine, MemoryRecord, State, encode, forget, prune, rename_stage
+from milepost.ledgers.memory.state import (
+    MemoryQuarantine,
+    MemoryRecord,
+    State,
+    encode,
+    forget,
+    prune,
+    rename_stage,
+)
 from milepost.ports.documents import BREAKER, Document, sort_out
 from milepost.ports.feed import Count, Group, HistoryEntry
-from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, KnownKey, NewItem, Query, QueryPage, Refused, Same, Timing, compare
+from milepost.ports.items import (
+    ClaimRequest,
+    ClaimResult,
+    Conflict,
+    KnownKey,
+    NewItem,
+    Query,
+    QueryPage,
+    Refused,
+    Same,
+    Timing,
+    compare,
+)
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.runner import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
@@ -56,13 +76,17 @@ class MemoryLedger:
         with self._lock:
             return [self._state.known((route, key)) for key in keys]
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+    def recognise(
+        self, route: str, keys: Sequence[str], digests: Sequence[bytes]
+    ) -> list[KnownKey | Same | None]:
         return compare(self.peek(route, keys), digests)
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(
+        self, plan: Plan, new_items: Sequence[NewItem], now: int
+    ) -> list[KnownKey | Refused | None]:
         with self._lock:
             if self._state.outdated(plan.name, plan.version):
                 raise RouteChanged(
@@ -74,11 +98,15 @@ class MemoryLedger:
                 known = self._state.known(ref)
                 if known is not None and new_item.passes(known):
                     known = None
-                refused = self._state.refuses(new_item.change, new_item.input) if known is None else None
+                refused = (
+                    self._state.refuses(new_item.change, new_item.input) if known is None else None
+                )
                 answers.append(known or refused)
                 if known is None and refused is None:
                     self._state.numbers += 1
-                    record = MemoryRecord(self._state.numbers, new_item.change.before, encode(Content(new_item.input)))
+                    record = MemoryRecord(
+                        self._state.numbers, new_item.change.before, encode(Content(new_item.input))
+                    )
                     self._state.records[ref] = record
                     self._state.write(record, new_item.change)
             return answers
@@ -87,12 +115,19 @@ class MemoryLedger:
         with self._lock:
             return [claim_one(self._state, ask, now, jitter) for ask in asks]
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
+    def apply(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None
+    ) -> list[Conflict | Refused | None]:
         with self._lock:
             return [self._apply(change, versions or {}) for change in changes]
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+        self,
+        changes: Sequence[Change],
+        now: int,
+        versions: dict[str, int],
+        asks: Sequence[ClaimRequest],
+        jitter: float,
     ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
         with self._lock:
             return self.apply(changes, now, versions), self.claim(asks, now, jitter)
@@ -114,7 +149,9 @@ class MemoryLedger:
             self._state.aside.pop((before.route, before.key), None)
         return refused
 
-    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+    def extend(
+        self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()
+    ) -> list[bool]:
         with self._lock:
             return [self._extend(row, until) for row in rows]
 
@@ -131,15 +168,28 @@ class MemoryLedger:
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         with self._lock:
-            return [self._state.records[ref].read() if ref in self._state.records else None for ref in map(tuple, refs)]
+            return [
+                self._state.records[ref].read() if ref in self._state.records else None
+                for ref in map(tuple, refs)
+            ]
 
     def find(self, query: Query) -> QueryPage:
         with self._lock:
             step = -1 if query.order == "newest" else 1
             rows = sorted(self._state.records.values(), key=lambda record: step * record.number)
-            found = [one for one in rows if (query.after is None or step * one.number > step * query.after) and query.matches(one.row)]
+            found = [
+                one
+                for one in rows
+                if (query.after is None or step * one.number > step * query.after)
+                and query.matches(one.row)
+            ]
             page = found[: query.limit]
-            items = [record.read() if query.with_content or record.damage == "row" else Item(record.row, Content()) for record in page]
+            items = [
+                record.read()
+                if query.with_content or record.damage == "row"
+                else Item(record.row, Content())
+                for record in page
+            ]
             return QueryPage(
                 [item for item in items if isinstance(item, Item)],
                 page[-1].number if len(found) > len(page) else None,
@@ -150,7 +200,11 @@ class MemoryLedger:
         with self._lock:
             record = self._state.records.get((route, key))
             if record is None:
-                lives = [gone for gone in self._state.departed if (gone.row.route, gone.row.key) == (route, key)]
+                lives = [
+                    gone
+                    for gone in self._state.departed
+                    if (gone.row.route, gone.row.key) == (route, key)
+                ]
                 record = lives[-1] if lives else None
             lines = [] if record is None else list(record.lines)
             return [self._with_payload(line) for line in lines] if payloads else lines
@@ -158,11 +212,15 @@ class MemoryLedger:
     # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         with self._lock:
-            return [self._with_payload(line) for seq, line in self._state.lines.items() if seq > after][:limit]
+            return [
+                self._with_payload(line) for seq, line in self._state.lines.items() if seq > after
+            ][:limit]
 
     def _with_payload(self, written: HistoryEntry) -> HistoryEntry:
         payload = self._state.offered.get(written.seq)
-        return written if payload is None else replace(written, payload=msgspec.json.decode(payload))
+        return (
+            written if payload is None else replace(written, payload=msgspec.json.decode(payload))
+        )
 
     def last_seq(self) -> int:
         return self._state.seq
@@ -188,12 +246,19 @@ class MemoryLedger:
                 and (record.row.list_id in lists if lists else not record.row.terminal)
             ]
         lanes = sorted({(row.stage, row.lane) for row in rows})
-        return [_lane_count(stage, lane, [row for row in rows if (row.stage, row.lane) == (stage, lane)], now) for stage, lane in lanes]
+        return [
+            _lane_count(
+                stage, lane, [row for row in rows if (row.stage, row.lane) == (stage, lane)], now
+            )
+            for stage, lane in lanes
+        ]
 
     def entered_by(self, route: str, stage: str, until: int) -> int:
         with self._lock:
             return sum(
-                (record.row.route, record.row.stage) == (route, stage) and not record.row.terminal and record.row.entered_at <= until
+                (record.row.route, record.row.stage) == (route, stage)
+                and not record.row.terminal
+                and record.row.entered_at <= until
                 for ref, record in self._state.records.items()
                 if ref not in self._state.aside
             )
@@ -206,14 +271,25 @@ class MemoryLedger:
                     at = (record.row.route, record.row.stage, record.row.error.group)
                     now[at] = now.get(at, 0) + 1
             return [
-                Group(*at, seen.category, seen.sample, now.get(at, 0), seen.total, seen.first_at, seen.last_at)
+                Group(
+                    *at,
+                    seen.category,
+                    seen.sample,
+                    now.get(at, 0),
+                    seen.total,
+                    seen.first_at,
+                    seen.last_at,
+                )
                 for at, seen in self._state.groups.items()
                 if route is None or at[0] == route
             ]
 
     def read(self, kind: str) -> dict[str, Document]:
         with self._lock:
-            return {name: Document(msgspec.json.decode(value), n) for name, (value, n) in self._state.documents.get(kind, {}).items()}
+            return {
+                name: Document(msgspec.json.decode(value), n)
+                for name, (value, n) in self._state.documents.get(kind, {}).items()
+            }
 
     def read_one(self, kind: str, name: str) -> Document | None:
         return self.read(kind).get(name)
@@ -235,26 +311,49 @@ class MemoryLedger:
     def cost_of(self, query: Query) -> None:
         """None: reading is free here."""
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
+    def sealed(
+        self, route: str, after: str | None, limit: int
+    ) -> tuple[list[KnownKey], str | None]:
         with self._lock:
-            keys = sorted(key for name, key in self._state.seals if name == route and (name, key) not in self._state.records)
+            keys = sorted(
+                key
+                for name, key in self._state.seals
+                if name == route and (name, key) not in self._state.records
+            )
             seals = [self._state.seals[route, key] for key in keys if key > (after or "")]
             return seals[:limit], seals[limit - 1].key if len(seals) > limit else None
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
         with self._lock:
             known = [
-                seal for (name, key), seal in sorted(self._state.seals.items()) if name == route and (name, key) not in self._state.records
+                seal
+                for (name, key), seal in sorted(self._state.seals.items())
+                if name == route and (name, key) not in self._state.records
             ]
-            failed = [seal for seal in known if seal.status in FAILED and seal.key.startswith(prefix) and seal.key > (after or "")]
-            return LeftFailures(failed[:limit], failed[limit - 1].key if len(failed) > limit else None)
+            failed = [
+                seal
+                for seal in known
+                if seal.status in FAILED
+                and seal.key.startswith(prefix)
+                and seal.key > (after or "")
+            ]
+            return LeftFailures(
+                failed[:limit], failed[limit - 1].key if len(failed) > limit else None
+            )
 
     def take_over(self, *_: Any) -> TransferResult:
-        raise LedgerError("a memory ledger cannot be the target of a move: it would be lost with its process")
+        raise LedgerError(
+            "a memory ledger cannot be the target of a move: it would be lost with its process"
+        )
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         with self._lock:
-            ours = {(plan.name, stage.name): stage for plan in plans for stage in plan.stages if stage.ours}
+            ours = {
+                (plan.name, stage.name): stage
+                for plan in plans
+                for stage in plan.stages
+                if stage.ours
+            }
             rows = [
                 record.row
                 for record in self._state.records.values()
@@ -264,7 +363,10 @@ class MemoryLedger:
             controls = Controls((), {}, {name: record for name, (record, _) in sound.items()})
             return min(
                 (
-                    max(row.due_at, controls.opens_at(row.route, ours[row.route, row.stage], row.lane))
+                    max(
+                        row.due_at,
+                        controls.opens_at(row.route, ours[row.route, row.stage], row.lane),
+                    )
                     for row in rows
                     if row.due_at is not None
                 ),
@@ -288,7 +390,9 @@ class MemoryLedger:
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         with self._lock:
             held = [
-                record for record in self._state.records.values() if record.row.status is Status.PROCESSING and record.row.holder in holders
+                record
+                for record in self._state.records.values()
+                if record.row.status is Status.PROCESSING and record.row.holder in holders
             ]
             for record in held:
                 record.row = replace(record.row, look_at=now)
@@ -352,7 +456,9 @@ class MemoryLedger:
         return 0
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
-        raise LedgerError("a memory ledger cannot be backed up: it ends with its process; use sqlite:///FILE")
+        raise LedgerError(
+            "a memory ledger cannot be backed up: it ends with its process; use sqlite:///FILE"
+        )
 
     def describe(self) -> dict[str, Any]:
         with self._lock:
@@ -370,7 +476,11 @@ class MemoryLedger:
 
 def _lane_count(stage: str, lane: str, rows: Sequence[Row], now: int) -> LaneCount:
     """The numbers of these items of one lane."""
-    ours = [row for row in rows if not row.terminal and row.status is not Status.PROCESSING and not row.handed_over]
+    ours = [
+        row
+        for row in rows
+        if not row.terminal and row.status is not Status.PROCESSING and not row.handed_over
+    ]
     due = [row.due_at for row in ours if row.due_at is not None]
     later = [at for at in due if at > now]
     return LaneCount(
@@ -380,7 +490,10 @@ def _lane_count(stage: str, lane: str, rows: Sequence[Row], now: int) -> LaneCou
         failed=sum(row.status in FAILED for row in rows),
         cancelled=sum(row.status is Status.CANCELLED for row in rows),
         claimed=sum(row.status is Status.PROCESSING for row in rows),
-        with_partner=sum(row.handed_over and not row.terminal and row.status is not Status.PROCESSING for row in rows),
+        with_partner=sum(
+            row.handed_over and not row.terminal and row.status is not Status.PROCESSING
+            for row in rows
+        ),
         ready=len(due) - len(later),
         later=len(later),
         next_at=min(later, default=None),

@@ -25,7 +25,15 @@ from milepost.ports.documents import BREAKER, FORGET, HOLD, LIMIT, ROUTE, SECRET
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.items import KnownKey, Refused
-from milepost.ports.retention import ForgetRequest, Forgotten, Leaving, PruneCriteria, Pruned, emptied, not_ended
+from milepost.ports.retention import (
+    ForgetRequest,
+    Forgotten,
+    Leaving,
+    PruneCriteria,
+    Pruned,
+    emptied,
+    not_ended,
+)
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
@@ -47,7 +55,11 @@ class MemoryRecord(msgspec.Struct, eq=False):
     def read(self) -> Item | Refused:
         """The item; Refused if it is unreadable."""
         if self.damage is not None:
-            return Refused(f"its {self.damage} is damaged", self.row.key, self.row if self.damage == "content" else None)
+            return Refused(
+                f"its {self.damage} is damaged",
+                self.row.key,
+                self.row if self.damage == "content" else None,
+            )
         return self.item()
 
     def item(self) -> Item:
@@ -59,7 +71,9 @@ class MemoryRecord(msgspec.Struct, eq=False):
             if put.kind == "input":
                 content.input = put.value
             else:
-                (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
+                (content.payloads if put.kind == "payload" else content.results)[put.stage] = (
+                    put.value
+                )
         self.content = encode(content)
 
 
@@ -143,7 +157,11 @@ class State:
             return None
         values = [replace(change.after, handle=None), content, *(put.value for put in change.puts)]
         size = len(change.body) + sum(len(encode(value)) for value in values)
-        return None if size <= self.largest else Refused(f"it takes {size:,} bytes; {self.largest:,} are allowed")
+        return (
+            None
+            if size <= self.largest
+            else Refused(f"it takes {size:,} bytes; {self.largest:,} are allowed")
+        )
 
     def write(self, record: MemoryRecord, change: Change) -> None:
         """Write a change: row, content, line and groups together. No other code changes a row."""
@@ -154,16 +172,22 @@ class State:
             record.put(change.puts)
         if change.line is not None:
             self.seq += 1
-            line = HistoryEntry(self.seq, new.route, new.key, new.correlation_id, change.before.head, change.body)
+            line = HistoryEntry(
+                self.seq, new.route, new.key, new.correlation_id, change.before.head, change.body
+            )
             record.lines.append(line)
             self.lines[self.seq] = line
             if change.line.offered is not None:
                 content = decode_content(record.content)
-                self.offered[self.seq] = encode(content.payloads.get(change.line.after_stage, content.input))
+                self.offered[self.seq] = encode(
+                    content.payloads.get(change.line.after_stage, content.input)
+                )
         error = new.error
         if error is not None:
             at = (new.route, new.stage, error.group)
-            seen = self.groups.setdefault(at, GroupSeen(error.category, error.message[:300], 0, error.at, error.at))
+            seen = self.groups.setdefault(
+                at, GroupSeen(error.category, error.message[:300], 0, error.at, error.at)
+            )
             if error is not change.before.error:
                 seen.total += 1
                 seen.last_at = max(seen.last_at, error.at)
@@ -190,8 +214,12 @@ class State:
 
     def open(self, row: Row) -> bool:
         """Whether its lane is not paused. What a damaged limit limits counts as paused: how much is allowed there is not known."""
-        damaged = {name for name in self.documents.get(LIMIT, {}) if self._read(LIMIT, name, Limit) is None}
-        return not is_held({*self.documents.get(HOLD, {}), *damaged}, row.route, row.stage, row.lane)
+        damaged = {
+            name for name in self.documents.get(LIMIT, {}) if self._read(LIMIT, name, Limit) is None
+        }
+        return not is_held(
+            {*self.documents.get(HOLD, {}), *damaged}, row.route, row.stage, row.lane
+        )
 
     def workable(self, record: MemoryRecord) -> bool:
         """Whether its lane is open and it is not in quarantine."""
@@ -231,9 +259,15 @@ class State:
         if record is None:
             return None
         record = at_clock(record, breaker, now)
-        over = [probe.key for probe in record.probes if probe.until <= now and (route, probe.key) in self.records]
+        over = [
+            probe.key
+            for probe in record.probes
+            if probe.until <= now and (route, probe.key) in self.records
+        ]
         rows = [self.records[route, key].row for key in over]
-        record = with_leases(record, {row.key: row.look_at or 0 for row in rows if row.status is Status.PROCESSING})
+        record = with_leases(
+            record, {row.key: row.look_at or 0 for row in rows if row.status is Status.PROCESSING}
+        )
         self.put_breaker(name, record)
         return record
 
@@ -241,8 +275,14 @@ class State:
         """The token bucket of a scope; a limit set at run time overrides the route's rate, and a drain only slows it down. None: no rate
         applies."""
         limit = self.limit(name)
-        rates = [limit.rate or rate] if limit.drains is None else [limit.rate, limit.normal_rate or rate]
-        per_second = [rate_per_second(one, f"the rate of {name}") for one in rates if one is not None]
+        rates = (
+            [limit.rate or rate]
+            if limit.drains is None
+            else [limit.rate, limit.normal_rate or rate]
+        )
+        per_second = [
+            rate_per_second(one, f"the rate of {name}") for one in rates if one is not None
+        ]
         if not per_second:
             self.buckets.pop(name, None)
             return None
@@ -260,22 +300,34 @@ def rename_stage(state: State, route: str, old: str, new: str) -> None:
         if row.route != route:
             continue
         content = decode_content(record.content)
-        content.payloads, content.results = _renamed(content.payloads, old, new), _renamed(content.results, old, new)
+        content.payloads, content.results = (
+            _renamed(content.payloads, old, new),
+            _renamed(content.results, old, new),
+        )
         record.content = encode(content)
-        record.row = replace(row, stage=new if row.stage == old else row.stage, kept=_renamed(row.kept, old, new))
+        record.row = replace(
+            row, stage=new if row.stage == old else row.stage, kept=_renamed(row.kept, old, new)
+        )
     for at in [at for at in state.groups if at[:2] == (route, old)]:
         seen = state.groups.pop(at)
         there = state.groups.setdefault((route, new, at[2]), seen)
         if there is not seen:
             there.total += seen.total
-            there.first_at, there.last_at = min(there.first_at, seen.first_at), max(there.last_at, seen.last_at)
+            there.first_at, there.last_at = (
+                min(there.first_at, seen.first_at),
+                max(there.last_at, seen.last_at),
+            )
     for ref, seal in state.seals.items():
         if (ref[0], seal.stage) == (route, old):
             state.seals[ref] = replace(seal, stage=new)
     for kind in (HOLD, LIMIT, BREAKER):
         documents = state.documents.get(kind, {})
         for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:
-            state.put_document(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), state.remove_document(kind, name))
+            state.put_document(
+                kind,
+                f"{route}/{new}" + name.removeprefix(f"{route}/{old}"),
+                state.remove_document(kind, name),
+            )
 
 
 def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
@@ -298,7 +350,11 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
         kept = {(record.row.route, record.row.key): record.row.head for record in leaving}
         asked.keep([Leaving(record.item(), list(record.lines)) for record in leaving])
         # What has changed meanwhile stays, and is kept anew the next time.
-        leaving = [state.records[ref] for ref, head in kept.items() if ref in state.records and state.records[ref].row.head == head]
+        leaving = [
+            state.records[ref]
+            for ref, head in kept.items()
+            if ref in state.records and state.records[ref].row.head == head
+        ]
     for record in leaving:
         row = record.row
         state.seals[row.route, row.key] = KnownKey.of(row, sealed=True)
@@ -319,7 +375,10 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
     old = [
         ref
         for ref, seal in state.seals.items()
-        if asked.forget_before is not None and ref[0] == route and (seal.ended_at or 0) < asked.forget_before and ref not in waiting
+        if asked.forget_before is not None
+        and ref[0] == route
+        and (seal.ended_at or 0) < asked.forget_before
+        and ref not in waiting
     ]
     for ref in old[:limit]:
         del state.seals[ref]
@@ -343,14 +402,25 @@ def forget(state: State, asked: ForgetRequest) -> Forgotten:
         state.aside.pop(ref, None)
     seal = state.seals.pop(ref, None)
     if seal is not None:
-        state.seals[new] = replace(seal, key=asked.name, input_digest=b"", content_digest=None, list_id=None)
+        state.seals[new] = replace(
+            seal, key=asked.name, input_digest=b"", content_digest=None, list_id=None
+        )
     departed = [gone for gone in state.departed if (gone.row.route, gone.row.key) == ref]
     for gone in departed:
         texts = [line.line.attempt.message for line in gone.lines if line.line.attempt is not None]
         for seen in state.groups.values():
             if seen.sample in [text[:300] for text in texts]:
                 seen.sample = REMOVED_TEXT
-        gone.row = replace(gone.row, key=asked.name, correlation_id="", note=None, error=None, list_id=None, kept={}, undecided=None)
+        gone.row = replace(
+            gone.row,
+            key=asked.name,
+            correlation_id="",
+            note=None,
+            error=None,
+            list_id=None,
+            kept={},
+            undecided=None,
+        )
         gone.content = encode(Content())
         gone.lines = emptied(gone.lines, asked.name)
         for line in gone.lines:
@@ -377,14 +447,20 @@ class MemoryQuarantine:
             found = sorted(self._state.aside.values(), key=lambda aside: aside.at)
             return found[:most], len(found) > most
 
-    def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+    def replay(
+        self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str
+    ) -> list[Adopted]:
         with self._lock:
             return [self._release(id, now) for id in ids]
 
     def _release(self, id: str, now: int) -> Adopted:
         ref = next((ref for ref, aside in self._state.aside.items() if aside.id == id), None)
         if ref is None:
-            return Adopted(id, False, why="there is no quarantine entry with this id; 'milepost quarantine list' shows them")
+            return Adopted(
+                id,
+                False,
+                why="there is no quarantine entry with this id; 'milepost quarantine list' shows them",
+            )
         record = self._state.records[ref]
         item = record.read()
         if isinstance(item, Refused):

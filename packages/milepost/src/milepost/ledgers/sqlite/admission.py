@@ -20,7 +20,15 @@ from milepost.core.admission.breakers import (
     with_probes,
 )
 from milepost.core.admission.controls import Controls, Limit, scope
-from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
+from milepost.core.admission.rates import (
+    CallRate,
+    TokenBucket,
+    calls_left,
+    next_call_at,
+    refill,
+    spend,
+    was_set_back,
+)
 from milepost.core.change import Change
 from milepost.core.errors import LedgerDamaged
 from milepost.core.routes.breaker import Breaker
@@ -63,9 +71,13 @@ class Admission:
                 if kind == LIMIT:
                     limits[name] = read_as(Limit, documents.decoded(kind, name, value))
                 elif kind == BREAKER:
-                    self._breakers[name] = read_as(BreakerRecord, documents.decoded(kind, name, value))
+                    self._breakers[name] = read_as(
+                        BreakerRecord, documents.decoded(kind, name, value)
+                    )
                 elif kind == ROUTE:
-                    self.versions[name] = read_as(VersionNumber, documents.decoded(kind, name, value)).version
+                    self.versions[name] = read_as(
+                        VersionNumber, documents.decoded(kind, name, value)
+                    ).version
                 else:
                     holds.add(name)
             except LedgerDamaged:
@@ -84,7 +96,9 @@ class Admission:
         return {route for route, version in versions.items() if self.outdated(route, version)}
 
     # Rates ------------------------------------------------------------------------------------------------------------
-    def calls_left(self, route: str, stage: Stage, lane: str, now: int) -> tuple[int | None, int | None]:
+    def calls_left(
+        self, route: str, stage: Stage, lane: str, now: int
+    ) -> tuple[int | None, int | None]:
         """How many calls the rates allow now (None: any number), and when there will be one more."""
         calls: int | None = None
         at: int | None = None
@@ -102,7 +116,9 @@ class Admission:
                 self._write_bucket(name, spend(self._bucket(name, rate, now), rate, calls))
 
     def _bucket(self, name: str, rate: CallRate, now: int) -> TokenBucket:
-        row = self._connection.execute("SELECT tokens, at FROM rate WHERE scope = ?", (name,)).fetchone()
+        row = self._connection.execute(
+            "SELECT tokens, at FROM rate WHERE scope = ?", (name,)
+        ).fetchone()
         kept = None if row is None else TokenBucket(row[0], row[1])
         bucket = refill(kept, rate, now)
         if kept is not None and was_set_back(kept, now):
@@ -116,7 +132,9 @@ class Admission:
         )
 
     # Breakers ---------------------------------------------------------------------------------------------------------
-    def breaker_room(self, route: str, stage: Stage, lane: str, now: int) -> tuple[int | None, int | None]:
+    def breaker_room(
+        self, route: str, stage: Stage, lane: str, now: int
+    ) -> tuple[int | None, int | None]:
         """How many items the lane's breaker lets through (None: any number), and when to ask again where it lets none through."""
         if not self._breakers:
             return None, None
@@ -127,12 +145,21 @@ class Admission:
         record = self._present_record(name, record, breaker, route, now)
         return room_for(record, breaker, now), ask_again_at(record, breaker, now)
 
-    def _present_record(self, name: str, record: BreakerRecord, breaker: Breaker, route: str, now: int) -> BreakerRecord:
+    def _present_record(
+        self, name: str, record: BreakerRecord, breaker: Breaker, route: str, now: int
+    ) -> BreakerRecord:
         """The record by the present clock, with the present leases of probes that seem to have expired."""
         present = at_clock(record, breaker, now)
         expired = [probe.key for probe in present.probes if probe.until <= now]
         if expired:
-            present = with_leases(present, dict(self._connection.execute(LEASES, {"route": route, "keys": json_text(expired)}).fetchall()))
+            present = with_leases(
+                present,
+                dict(
+                    self._connection.execute(
+                        LEASES, {"route": route, "keys": json_text(expired)}
+                    ).fetchall()
+                ),
+            )
         if present is not record:
             self._write(name, present)
         return present
@@ -141,7 +168,9 @@ class Admission:
         """These items in the order in which the lane's breaker lets them through as probes."""
         return probe_order(self._breakers.get(scope(route, stage.name, lane)), stage, keys)
 
-    def note_probes(self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> None:
+    def note_probes(
+        self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int
+    ) -> None:
         """Note that these items were claimed while the lane's breaker is half-open: they are its probes."""
         breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
         record = self._breakers.get(name)

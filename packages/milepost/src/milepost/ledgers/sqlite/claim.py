@@ -20,7 +20,17 @@ from milepost.core.status import Status
 from milepost.ledgers.sqlite.admission import Admission
 from milepost.ledgers.sqlite.quarantine import quarantine_rows
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
-from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, LIMIT, UNREADABLE, clock_of, items_of, json_text, rows_of, sound_rows
+from milepost.ledgers.sqlite.rows.codec import (
+    CODES,
+    COLUMNS,
+    LIMIT,
+    UNREADABLE,
+    clock_of,
+    items_of,
+    json_text,
+    rows_of,
+    sound_rows,
+)
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
 from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 from milepost.ledgers.sqlite.rows.row_groups import CLAIM, CLAIM_GROUP, FEW
@@ -30,8 +40,13 @@ MANY_LANES = 32
 PROCESSING = CODES[Status.PROCESSING]
 LOSSES = f"losses + (status = {PROCESSING})"
 DUE = live_rows(COLUMNS, "due_at <= :now") + " ORDER BY due_at LIMIT :limit"
-SOUND = live_rows(COLUMNS, f"due_at <= :now AND {LOSSES} < {FRAGILE}") + " ORDER BY due_at LIMIT :limit"
-ONE_FRAGILE = live_rows(COLUMNS, f"due_at <= :now AND {LOSSES} >= {FRAGILE}") + " ORDER BY due_at LIMIT min(1, :limit)"
+SOUND = (
+    live_rows(COLUMNS, f"due_at <= :now AND {LOSSES} < {FRAGILE}") + " ORDER BY due_at LIMIT :limit"
+)
+ONE_FRAGILE = (
+    live_rows(COLUMNS, f"due_at <= :now AND {LOSSES} >= {FRAGILE}")
+    + " ORDER BY due_at LIMIT min(1, :limit)"
+)
 ANY_DUE = live_rows("1", "due_at <= :now") + " LIMIT 1"
 DUE_NEXT = live_rows("due_at", f"due_at > :now AND due_at < {LIMIT}") + " ORDER BY due_at LIMIT 1"
 DUE_FIRST = live_rows("due_at", f"due_at < {LIMIT}") + " ORDER BY due_at LIMIT 1"
@@ -59,7 +74,13 @@ class Served:
 
 
 def claim_one(
-    tx: Transaction, admission: Admission, tally: CounterDeltas, served: Served, ask: ClaimRequest, now: int, jitter: float
+    tx: Transaction,
+    admission: Admission,
+    tally: CounterDeltas,
+    served: Served,
+    ask: ClaimRequest,
+    now: int,
+    jitter: float,
 ) -> ClaimResult:
     """Answer one claim request: the wanted number is shared among the lanes that have due items (see `core.admission`)."""
     plan, route = ask.plan, ask.plan.name
@@ -74,7 +95,9 @@ def claim_one(
         live_places = [place for place in places if place in live]
     lanes = list(live_places)
     if len(places) > 1:
-        lanes = [place for place in lanes if tx.execute(ANY_DUE, {"place": place, "now": now}).fetchone()]
+        lanes = [
+            place for place in lanes if tx.execute(ANY_DUE, {"place": place, "now": now}).fetchone()
+        ]
         # The lane that was served longest ago comes first, so that none starves another.
         lanes.sort(key=served.last)
     stage_claim = StageClaim(tx, admission, tally, ask, now, jitter)
@@ -102,7 +125,15 @@ def claim_one(
 class StageClaim:
     """The answer to one claim request, made lane by lane."""
 
-    def __init__(self, tx: Transaction, admission: Admission, tally: CounterDeltas, ask: ClaimRequest, now: int, jitter: float) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        admission: Admission,
+        tally: CounterDeltas,
+        ask: ClaimRequest,
+        now: int,
+        jitter: float,
+    ) -> None:
         self.tx, self.admission, self.tally = tx, admission, tally
         self.ask, self.now, self.jitter = ask, now, jitter
         self.stage = ask.plan.by_name[ask.stage]
@@ -121,7 +152,9 @@ class StageClaim:
     def take(self, place: int, share: int) -> int:
         """Claim up to `share` due items of one lane, within its own limits; returns how many."""
         ask, route, lane = self.ask, self.ask.plan.name, self.tx.names.by_id[place].lane
-        free = self.admission.controls.room(route, self.stage, lane, ask.batch, self.held, self.ahead)
+        free = self.admission.controls.room(
+            route, self.stage, lane, ask.batch, self.held, self.ahead
+        )
         if free is not None:
             share = min(share, free)
         room, room_at = self.admission.breaker_room(route, self.stage, lane, self.now)
@@ -144,8 +177,13 @@ class StageClaim:
         """The next due time of each of these lanes, not before its breaker lets an item through."""
         found: list[int] = []
         for place in places:
-            _, opens_at = self.admission.breaker_room(self.ask.plan.name, self.stage, self.tx.names.by_id[place].lane, self.now)
-            found += [max(row[0], opens_at or 0) for row in self.tx.execute(DUE_NEXT, {"place": place, "now": self.now})]
+            _, opens_at = self.admission.breaker_room(
+                self.ask.plan.name, self.stage, self.tx.names.by_id[place].lane, self.now
+            )
+            found += [
+                max(row[0], opens_at or 0)
+                for row in self.tx.execute(DUE_NEXT, {"place": place, "now": self.now})
+            ]
         return found
 
     def _due(self, place: int) -> bool:
@@ -154,10 +192,15 @@ class StageClaim:
     def _claim(self, place: int, share: int, lane: str, *, probes: bool) -> int:
         ask, route = self.ask, self.ask.plan.name
         chosen = probes and self.stage.party is not None
-        rows, skipped, damaged = _due_rows(self.tx, place, self.now, PROBE_CANDIDATES if chosen else share, ask.fragile)
+        rows, skipped, damaged = _due_rows(
+            self.tx, place, self.now, PROBE_CANDIDATES if chosen else share, ask.fragile
+        )
         if chosen:
             by_key = {row.key: row for row in rows}
-            rows = [by_key[key] for key in self.admission.probe_order(route, self.stage, lane, list(by_key))[:share]]
+            rows = [
+                by_key[key]
+                for key in self.admission.probe_order(route, self.stage, lane, list(by_key))[:share]
+            ]
         self.skipped_fragile = self.skipped_fragile or skipped
         if damaged:
             self._set_aside(damaged)
@@ -170,7 +213,9 @@ class StageClaim:
             self.held.add(lane, len(got))
             self.admission.charge(route, self.stage, lane, -(-len(got) // ask.batch), self.now)
             if probes:
-                self.admission.note_probes(route, self.stage, lane, [item.key for item in got], self.now, ask.lease.until)
+                self.admission.note_probes(
+                    route, self.stage, lane, [item.key for item in got], self.now, ask.lease.until
+                )
         return len(got)
 
     def _claim_rows(self, rows: list[Row]) -> tuple[list[Item], int, int]:
@@ -188,7 +233,14 @@ class StageClaim:
             try:
                 change = look(item, ask.plan, now, self.jitter, ask.lease)
             except UNREADABLE as error:
-                damaged.append((row.handle, Refused(f"it cannot be decided: {type(error).__name__}: {error}", row.key, row)))
+                damaged.append(
+                    (
+                        row.handle,
+                        Refused(
+                            f"it cannot be decided: {type(error).__name__}: {error}", row.key, row
+                        ),
+                    )
+                )
                 continue
             if change is None:
                 continue
@@ -224,7 +276,9 @@ class StageClaim:
                 self.tx.executemany(CLAIM, [(*values, number) for number in numbers])
 
     def _set_aside(self, damaged: list[tuple[int, Refused]]) -> None:
-        quarantine_rows(self.tx.connection, [(number, refused.reason) for number, refused in damaged], self.now)
+        quarantine_rows(
+            self.tx.connection, [(number, refused.reason) for number, refused in damaged], self.now
+        )
         self.refused += [refused for _, refused in damaged]
         self.moved += len(damaged)
 
@@ -236,23 +290,33 @@ def _open(names: NameNumbers, admission: Admission, route: str, stage: str) -> l
     return [place for place, lane in lanes if not controls.held(route, stage, lane)]
 
 
-def _due_rows(tx: Transaction, place: int, now: int, limit: int, want_fragile: bool) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
+def _due_rows(
+    tx: Transaction, place: int, now: int, limit: int, want_fragile: bool
+) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
     """Due rows of a place, whether fragile ones were skipped, and the unreadable ones by number. Only if fragile rows are due, a second,
     slower query is needed."""
     bound = {"place": place, "now": now, "limit": limit}
-    rows, damaged = _readable(tx.execute(ONE_FRAGILE if want_fragile else DUE, bound).fetchall(), tx.names)
+    rows, damaged = _readable(
+        tx.execute(ONE_FRAGILE if want_fragile else DUE, bound).fetchall(), tx.names
+    )
     if want_fragile or not any(fragile(row) for row in rows):
         return rows, False, damaged
     rows, more = _readable(tx.execute(SOUND, bound).fetchall(), tx.names)
     return rows, True, [*damaged, *more]
 
 
-def _readable(found: list[tuple[Any, ...]], names: NameNumbers) -> tuple[list[Row], list[tuple[int, Refused]]]:
+def _readable(
+    found: list[tuple[Any, ...]], names: NameNumbers
+) -> tuple[list[Row], list[tuple[int, Refused]]]:
     try:
         return sound_rows(found, names), []
     except UNREADABLE:
         rows = rows_of(found, names)
-        damaged = [(columns[0], row) for columns, row in zip(found, rows, strict=True) if isinstance(row, Refused)]
+        damaged = [
+            (columns[0], row)
+            for columns, row in zip(found, rows, strict=True)
+            if isinstance(row, Refused)
+        ]
         return [row for row in rows if isinstance(row, Row)], damaged
 
 

@@ -36,7 +36,12 @@ class Arrivals:
         ordinary claim makes: then that claim runs alone."""
         ask, admission, route, stage = self._ask, self._admission, self._ask.plan.name, self._stage
         lanes = self._tx.names.lanes.get((route, stage.name), [])
-        if ask.fragile or stage.lane is not None or len(lanes) > 1 or admission.outdated(route, ask.plan.version):
+        if (
+            ask.fragile
+            or stage.lane is not None
+            or len(lanes) > 1
+            or admission.outdated(route, ask.plan.version)
+        ):
             return
         if not admission.controls.unlimited(route, stage):
             return
@@ -69,7 +74,14 @@ class Arrivals:
         for row, item in zip(self._taken, items_of(self._tx, self._taken), strict=True):
             if isinstance(item, Refused):
                 refused.append(item)
-                write_changes(self._tx, [unreadable(row, self._stage, item.reason, self._now)], tally)
+                write_changes(
+                    self._tx, [unreadable(row, self._stage, item.reason, self._now)], tally
+                )
             else:
                 items.append(item)
-        return replace(rest, items=rest.items + items, moved=rest.moved + len(refused), refused=rest.refused + refused)
+        return replace(
+            rest,
+            items=rest.items + items,
+            moved=rest.moved + len(refused),
+            refused=rest.refused + refused,
+        )

@@ -39,7 +39,14 @@ class ValueRefused(LedgerError):
     """SQLite refuses a value: it is too large or of an unsupported type."""
 
 
-ROW_REFUSED = (ValueRefused, msgspec.MsgspecError, OverflowError, ValueError, TypeError, RecursionError)
+ROW_REFUSED = (
+    ValueRefused,
+    msgspec.MsgspecError,
+    OverflowError,
+    ValueError,
+    TypeError,
+    RecursionError,
+)
 """Exceptions that mean one row cannot be written. Any other is a problem with the whole file."""
 
 
@@ -54,21 +61,33 @@ def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> LedgerEr
         return LedgerDamaged(f"{path}: the file is damaged (a text in it is not UTF-8); {RESTORE}")
     code = primary_code(error)
     if code in BUSY:
-        return LedgerBusy(f"{path}: other processes have locked the ledger for too long; find one that hangs with 'milepost doctor'")
-    if code in ROW or (not isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")):
+        return LedgerBusy(
+            f"{path}: other processes have locked the ledger for too long; find one that hangs with 'milepost doctor'"
+        )
+    if code in ROW or (
+        not isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")
+    ):
         return ValueRefused(f"{path}: {error}")
     if code in NOT_OPENED and no_descriptors():
         return TooManyOpenFiles(too_many_open_files(path))
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and no_room(path)):
-        return LedgerFull(f"{path}: the disk is full, so this was not written and no item has changed; free some space")
+        return LedgerFull(
+            f"{path}: the disk is full, so this was not written and no item has changed; free some space"
+        )
     if code == sqlite3.SQLITE_READONLY:
-        return LedgerReadOnly(f"{path}: this user may not write the ledger or its folder; check the permissions")
+        return LedgerReadOnly(
+            f"{path}: this user may not write the ledger or its folder; check the permissions"
+        )
     if code == sqlite3.SQLITE_CORRUPT:
         return LedgerDamaged(f"{path}: the file is damaged ({error}); {RESTORE}")
     if code == sqlite3.SQLITE_NOTADB:
-        return LedgerForeign(f"{path}: this is not a SQLite file; give another path with --ledger sqlite:///PATH")
+        return LedgerForeign(
+            f"{path}: this is not a SQLite file; give another path with --ledger sqlite:///PATH"
+        )
     if code == sqlite3.SQLITE_CANTOPEN:
-        return LedgerError(f"{path}: cannot be opened; does its folder exist, and may this user read and write there?")
+        return LedgerError(
+            f"{path}: cannot be opened; does its folder exist, and may this user read and write there?"
+        )
     return LedgerError(f"{path}: {error}")
 
 

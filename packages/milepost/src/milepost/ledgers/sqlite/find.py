@@ -81,7 +81,9 @@ def find(tx: Transaction, query: Query) -> QueryPage:
     return QueryPage([item for item in items if isinstance(item, Item)], after, refused)
 
 
-def _by_index(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any] | None:
+def _by_index(
+    tx: Transaction, query: Query, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any] | None:
     """A page in the order of the index that serves the search; None: there is none."""
     if query.prefix is not None:
         return _by_key(tx, query, query.prefix, route, where, values)
@@ -109,7 +111,9 @@ def _ranges(names: NameNumbers, query: Query, route: int) -> list[IndexRange] | 
     return None
 
 
-def _in_order(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+def _in_order(
+    tx: Transaction, query: Query, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
     """A page in the order in which the items were recorded, or from the last back. Rows with an error, of a list or of a failed status are
     in this order in their indexes, which are merged. By another index up to `MOST_SORTED` matches are read and sorted; if there are more,
     a walk along the table soon finds a page of them."""
@@ -117,14 +121,18 @@ def _in_order(tx: Transaction, query: Query, route: int, where: str, values: lis
     side, way = ("<", "DESC") if backwards else (">", "ASC")
     start = (NO_ID if backwards else 0) if query.after is None else query.after
     if query.prefix is not None:
-        where, values = f"{where} AND key >= ? AND key < ?", [*values, query.prefix, query.prefix + LAST]
+        where, values = (
+            f"{where} AND key >= ? AND key < ?",
+            [*values, query.prefix, query.prefix + LAST],
+        )
     ranges = _ordered_ranges(tx.names, query, route)
     if ranges is not None:
         rows = [
             row
             for one in ranges
             for row in tx.execute(
-                f"{one.select} AND id {side} ?{where} ORDER BY id {way} LIMIT ?", (*one.values, start, *values, query.limit + 1)
+                f"{one.select} AND id {side} ?{where} ORDER BY id {way} LIMIT ?",
+                (*one.values, start, *values, query.limit + 1),
             ).fetchall()
         ]
         return _first(rows, query.limit, backwards)
@@ -140,13 +148,26 @@ def _ordered_ranges(names: NameNumbers, query: Query, route: int) -> list[IndexR
     if query.group is None and query.statuses is not None and query.statuses <= FAILED:
         codes = sorted(CODES[status] for status in query.statuses)
         return [
-            IndexRange((place, code), "item_failed", f"place = ? AND status = {code} AND status > 5", (place,))
+            IndexRange(
+                (place, code),
+                "item_failed",
+                f"place = ? AND status = {code} AND status > 5",
+                (place,),
+            )
             for place in _places(names, query)
             for code in codes
         ]
-    index, column, wanted = ("item_list", "list_id", query.lists) if query.group is None else ("item_error", "error_group", {query.group})
+    index, column, wanted = (
+        ("item_list", "list_id", query.lists)
+        if query.group is None
+        else ("item_error", "error_group", {query.group})
+    )
     condition = f"{column} = ? AND route = ?{_only_places(names, query)}"
-    return None if wanted is None else [IndexRange((one,), index, condition, (one, route)) for one in sorted(wanted)]
+    return (
+        None
+        if wanted is None
+        else [IndexRange((one,), index, condition, (one, route)) for one in sorted(wanted)]
+    )
 
 
 def _second_ranges(names: NameNumbers, query: Query, second: str, route: int) -> list[IndexRange]:
@@ -154,7 +175,10 @@ def _second_ranges(names: NameNumbers, query: Query, second: str, route: int) ->
     keys of several parts; in a key with more than two parts the second is followed by the separator."""
     condition = f"route = ? AND instr(key, '#') > 0 AND {SECOND} BETWEEN ? AND ?{_only_places(names, query)}"
     bounds = ((second, second), (second + SEPARATOR, second + SEPARATOR + LAST))
-    return [IndexRange((), "item_second_part", condition, (route, *some), (SECOND, "id"), ("", 0)) for some in bounds]
+    return [
+        IndexRange((), "item_second_part", condition, (route, *some), (SECOND, "id"), ("", 0))
+        for some in bounds
+    ]
 
 
 def _time_ranges(names: NameNumbers, query: Query, *indexes: Times) -> list[IndexRange]:
@@ -164,7 +188,14 @@ def _time_ranges(names: NameNumbers, query: Query, *indexes: Times) -> list[Inde
         for number, index in enumerate(indexes):
             first = -1 if query.due_after is None or index.column != "due_at" else query.due_after
             ranges.append(
-                IndexRange((place, number), index.name, f"place = ? AND {index.condition}", (place,), (index.column, "id"), (first, 0))
+                IndexRange(
+                    (place, number),
+                    index.name,
+                    f"place = ? AND {index.condition}",
+                    (place,),
+                    (index.column, "id"),
+                    (first, 0),
+                )
             )
     return ranges
 
@@ -173,10 +204,15 @@ def _clocks(query: Query) -> list[Times]:
     """The indexes, by due time, of live rows of these statuses."""
     if query.statuses is None:
         return [DUE, IN_HAND]
-    return [*([DUE] if query.statuses - PROCESSING else []), *([IN_HAND] if query.statuses & PROCESSING else [])]
+    return [
+        *([DUE] if query.statuses - PROCESSING else []),
+        *([IN_HAND] if query.statuses & PROCESSING else []),
+    ]
 
 
-def _page(tx: Transaction, query: Query, ranges: list[IndexRange], where: str, values: list[Any]) -> tuple[list[Any], Any]:
+def _page(
+    tx: Transaction, query: Query, ranges: list[IndexRange], where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
     """A page of these ranges. Its end is the place of the range of its last row, and that row's values of its `order`."""
     after = tuple(query.after or ())
     rows: list[Any] = []
@@ -199,7 +235,11 @@ def _page(tx: Transaction, query: Query, ranges: list[IndexRange], where: str, v
 
 
 def _sort_value(row: Any, column: str) -> Any:
-    return row[_PLACE_OF["key"]].partition(SEPARATOR)[2] if column == SECOND else row[_PLACE_OF[column]]
+    return (
+        row[_PLACE_OF["key"]].partition(SEPARATOR)[2]
+        if column == SECOND
+        else row[_PLACE_OF[column]]
+    )
 
 
 def _first(rows: list[Any], limit: int, backwards: bool) -> tuple[list[Any], int | None]:
@@ -233,7 +273,9 @@ def _conditions(query: Query) -> tuple[str, list[Any]]:
         where += " AND key_part(key, ?) = ?"
         values += [part.position, part.text]
     if query.statuses is not None:
-        where += f" AND status IN ({','.join(str(CODES[status]) for status in sorted(query.statuses))})"
+        where += (
+            f" AND status IN ({','.join(str(CODES[status]) for status in sorted(query.statuses))})"
+        )
     return where, values
 
 
@@ -255,7 +297,9 @@ def _only_places(names: NameNumbers, query: Query) -> str:
     return f" AND place IN ({','.join(map(str, _places(names, query)))})"
 
 
-def _by_key(tx: Transaction, query: Query, prefix: str, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+def _by_key(
+    tx: Transaction, query: Query, prefix: str, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
     """Items whose key begins so, in key order."""
     where += _only_places(tx.names, query)
     rows = tx.execute(
@@ -265,10 +309,14 @@ def _by_key(tx: Transaction, query: Query, prefix: str, route: int, where: str, 
     return rows, rows[-1][2] if len(rows) == query.limit else None
 
 
-def _along(tx: Transaction, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+def _along(
+    tx: Transaction, query: Query, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
     """A page along the table, from the first row on or from the last one back."""
     where += _only_places(tx.names, query)
-    first, newest = tx.execute("SELECT (SELECT min(id) FROM item), (SELECT max(id) FROM item)").fetchone()
+    first, newest = tx.execute(
+        "SELECT (SELECT min(id) FROM item), (SELECT max(id) FROM item)"
+    ).fetchone()
     if newest is None:
         return [], None
     if query.order == "newest":

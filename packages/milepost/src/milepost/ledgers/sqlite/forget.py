@@ -9,7 +9,14 @@ from milepost.ledgers.sqlite.retention import remove_rows
 from milepost.ledgers.sqlite.rows.codec import CODES, EVERY_KIND, STATUSES
 from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.feed import HistoryEntry
-from milepost.ports.retention import DeliveredLines, ForgetRequest, Forgotten, PruneCriteria, emptied, not_ended
+from milepost.ports.retention import (
+    DeliveredLines,
+    ForgetRequest,
+    Forgotten,
+    PruneCriteria,
+    emptied,
+    not_ended,
+)
 
 LATEST = 2**48
 SAMPLE = 300
@@ -19,7 +26,10 @@ LIVE = frozenset(code for status, code in CODES.items() if status not in TERMINA
 
 def forget(tx: Transaction, asked: ForgetRequest) -> Forgotten:
     """Everything in one transaction; `SqliteFile.overwriting` sees to it that the file keeps nothing of what is removed."""
-    found = tx.execute("SELECT id, head, status FROM item WHERE route = ? AND key = ?", (_route(tx, asked), asked.key)).fetchone()
+    found = tx.execute(
+        "SELECT id, head, status FROM item WHERE route = ? AND key = ?",
+        (_route(tx, asked), asked.key),
+    ).fetchone()
     if found is not None:
         number, head, code = found
         if code in LIVE:
@@ -29,7 +39,9 @@ def forget(tx: Transaction, asked: ForgetRequest) -> Forgotten:
     if found is not None:
         criteria = PruneCriteria(asked.route, TERMINAL, LATEST, None, DeliveredLines(0), 1)
         if not remove_rows(tx, criteria, {number: head}):
-            return Forgotten(refused="its row is damaged: it has ended and is due at the same time; restore it from a backup")
+            return Forgotten(
+                refused="its row is damaged: it has ended and is due at the same time; restore it from a backup"
+            )
     lines = _empty_lines(tx, asked)
     _rename_seal(tx, asked)
     return Forgotten(lines=lines)
@@ -41,17 +53,34 @@ def _route(tx: Transaction, asked: ForgetRequest) -> int | None:
 
 def _empty_lines(tx: Transaction, asked: ForgetRequest) -> int:
     """Replace the lines of all lives of the key by what stays of them; returns how many."""
-    numbers = [row[0] for row in tx.execute("SELECT item FROM departed WHERE route = ? AND key = ?", (_route(tx, asked), asked.key))]
+    numbers = [
+        row[0]
+        for row in tx.execute(
+            "SELECT item FROM departed WHERE route = ? AND key = ?", (_route(tx, asked), asked.key)
+        )
+    ]
     emptied_lines = 0
     for number in numbers:
-        stored = tx.execute(f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,)).fetchall()
-        entries = [HistoryEntry(seq, asked.route, asked.key, "", previous, body) for seq, previous, body in stored]
+        stored = tx.execute(
+            f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,)
+        ).fetchall()
+        entries = [
+            HistoryEntry(seq, asked.route, asked.key, "", previous, body)
+            for seq, previous, body in stored
+        ]
         _remove_samples(tx, entries)
         rest = emptied(entries, asked.name)
-        tx.executemany("UPDATE history SET previous = ?, body = ? WHERE seq = ?", [(line.previous, line.body, line.seq) for line in rest])
-        tx.execute("DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", (number,))
+        tx.executemany(
+            "UPDATE history SET previous = ?, body = ? WHERE seq = ?",
+            [(line.previous, line.body, line.seq) for line in rest],
+        )
+        tx.execute(
+            "DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", (number,)
+        )
         tx.execute(f"DELETE FROM content WHERE {EVERY_KIND} AND item = ?", (number,))
-        tx.execute("UPDATE departed SET key = ?, correlation_id = '' WHERE item = ?", (asked.name, number))
+        tx.execute(
+            "UPDATE departed SET key = ?, correlation_id = '' WHERE item = ?", (asked.name, number)
+        )
         emptied_lines += len(rest)
     return emptied_lines
 
@@ -60,7 +89,10 @@ def _remove_samples(tx: Transaction, entries: list[HistoryEntry]) -> None:
     """Remove the examples of error groups that are this item's own errors."""
     attempts = [entry.line.attempt for entry in entries]
     samples = {attempt.message[:SAMPLE] for attempt in attempts if attempt is not None}
-    tx.executemany("UPDATE error_group SET sample = ? WHERE sample = ?", [(REMOVED_TEXT, sample) for sample in samples])
+    tx.executemany(
+        "UPDATE error_group SET sample = ? WHERE sample = ?",
+        [(REMOVED_TEXT, sample) for sample in samples],
+    )
 
 
 def _rename_seal(tx: Transaction, asked: ForgetRequest) -> None:

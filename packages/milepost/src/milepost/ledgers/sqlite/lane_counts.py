@@ -41,15 +41,25 @@ def live(tx: Transaction, route: str, now: int) -> list[LaneCount]:
     """The items of a route that have not ended, by lane."""
     places = json_text(_places(tx.names, route))
     claimed = dict(tx.execute(_CLAIMED, (places,)).fetchall())
-    with_partner = {place: (due, later) for place, due, later, _ in tx.execute(_WITH_PARTNER, (places, now))}
+    with_partner = {
+        place: (due, later) for place, due, later, _ in tx.execute(_WITH_PARTNER, (places, now))
+    }
     free = {place: counted for place, *counted in tx.execute(_FREE, (places, now))}
     return [
-        _live_count(tx.names, place, claimed.get(place, 0), with_partner.get(place, (0, 0)), free.get(place, (0, 0, None)))
+        _live_count(
+            tx.names,
+            place,
+            claimed.get(place, 0),
+            with_partner.get(place, (0, 0)),
+            free.get(place, (0, 0, None)),
+        )
         for place in sorted({*claimed, *free})
     ]
 
 
-def _live_count(names: NameNumbers, place: int, claimed: int, with_partner: tuple[int, int], free: Any) -> LaneCount:
+def _live_count(
+    names: NameNumbers, place: int, claimed: int, with_partner: tuple[int, int], free: Any
+) -> LaneCount:
     """`with_partner`: due and later items that were handed over; `free`: all due and later items without a claim, those among them."""
     at = names.by_id[place]
     due, later, next_at = free
@@ -67,13 +77,22 @@ def _live_count(names: NameNumbers, place: int, claimed: int, with_partner: tupl
 def listed(tx: Transaction, route: str, now: int, lists: Collection[str]) -> list[LaneCount]:
     """All items that these lists brought, by lane."""
     asked = (json_text(_places(tx.names, route)), now, json_text(sorted(lists)))
-    return [LaneCount(tx.names.by_id[place].stage, tx.names.by_id[place].lane, *counted) for place, *counted in tx.execute(_LISTED, asked)]
+    return [
+        LaneCount(tx.names.by_id[place].stage, tx.names.by_id[place].lane, *counted)
+        for place, *counted in tx.execute(_LISTED, asked)
+    ]
 
 
 def entered_by(tx: Transaction, route: str, stage: str, until: int) -> int:
-    found: int = tx.execute(_ENTERED, (json_text(_places(tx.names, route, stage)), until)).fetchone()[0]
+    found: int = tx.execute(
+        _ENTERED, (json_text(_places(tx.names, route, stage)), until)
+    ).fetchone()[0]
     return found
 
 
 def _places(names: NameNumbers, route: str, stage: str | None = None) -> list[int]:
-    return [number for number, place in names.by_id.items() if place.route == route and stage in (None, place.stage)]
+    return [
+        number
+        for number, place in names.by_id.items()
+        if place.route == route and stage in (None, place.stage)
+    ]

@@ -90,13 +90,17 @@ class SqliteLedger:
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         return self._read(lambda tx: read.known(tx, route, keys))
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+    def recognise(
+        self, route: str, keys: Sequence[str], digests: Sequence[bytes]
+    ) -> list[KnownKey | Same | None]:
         return self._read(lambda tx: read.recognised(tx, route, keys, digests))
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(
+        self, plan: Plan, new_items: Sequence[NewItem], now: int
+    ) -> list[KnownKey | Refused | None]:
         def run(tx: Transaction, alone: bool) -> list[KnownKey | Refused | None]:
             if Admission(tx.connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
@@ -115,14 +119,21 @@ class SqliteLedger:
                 refused: dict[int, Refused] = {}
 
                 def write_new_items(some: list[NewItem]) -> None:
-                    taken.extend(some[place].change.after.key for place in write_new(tx, some, tally))
+                    taken.extend(
+                        some[place].change.after.key for place in write_new(tx, some, tally)
+                    )
 
                 if alone:
                     refused = one_by_one(tx, fresh, write_new_items)
                 else:
                     write_new_items(fresh)
-                there = dict(zip(taken, read.known(tx, plan.name, taken), strict=True)) if taken else {}
-                return [refused.get(place) or there.get(new_item.change.after.key) for place, new_item in enumerate(fresh)]
+                there = (
+                    dict(zip(taken, read.known(tx, plan.name, taken), strict=True)) if taken else {}
+                )
+                return [
+                    refused.get(place) or there.get(new_item.change.after.key)
+                    for place, new_item in enumerate(fresh)
+                ]
 
             answers = add_unknown(new_items, known, write)
             tally.write(tx)
@@ -133,13 +144,17 @@ class SqliteLedger:
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         def run(tx: Transaction) -> list[ClaimResult]:
             admission, tally = Admission(tx.connection), CounterDeltas()
-            answers = [claim_one(tx, admission, tally, self._served, ask, now, jitter) for ask in asks]
+            answers = [
+                claim_one(tx, admission, tally, self._served, ask, now, jitter) for ask in asks
+            ]
             tally.write(tx)
             return answers
 
         return self._write(run)
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
+    def apply(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None
+    ) -> list[Conflict | Refused | None]:
         def run(tx: Transaction, alone: bool) -> list[Conflict | Refused | None]:
             admission, tally = Admission(tx.connection), CounterDeltas()
             answers = self._apply(tx, admission, changes, versions or {}, tally, {}, alone)
@@ -149,9 +164,16 @@ class SqliteLedger:
         return self._write_rows(run)
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+        self,
+        changes: Sequence[Change],
+        now: int,
+        versions: dict[str, int],
+        asks: Sequence[ClaimRequest],
+        jitter: float,
     ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
-        def run(tx: Transaction, alone: bool) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
+        def run(
+            tx: Transaction, alone: bool
+        ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
             admission, tally = Admission(tx.connection), CounterDeltas()
             arrivals = [Arrivals(tx, admission, ask, now) for ask in asks]
             at_stage = {} if alone else {(each.route, each.stage): each for each in arrivals}
@@ -175,7 +197,11 @@ class SqliteLedger:
         """Write the changes in this transaction; `alone`: one by one, because one of them cannot be written."""
         if len({change.before.handle for change in changes}) < len(changes):
             # A change may build on an earlier one: each is checked against the row that the earlier ones have left.
-            return [answer for change in changes for answer in self._apply(tx, admission, [change], versions, tally, {}, alone)]
+            return [
+                answer
+                for change in changes
+                for answer in self._apply(tx, admission, [change], versions, tally, {}, alone)
+            ]
         outdated = admission.outdated_of(versions)
         may_be_written = fenced(tx, changes)
         good: list[Change] = []
@@ -185,7 +211,11 @@ class SqliteLedger:
             before = changes[index].before
             if change is None or before.route in outdated:
                 current = self._row(tx, before)
-                answers[index] = current if isinstance(current, Refused) else Conflict(current, before.route in outdated)
+                answers[index] = (
+                    current
+                    if isinstance(current, Refused)
+                    else Conflict(current, before.route in outdated)
+                )
             else:
                 good.append(change)
                 places.append(index)
@@ -204,7 +234,9 @@ class SqliteLedger:
             for each in arrivals.values():
                 each.make_room()
             good = [
-                change if (stage := arrivals.get((change.after.route, change.after.stage))) is None else stage.take(change)
+                change
+                if (stage := arrivals.get((change.after.route, change.after.stage))) is None
+                else stage.take(change)
                 for change in good
             ]
         write_changes(tx, good, tally)
@@ -221,7 +253,9 @@ class SqliteLedger:
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
         """No-op: the row is the queue."""
 
-    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+    def extend(
+        self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()
+    ) -> list[bool]:
         def run(tx: Transaction) -> list[bool]:
             answers = []
             for row in rows:
@@ -248,7 +282,9 @@ class SqliteLedger:
         return self._read(lambda tx: read.feed(tx, after, limit))
 
     def last_seq(self) -> int:
-        return self._read(lambda tx: int(tx.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]))
+        return self._read(
+            lambda tx: int(tx.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0])
+        )
 
     def counts(self, route: str | None = None) -> list[Count]:
         return self._read(lambda tx: read.counts(tx, route))
@@ -257,7 +293,13 @@ class SqliteLedger:
         return self._read(lambda tx: read.groups(tx, route))
 
     def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount]:
-        return self._read(lambda tx: lane_counts.listed(tx, route, now, lists) if lists else lane_counts.live(tx, route, now))
+        return self._read(
+            lambda tx: (
+                lane_counts.listed(tx, route, now, lists)
+                if lists
+                else lane_counts.live(tx, route, now)
+            )
+        )
 
     def entered_by(self, route: str, stage: str, until: int) -> int:
         return self._read(lambda tx: lane_counts.entered_by(tx, route, stage, until))
@@ -275,14 +317,18 @@ class SqliteLedger:
     def cost_of(self, query: Query) -> None:
         """None: reading is free here."""
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
+    def sealed(
+        self, route: str, after: str | None, limit: int
+    ) -> tuple[list[KnownKey], str | None]:
         return self._read(lambda tx: read.sealed(tx, route, after, limit))
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
         return self._read(lambda tx: read.left_failures(tx, route, prefix, after, limit))
 
     def take_over(self, *_: Any) -> TransferResult:
-        raise LedgerError(f"{self.url} cannot take over another ledger's items; a ledger on AWS can: dynamodb://REGION/PREFIX")
+        raise LedgerError(
+            f"{self.url} cannot take over another ledger's items; a ledger on AWS can: dynamodb://REGION/PREFIX"
+        )
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         return self._read(lambda tx: claim.next_due(tx, plans))
@@ -313,7 +359,10 @@ class SqliteLedger:
             forgotten = self._write(lambda tx: forget(tx, asked))
         if forgotten.refused:
             return forgotten
-        remains = [f"backups of {self.path}", f"space in {self.path} that was freed before, until the file is rebuilt ({REBUILD})"]
+        remains = [
+            f"backups of {self.path}",
+            f"space in {self.path} that was freed before, until the file is rebuilt ({REBUILD})",
+        ]
         if not self._store.empty_log():
             remains.append(f"{self.path}-wal, until no other process reads an older state")
         return replace(forgotten, remains=tuple(remains))
@@ -360,7 +409,9 @@ class SqliteLedger:
                 "schema": tx.execute("PRAGMA user_version").fetchone()[0],
                 "sqlite": sqlite3.sqlite_version,
                 "set_aside": count_quarantined(tx.connection),
-                "sound": tx.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" if sizes["file"] < 200_000_000 else None,
+                "sound": tx.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
+                if sizes["file"] < 200_000_000
+                else None,
             }
         )
         return {
@@ -406,7 +457,12 @@ class SqliteLedger:
             return self._write(lambda tx: run(tx, False))
         except ROW_REFUSED as error:
             # A fault of the write itself would otherwise show only as slowness.
-            log.warning("%s: a write failed (%s: %s); its rows are now written one by one", self.url, type(error).__name__, error)
+            log.warning(
+                "%s: a write failed (%s: %s); its rows are now written one by one",
+                self.url,
+                type(error).__name__,
+                error,
+            )
             return self._write(lambda tx: run(tx, True))
 
     def _write(self, run: Callable[[Transaction], T]) -> T:

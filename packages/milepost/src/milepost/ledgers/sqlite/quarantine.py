@@ -20,16 +20,25 @@ LONGEST = 10_000
 """Characters shown of one damaged value."""
 
 
-def quarantine_rows(connection: sqlite3.Connection, rows: Sequence[tuple[int, str]], now: int) -> None:
+def quarantine_rows(
+    connection: sqlite3.Connection, rows: Sequence[tuple[int, str]], now: int
+) -> None:
     """Quarantine these rows, each given by its number, with the reason."""
-    connection.executemany("INSERT OR REPLACE INTO set_aside (item, at, reason) VALUES (?, ?, ?)", [(n, now, why) for n, why in rows])
-    connection.executemany("UPDATE item SET due_at = ?, look_at = NULL WHERE id = ?", [(NEVER, number) for number, _ in rows])
+    connection.executemany(
+        "INSERT OR REPLACE INTO set_aside (item, at, reason) VALUES (?, ?, ?)",
+        [(n, now, why) for n, why in rows],
+    )
+    connection.executemany(
+        "UPDATE item SET due_at = ?, look_at = NULL WHERE id = ?",
+        [(NEVER, number) for number, _ in rows],
+    )
 
 
 def count_quarantined(connection: sqlite3.Connection) -> int:
     """Number of rows in quarantine."""
     found: int = connection.execute(
-        "SELECT count(*) FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?", (NEVER,)
+        "SELECT count(*) FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?",
+        (NEVER,),
     ).fetchone()[0]
     return found
 
@@ -43,10 +52,15 @@ class SqliteQuarantine:
     def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
         def run(tx: Transaction) -> None:
             found = [
-                tx.execute("SELECT id FROM item WHERE route = ? AND key = ?", (tx.names.routes.get(route), key)).fetchone()
+                tx.execute(
+                    "SELECT id FROM item WHERE route = ? AND key = ?",
+                    (tx.names.routes.get(route), key),
+                ).fetchone()
                 for route, key in refs
             ]
-            quarantine_rows(tx.connection, [(row[0], reason) for row in found if row is not None], now)
+            quarantine_rows(
+                tx.connection, [(row[0], reason) for row in found if row is not None], now
+            )
 
         self._write(run)
 
@@ -57,16 +71,25 @@ class SqliteQuarantine:
                 " ORDER BY a.at, a.item LIMIT ?",
                 (NEVER, most + 1),
             ).fetchall()
-            return [QuarantineEntry(str(n), "row", why, _content(tx, n), at) for n, at, why in found[:most]], len(found) > most
+            return [
+                QuarantineEntry(str(n), "row", why, _content(tx, n), at)
+                for n, at, why in found[:most]
+            ], len(found) > most
 
         return self._read(run)
 
-    def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+    def replay(
+        self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str
+    ) -> list[Adopted]:
         return self._write(lambda tx: [_release(tx, id, now) for id in ids])
 
     def drop(self, ids: Sequence[str]) -> list[str]:
         def run(tx: Transaction) -> list[str]:
-            return [id for id in ids if tx.execute("DELETE FROM set_aside WHERE item = ?", (_number(id),)).rowcount]
+            return [
+                id
+                for id in ids
+                if tx.execute("DELETE FROM set_aside WHERE item = ?", (_number(id),)).rowcount
+            ]
 
         return self._write(run)
 
@@ -77,12 +100,18 @@ def _release(tx: Transaction, id: str, now: int) -> Adopted:
     there = tx.execute("SELECT 1 FROM set_aside WHERE item = ?", (number,)).fetchone()
     columns = tx.execute(f"SELECT {COLUMNS} FROM item WHERE id = ?", (number,)).fetchone()
     if there is None or columns is None:
-        return Adopted(id, False, why="there is no quarantine entry with this id; 'milepost quarantine list' shows them")
+        return Adopted(
+            id,
+            False,
+            why="there is no quarantine entry with this id; 'milepost quarantine list' shows them",
+        )
     [row] = rows_of([columns], tx.names)
     item: Item | Refused = items_of(tx, [row])[0] if isinstance(row, Row) else row
     if isinstance(item, Refused):
         return Adopted(id, False, why=f"{item.reason}; correct it in the file, or cancel the item")
-    tx.execute(f"UPDATE item SET {LOOK_AT} WHERE id = :id AND due_at = {NEVER}", {"at": now, "id": number})
+    tx.execute(
+        f"UPDATE item SET {LOOK_AT} WHERE id = :id AND due_at = {NEVER}", {"at": now, "id": number}
+    )
     tx.execute("DELETE FROM set_aside WHERE item = ?", (number,))
     return Adopted(id, True, item.stage)
 
@@ -90,12 +119,21 @@ def _release(tx: Transaction, id: str, now: int) -> Adopted:
 def _content(tx: Transaction, number: int) -> dict[str, Any]:
     """Everything stored of a row, undecoded."""
     cursor = tx.execute("SELECT * FROM item WHERE id = ?", (number,))
-    row = dict(zip([column[0] for column in cursor.description], map(_shown, cursor.fetchone()), strict=True))
+    row = dict(
+        zip(
+            [column[0] for column in cursor.description],
+            map(_shown, cursor.fetchone()),
+            strict=True,
+        )
+    )
     contents = tx.execute(
-        f"SELECT kind, stage, body FROM content WHERE {EVERY_KIND} AND item = ? ORDER BY kind, stage", (number,)
+        f"SELECT kind, stage, body FROM content WHERE {EVERY_KIND} AND item = ? ORDER BY kind, stage",
+        (number,),
     ).fetchall()
     route = next((name for name, at in tx.names.routes.items() if at == row["route"]), "")
-    carried = [{"kind": kind, "stage": stage, "body": _shown(body)} for kind, stage, body in contents]
+    carried = [
+        {"kind": kind, "stage": stage, "body": _shown(body)} for kind, stage, body in contents
+    ]
     return {"route": route, "key": row["key"], "row": row, "content": carried}
 
 

@@ -53,7 +53,9 @@ _RECOGNISED = (
     " WHERE (rest IS NULL AND {same} AND place = :place AND status = :status) IS NOT TRUE"
 )
 _read_codes = msgspec.json.Decoder(list[tuple[int, int | None]]).decode
-SAME_DIGEST = _RECOGNISED.format(same=f"input_digest = substr(:mark, 1 + {DIGEST} * json_each.key, {DIGEST})")
+SAME_DIGEST = _RECOGNISED.format(
+    same=f"input_digest = substr(:mark, 1 + {DIGEST} * json_each.key, {DIGEST})"
+)
 KEY_ALONE = _RECOGNISED.format(same="key_field = :mark")
 USUAL = (
     "SELECT place, status FROM item WHERE route = ? AND key IN (?, ?, ?) AND typeof(place) = 'integer' AND typeof(status) = 'integer'"
@@ -72,7 +74,9 @@ OFFERED = (
 SEALS = f"SELECT {SEAL} FROM (SELECT 1 FROM seal LIMIT 1) CROSS JOIN json_each(?) CROSS JOIN seal s ON s.route = ? AND s.key = value"
 
 
-def recognised(tx: Transaction, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
+def recognised(
+    tx: Transaction, route: str, keys: Sequence[str], digests: Sequence[bytes]
+) -> list[KnownKey | Same | None]:
     """Same where the row's content has this digest; otherwise as `known`."""
     alone = isinstance(digests, KeyDigests)
     mark = digests.field if isinstance(digests, KeyDigests) else digests_of(digests)
@@ -80,9 +84,18 @@ def recognised(tx: Transaction, route: str, keys: Sequence[str], digests: Sequen
         return compare(known(tx, route, keys), digests)
     route_id = tx.names.routes.get(route)
     same, (usual_place, usual_status) = _usual(tx, route_id, keys)
-    bound = {"mark": mark, "keys": json_text(keys), "route": route_id, "place": usual_place, "status": usual_status}
+    bound = {
+        "mark": mark,
+        "keys": json_text(keys),
+        "route": route_id,
+        "place": usual_place,
+        "status": usual_status,
+    }
     unlike = _read_codes(tx.execute(KEY_ALONE if alone else SAME_DIGEST, bound).fetchone()[0])
-    stands = {code: None if code is None else _stand(code, tx.names) for code in {code for _, code in unlike}}
+    stands = {
+        code: None if code is None else _stand(code, tx.names)
+        for code in {code for _, code in unlike}
+    }
     found: list[KnownKey | Same | None] = [same] * len(keys)
     for place, code in unlike:
         found[place] = stands[code]
@@ -95,15 +108,25 @@ def recognised(tx: Transaction, route: str, keys: Sequence[str], digests: Sequen
     if others:
         some, theirs = [keys[place] for place in others], [digests[place] for place in others]
         # A row from before the column key_field may have the same content all the same.
-        there = recognised(tx, route, some, theirs) if alone else compare(known(tx, route, some), theirs)
+        there = (
+            recognised(tx, route, some, theirs)
+            if alone
+            else compare(known(tx, route, some), theirs)
+        )
         for place, one in zip(others, there, strict=True):
             found[place] = one
     return found
 
 
-def _usual(tx: Transaction, route_id: int | None, keys: Sequence[str]) -> tuple[Same | None, tuple[int | None, int | None]]:
+def _usual(
+    tx: Transaction, route_id: int | None, keys: Sequence[str]
+) -> tuple[Same | None, tuple[int | None, int | None]]:
     """How most rows of these keys probably are, judged by a few, with place and status; None: unknown."""
-    found = tx.execute(USUAL, (route_id, keys[0], keys[len(keys) // 2], keys[-1])).fetchone() if len(keys) >= MANY else None
+    found = (
+        tx.execute(USUAL, (route_id, keys[0], keys[len(keys) // 2], keys[-1])).fetchone()
+        if len(keys) >= MANY
+        else None
+    )
     place, status = found or (None, None)
     same = None if place is None else _stand(place << 4 | status, tx.names)
     return (None, (None, None)) if same is None else (same, (place, status))
@@ -112,19 +135,38 @@ def _usual(tx: Transaction, route_id: int | None, keys: Sequence[str]) -> tuple[
 def _stand(code: int, names: NameNumbers) -> Same | None:
     """Decodes a number of `_RECOGNISED`; None: the row must be read."""
     place = names.by_id.get(code >> 4)
-    return None if place is None or code & 15 >= len(STATUSES) else Same(STATUSES[code & 15], place.stage)
+    return (
+        None
+        if place is None or code & 15 >= len(STATUSES)
+        else Same(STATUSES[code & 15], place.stage)
+    )
 
 
 def known(tx: Transaction, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
     """Rows first; seals only for keys without a row."""
     found: list[KnownKey | None] = [None] * len(keys)
     by_id = tx.names.by_id
-    for place, status, digest, at, list_id, rest, life in tx.execute(KNOWN, (json_text(keys), tx.names.routes.get(route))):
+    for place, status, digest, at, list_id, rest, life in tx.execute(
+        KNOWN, (json_text(keys), tx.names.routes.get(route))
+    ):
         try:
             replaced = None if rest is None else decode_rest(rest).content_digest
-            found[place] = KnownKey(keys[place], STATUSES[status], digest, by_id[at].stage, list_id, False, None, b"", replaced, life)
+            found[place] = KnownKey(
+                keys[place],
+                STATUSES[status],
+                digest,
+                by_id[at].stage,
+                list_id,
+                False,
+                None,
+                b"",
+                replaced,
+                life,
+            )
         except UNREADABLE:
-            found[place] = KnownKey(keys[place], Status.PENDING, digest)  # it exists, but its row is damaged
+            found[place] = KnownKey(
+                keys[place], Status.PENDING, digest
+            )  # it exists, but its row is damaged
     if None in found:
         missing = [place for place, one in enumerate(found) if one is None]
         sealed = seals(tx, route, [keys[place] for place in missing])
@@ -137,14 +179,19 @@ def seals(tx: Transaction, route: str, keys: Sequence[str]) -> dict[str, KnownKe
     """Seals by key, including those of keys that have a row again. A key that was forgotten is found by the name that stands for it."""
     names = _forgotten_names(tx.connection, route, keys)
     asked = json_text([*keys, *names])
-    found = {seal[0]: _seal(seal, tx.names) for seal in tx.execute(SEALS, (asked, tx.names.routes.get(route)))}
+    found = {
+        seal[0]: _seal(seal, tx.names)
+        for seal in tx.execute(SEALS, (asked, tx.names.routes.get(route)))
+    }
     for name in found.keys() & names.keys():
         seal = found.pop(name)
         found.setdefault(names[name], replace(seal, key=names[name]))
     return found
 
 
-def _forgotten_names(connection: sqlite3.Connection, route: str, keys: Sequence[str]) -> dict[str, str]:
+def _forgotten_names(
+    connection: sqlite3.Connection, route: str, keys: Sequence[str]
+) -> dict[str, str]:
     """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none."""
     document = documents.read_one(connection, FORGET, SECRET)
     if document is None:
@@ -156,12 +203,27 @@ def _forgotten_names(connection: sqlite3.Connection, route: str, keys: Sequence[
 def _seal(columns: Sequence[Any], names: NameNumbers) -> KnownKey:
     key, status, digest, stage, list_id, ended_at, head, replaced, life = columns
     try:
-        return KnownKey(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced, life)
+        return KnownKey(
+            key,
+            STATUSES[status],
+            digest,
+            names.stage_names[stage][1],
+            list_id,
+            True,
+            ended_at,
+            head,
+            replaced,
+            life,
+        )
     except UNREADABLE:
-        return KnownKey(key, Status.PENDING, digest, sealed=True, head=head)  # the key is known, but its seal is damaged
+        return KnownKey(
+            key, Status.PENDING, digest, sealed=True, head=head
+        )  # the key is known, but its seal is damaged
 
 
-def sealed(tx: Transaction, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
+def sealed(
+    tx: Transaction, route: str, after: str | None, limit: int
+) -> tuple[list[KnownKey], str | None]:
     """In key order. A key that has a row again is left out."""
     found = tx.execute(
         f"SELECT {SEAL} FROM seal s WHERE route = ? AND key > ?"
@@ -172,7 +234,9 @@ def sealed(tx: Transaction, route: str, after: str | None, limit: int) -> tuple[
     return seals, seals[-1].key if len(seals) == limit else None
 
 
-def left_failures(tx: Transaction, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
+def left_failures(
+    tx: Transaction, route: str, prefix: str, after: str | None, limit: int
+) -> LeftFailures:
     """By an index of failed seals alone, over the range of keys with this prefix."""
     failed = tx.execute(
         f"SELECT {SEAL} FROM seal s INDEXED BY seal_failed WHERE route = ? AND key >= ? AND key < ? AND key > ? AND status IN ({FAILED_CODES})"
@@ -186,7 +250,10 @@ def left_failures(tx: Transaction, route: str, prefix: str, after: str | None, l
 def get(tx: Transaction, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
     found: list[Row | Refused | None] = []
     for route, key in refs:
-        columns = tx.execute(f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?", (tx.names.routes.get(route), key)).fetchone()
+        columns = tx.execute(
+            f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?",
+            (tx.names.routes.get(route), key),
+        ).fetchone()
         found.append(None if columns is None else rows_of([columns], tx.names)[0])
     items = iter(items_of(tx, [row for row in found if isinstance(row, Row)]))
     return [next(items) if isinstance(row, Row) else row for row in found]
@@ -195,16 +262,23 @@ def get(tx: Transaction, refs: Sequence[tuple[str, str]]) -> list[Item | Refused
 def history(tx: Transaction, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
     """Of the item that has a row; else of the item whose row left last, as far as its lines still exist."""
     of = (tx.names.routes.get(route), key)
-    owner = tx.execute("SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of).fetchone()
+    owner = tx.execute(
+        "SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of
+    ).fetchone()
     if owner is None:
         departed = "SELECT item, correlation_id FROM departed WHERE route = ? AND key = ? ORDER BY item DESC LIMIT 1"
         owner = tx.execute(departed, of).fetchone()
     if owner is None:
         return []
     number, correlation_id = owner
-    lines = tx.execute(f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,)).fetchall()
+    lines = tx.execute(
+        f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,)
+    ).fetchall()
     offered = _offered(tx.connection, [(seq, body) for seq, _, body in lines]) if payloads else {}
-    return [HistoryEntry(seq, route, key, correlation_id, previous, body, offered.get(seq)) for seq, previous, body in lines]
+    return [
+        HistoryEntry(seq, route, key, correlation_id, previous, body, offered.get(seq))
+        for seq, previous, body in lines
+    ]
 
 
 def feed(tx: Transaction, after: int, limit: int) -> list[HistoryEntry]:
@@ -240,7 +314,9 @@ def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]])
 
 def counts(tx: Transaction, route: str | None) -> list[Count]:
     found = []
-    for stage, status, hour, n in tx.execute("SELECT stage, status, hour, n FROM counter WHERE n <> 0"):
+    for stage, status, hour, n in tx.execute(
+        "SELECT stage, status, hour, n FROM counter WHERE n <> 0"
+    ):
         owner, name = tx.names.stage_names[stage]
         if route is None or owner == route:
             found.append(Count(owner, name, STATUSES[status], hour, n))

@@ -44,7 +44,13 @@ def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneCriteri
         write(lambda tx: _remove_lines(tx.connection, spent))
     before = asked.forget_before
     forgotten = 0 if before is None else write(lambda tx: _forget(tx, asked.route, before))
-    return Pruned(sum(left.values()), forgotten, (more and bool(left)) or len(spent) == asked.limit, len(spent), left)
+    return Pruned(
+        sum(left.values()),
+        forgotten,
+        (more and bool(left)) or len(spent) == asked.limit,
+        len(spent),
+        left,
+    )
 
 
 def _search(statuses: frozenset[Status], columns: str = "i.id, i.head") -> str:
@@ -58,21 +64,40 @@ def _ended(tx: Transaction, asked: PruneCriteria) -> dict[int, bytes]:
         return {}
     # "+route" makes SQLite read the table itself: in the order of numbers the oldest come first.
     search = _search(asked.statuses).replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
-    return dict(tx.execute(search, (tx.names.routes.get(asked.route), asked.ended_before, asked.limit)).fetchall())
+    return dict(
+        tx.execute(
+            search, (tx.names.routes.get(asked.route), asked.ended_before, asked.limit)
+        ).fetchall()
+    )
 
 
 def _leaving(tx: Transaction, numbers: Sequence[int]) -> list[Leaving]:
     """The readable ones of these items, with their content and lines, in one snapshot."""
-    found = rows_of(tx.execute(f"SELECT {COLUMNS} FROM item WHERE id IN (SELECT value FROM json_each(?))", (json_text(numbers),)), tx.names)
-    items = [item for item in items_of(tx, [row for row in found if isinstance(row, Row)]) if isinstance(item, Item)]
+    found = rows_of(
+        tx.execute(
+            f"SELECT {COLUMNS} FROM item WHERE id IN (SELECT value FROM json_each(?))",
+            (json_text(numbers),),
+        ),
+        tx.names,
+    )
+    items = [
+        item
+        for item in items_of(tx, [row for row in found if isinstance(row, Row)])
+        if isinstance(item, Item)
+    ]
     return [Leaving(item, history(tx, item.route, item.key)) for item in items]
 
 
-def remove_rows(tx: Transaction, asked: PruneCriteria, heads: Mapping[int, bytes]) -> dict[Status, int]:
+def remove_rows(
+    tx: Transaction, asked: PruneCriteria, heads: Mapping[int, bytes]
+) -> dict[Status, int]:
     """Turn these rows into seals if they are unchanged; returns how many, by status."""
     search = _search(asked.statuses, "i.status") + " AND i.id = ? AND i.head = ?"
     route_id = tx.names.routes.get(asked.route)
-    found = {number: tx.execute(search, (route_id, asked.ended_before, number, head)).fetchone() for number, head in heads.items()}
+    found = {
+        number: tx.execute(search, (route_id, asked.ended_before, number, head)).fetchone()
+        for number, head in heads.items()
+    }
     each: Numbers = [(number,) for number, row in found.items() if row is not None]
     left = Counter(STATUSES[row[0]] for row in found.values() if row is not None)
     tx.executemany(
@@ -114,13 +139,20 @@ def _delivered_lines(tx: Transaction, asked: PruneCriteria) -> Numbers:
     up_to = min(asked.delivered.up_to, newest - 1)
     found = tx.execute(
         "SELECT item, key FROM departed WHERE route = ? AND last_seq <= ? AND ended_at < ? ORDER BY last_seq LIMIT ?",
-        (tx.names.routes.get(route), up_to, asked.ended_before, limit + sum(of == route for of, _ in parked)),
+        (
+            tx.names.routes.get(route),
+            up_to,
+            asked.ended_before,
+            limit + sum(of == route for of, _ in parked),
+        ),
     )
     return [(number,) for number, key in found if (route, key) not in parked][:limit]
 
 
 def _remove_lines(connection: sqlite3.Connection, numbers: Numbers) -> None:
-    connection.executemany("DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", numbers)
+    connection.executemany(
+        "DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", numbers
+    )
     connection.executemany("DELETE FROM history WHERE item = ?", numbers)
     connection.executemany(f"DELETE FROM content WHERE {EVERY_KIND} AND item = ?", numbers)
     connection.executemany("DELETE FROM departed WHERE item = ?", numbers)

@@ -42,7 +42,9 @@ def rename_stage(tx: Transaction, route: str, old: str, new: str) -> None:
             there = tx.names.place(tx.connection, route, new, lane)
             tx.execute("UPDATE item SET place = ? WHERE place = ?", (there, place))
             tx.execute("DELETE FROM place WHERE id = ?", (place,))
-        tx.execute("UPDATE OR REPLACE content SET stage = ? WHERE stage = ? AND kind > 0", (target, source))
+        tx.execute(
+            "UPDATE OR REPLACE content SET stage = ? WHERE stage = ? AND kind > 0", (target, source)
+        )
         tx.execute(
             "INSERT INTO counter (stage, status, hour, n) SELECT ?, status, hour, n FROM counter WHERE stage = ?"
             " ON CONFLICT DO UPDATE SET n = n + excluded.n",
@@ -79,11 +81,15 @@ def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:
 
 
 def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str) -> None:
-    for number, body in connection.execute("SELECT id, rest FROM item WHERE route = ? AND rest IS NOT NULL", (route,)).fetchall():
+    for number, body in connection.execute(
+        "SELECT id, rest FROM item WHERE route = ? AND rest IS NOT NULL", (route,)
+    ).fetchall():
         try:
             rest = decode(body, type=Rest)
         except UNREADABLE:
             continue  # the next claim quarantines it
         if old in rest.kept:
-            rest.kept = {new if stage == old else stage: value for stage, value in rest.kept.items()}
+            rest.kept = {
+                new if stage == old else stage: value for stage, value in rest.kept.items()
+            }
             connection.execute("UPDATE item SET rest = ? WHERE id = ?", (encode(rest), number))

@@ -8,7 +8,15 @@ transport.send(Mail(id="digest-7", sender="reports@example.org", to=["ops@exampl
 
 from __future__ import annotations
 
-from milepost.subscribers.email.message import Mail, MailAttachment, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal
+from milepost.subscribers.email.message import (
+    Mail,
+    MailAttachment,
+    MailError,
+    MailNotSent,
+    MailReceipt,
+    MailRefused,
+    RecipientRefusal,
+)
 from milepost.subscribers.email.subscriber import EmailSubscriber
 from milepost.subscribers.email.transport import MailTransport, mail_transport
 

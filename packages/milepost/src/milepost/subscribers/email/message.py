@@ -20,7 +20,9 @@ ID_HEADER = "X-Milepost-Id"
 
 # 7-bit, because not every server takes eight; long lines are encoded.
 _POLICY = SMTP.clone(cte_type="7bit")
-_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?P<domain>[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)")
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?P<domain>[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)"
+)
 _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
 
 
@@ -55,18 +57,36 @@ class Mail(Struct, frozen=True, kw_only=True):
         if isinstance(self.to, str) or isinstance(self.cc, str):
             raise UsageError("Mail(to=…, cc=…): give lists of addresses, not one text")
         if not self.id:
-            raise UsageError("Mail(id=…) is empty; give an id that is the same for a repeat, such as the event's")
+            raise UsageError(
+                "Mail(id=…) is empty; give an id that is the same for a repeat, such as the event's"
+            )
         if not self.recipients:
             raise UsageError("Mail(to=…) names no recipient")
-        for address in (self.sender, *self.to, *self.cc, *([] if self.reply_to is None else [self.reply_to])):
+        for address in (
+            self.sender,
+            *self.to,
+            *self.cc,
+            *([] if self.reply_to is None else [self.reply_to]),
+        ):
             plain_address(address)
         if not self.subject.strip() or _broken(self.subject):
             raise UsageError("Mail(subject=…) must be one line of text")
         for attachment in self.attachments:
-            if not attachment.filename or _broken(attachment.filename) or "/" in attachment.filename or "\\" in attachment.filename:
-                raise UsageError(f"the attachment {attachment.filename!r} needs a plain file name, without a folder")
-            if _TYPE.fullmatch(attachment.content_type) is None or attachment.content_type.lower().startswith(("multipart/", "message/")):
-                raise UsageError(f"the attachment {attachment.filename!r} has the type {attachment.content_type!r}; write text/csv or so")
+            if (
+                not attachment.filename
+                or _broken(attachment.filename)
+                or "/" in attachment.filename
+                or "\\" in attachment.filename
+            ):
+                raise UsageError(
+                    f"the attachment {attachment.filename!r} needs a plain file name, without a folder"
+                )
+            if _TYPE.fullmatch(
+                attachment.content_type
+            ) is None or attachment.content_type.lower().startswith(("multipart/", "message/")):
+                raise UsageError(
+                    f"the attachment {attachment.filename!r} has the type {attachment.content_type!r}; write text/csv or so"
+                )
 
     @property
     def recipients(self) -> list[str]:
@@ -89,7 +109,9 @@ class Mail(Struct, frozen=True, kw_only=True):
             message["Reply-To"] = _named(self.reply_to)
         message["Subject"] = self.subject
         date = self.date or now or datetime.now(UTC)
-        message["Date"] = format_datetime(date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC))
+        message["Date"] = format_datetime(
+            date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)
+        )
         message["Message-ID"] = self.message_id
         if self.follows is not None:
             message["In-Reply-To"] = message["References"] = _message_id(self.follows, self.sender)
@@ -102,8 +124,14 @@ class Mail(Struct, frozen=True, kw_only=True):
         for attachment in self.attachments:
             kind, _, subtype = attachment.content_type.partition("/")
             parameters = {"charset": "utf-8"} if kind == "text" else None
-            message.add_attachment(attachment.content, kind, subtype, filename=attachment.filename, params=parameters)
-        multiparts = (part for part in message.walk() if isinstance(part, EmailMessage) and part.is_multipart())
+            message.add_attachment(
+                attachment.content, kind, subtype, filename=attachment.filename, params=parameters
+            )
+        multiparts = (
+            part
+            for part in message.walk()
+            if isinstance(part, EmailMessage) and part.is_multipart()
+        )
         for number, part in enumerate(multiparts):
             # Python's own boundaries are random; a repeat is the same bytes.
             part.set_boundary(f"=_{_digest(f'{self.id}/{number}')}")
@@ -113,8 +141,14 @@ class Mail(Struct, frozen=True, kw_only=True):
 def plain_address(address: str) -> str:
     """`name@host` of an address that may have a display name; raises UsageError."""
     name, plain = parseaddr(address) if isinstance(address, str) else ("", "")
-    if _ADDRESS.fullmatch(plain) is None or _broken(address) or (not name and plain != address.strip().strip("<>")):
-        raise UsageError(f"{address!r} is no mail address; write ops@example.org, or Operations <ops@example.org>")
+    if (
+        _ADDRESS.fullmatch(plain) is None
+        or _broken(address)
+        or (not name and plain != address.strip().strip("<>"))
+    ):
+        raise UsageError(
+            f"{address!r} is no mail address; write ops@example.org, or Operations <ops@example.org>"
+        )
     return plain
 
 
@@ -134,7 +168,10 @@ def _digest(text: str) -> str:
 
 def _broken(text: str) -> bool:
     """Whether the text has control characters, which could begin another header."""
-    return any(ord(character) < 32 or ord(character) == 127 or character in "\x85\u2028\u2029" for character in text)
+    return any(
+        ord(character) < 32 or ord(character) == 127 or character in "\x85\u2028\u2029"
+        for character in text
+    )
 
 
 class RecipientRefusal(Struct, frozen=True):

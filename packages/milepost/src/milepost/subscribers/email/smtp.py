@@ -13,7 +13,15 @@ from typing import Literal
 
 from milepost.core.errors import UsageError
 from milepost.net_errors import translated_net_errors
-from milepost.subscribers.email.message import Mail, MailError, MailNotSent, MailReceipt, MailRefused, RecipientRefusal, plain_address
+from milepost.subscribers.email.message import (
+    Mail,
+    MailError,
+    MailNotSent,
+    MailReceipt,
+    MailRefused,
+    RecipientRefusal,
+    plain_address,
+)
 from milepost_net import Tls
 from milepost_net.tls import context_of
 
@@ -44,7 +52,9 @@ class SmtpTransport:
         if user is not None and password is None:
             raise UsageError(f"SmtpTransport(user={user!r}) needs password=… too")
         if user is not None and encryption == "none":
-            raise UsageError("a login needs an encrypted connection: a password is never sent in the clear")
+            raise UsageError(
+                "a login needs an encrypted connection: a password is never sent in the clear"
+            )
         self._host, self._port, self._encryption = host, port, encryption
         self._user, self._password = user, password
         self._timeout = timeout
@@ -59,7 +69,9 @@ class SmtpTransport:
         MailRefused or MailNotSent."""
         content = mail.as_bytes()
         ends_at = time.monotonic() + self._timeout
-        smtp = _Smtp(self._host, self._port, ends_at, self._context() if self._encryption == "tls" else None)
+        smtp = _Smtp(
+            self._host, self._port, ends_at, self._context() if self._encryption == "tls" else None
+        )
         # Break the connection off at the deadline: a socket's own timeout starts anew with every byte that comes.
         timer = threading.Timer(max(0.0, ends_at - time.monotonic()), smtp.break_off)
         timer.daemon = True
@@ -102,11 +114,15 @@ class SmtpTransport:
                 )
         if self._user is not None and self._password is not None:
             if not encrypted:
-                raise MailNotSent(f"the mail server {self.name} offers no encryption; the password is not sent in the clear")
+                raise MailNotSent(
+                    f"the mail server {self.name} offers no encryption; the password is not sent in the clear"
+                )
             try:
                 smtp.login(self._user, self._password)
             except smtplib.SMTPAuthenticationError as error:
-                raise self._not_now(f"refuses the login of {self._user}", error.smtp_code, error.smtp_error) from None
+                raise self._not_now(
+                    f"refuses the login of {self._user}", error.smtp_code, error.smtp_error
+                ) from None
             except smtplib.SMTPNotSupportedError:
                 raise MailNotSent(f"the mail server {self.name} offers no login") from None
 
@@ -141,14 +157,19 @@ class SmtpTransport:
         except smtplib.SMTPDataError as error:
             raise self._refusal("refuses the mail", error.smtp_code, error.smtp_error) from None
         except (smtplib.SMTPException, OSError) as error:
-            raise MailNotSent(f"the mail server {self.name}: {_cause(error)}; the mail may have been sent", unknown=True) from None
+            raise MailNotSent(
+                f"the mail server {self.name}: {_cause(error)}; the mail may have been sent",
+                unknown=True,
+            ) from None
         if code != 250:
             raise self._refusal("refuses the mail", code, reply)
         return MailReceipt(tuple(accepted), tuple(refused), _text(reply))
 
     def _refusal(self, what: str, code: int, reply: bytes | str) -> MailError:
         if 500 <= code < 600:
-            return MailRefused(f"the mail server {self.name} {what} for good ({_said(code, reply)})", code=code)
+            return MailRefused(
+                f"the mail server {self.name} {what} for good ({_said(code, reply)})", code=code
+            )
         return self._not_now(what, code, reply)
 
     def _not_now(self, what: str, code: int, reply: bytes | str) -> MailNotSent:
@@ -196,9 +217,16 @@ def _connected(host: str, port: int, ends_at: float) -> socket.socket:
 
     def look_up() -> None:
         try:
-            answers.append([str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)])
+            answers.append(
+                [
+                    str(entry[4][0])
+                    for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                ]
+            )
         except (OSError, UnicodeError) as error:
-            answers.append(error if isinstance(error, OSError) else OSError("not a name that can be resolved"))
+            answers.append(
+                error if isinstance(error, OSError) else OSError("not a name that can be resolved")
+            )
 
     lookup = threading.Thread(target=look_up, name="milepost-resolve", daemon=True)
     lookup.start()

@@ -62,11 +62,22 @@ class MailWords(Struct, frozen=True):
     def text(self) -> str:
         """The mail for programs that show text."""
         width = max((len(name) for name, _ in self.facts), default=0)
-        parts = [self.headline, *self.sentences, "\n".join(f"{name:<{width}}  {value}" for name, value in self.facts)]
+        parts = [
+            self.headline,
+            *self.sentences,
+            "\n".join(f"{name:<{width}}  {value}" for name, value in self.facts),
+        ]
         if self.content:
             parts.append(self.content)
         if self.command:
-            parts.append("\n  ".join(["More, and what can be done about it:", *filter(None, [self.link, self.command])]))
+            parts.append(
+                "\n  ".join(
+                    [
+                        "More, and what can be done about it:",
+                        *filter(None, [self.link, self.command]),
+                    ]
+                )
+            )
         return "\n\n".join(part for part in parts if part) + "\n"
 
     @property
@@ -77,11 +88,17 @@ class MailWords(Struct, frozen=True):
             f'<td style="padding:2px 0;word-break:break-word">{escape(value)}</td></tr>'
             for name, value in self.facts
         )
-        sentences = "".join(f'<p style="margin:0 0 12px">{escape(sentence)}</p>' for sentence in self.sentences)
+        sentences = "".join(
+            f'<p style="margin:0 0 12px">{escape(sentence)}</p>' for sentence in self.sentences
+        )
         block = '<pre style="background:#f4f4f4;padding:8px;white-space:pre-wrap;word-break:break-word;font-size:13px">{}</pre>'
         content = block.format(escape(self.content)) if self.content else ""
         link = f'<p><a href="{escape(self.link)}">{escape(self.link)}</a></p>' if self.link else ""
-        command = f"<p>More, and what can be done about it:</p>{link}{block.format(escape(self.command))}" if self.command else ""
+        command = (
+            f"<p>More, and what can be done about it:</p>{link}{block.format(escape(self.command))}"
+            if self.command
+            else ""
+        )
         return (
             '<!doctype html><html><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"></head>'
             '<body style="margin:0;padding:16px;font:15px/1.4 system-ui,sans-serif;color:#111;background:#fff">'
@@ -102,14 +119,22 @@ class EmailSubscriber:
     batch = 1
 
     def __init__(
-        self, transport: MailTransport, *, sender: str, to: Sequence[str], kinds: Iterable[str] = NEED_PEOPLE, name: str | None = None
+        self,
+        transport: MailTransport,
+        *,
+        sender: str,
+        to: Sequence[str],
+        kinds: Iterable[str] = NEED_PEOPLE,
+        name: str | None = None,
     ) -> None:
         if isinstance(to, str) or not to:
             raise UsageError("EmailSubscriber(to=…): give a list of mail addresses")
         wanted = set(kinds)
         unknown = sorted(wanted - KINDS - {"all"})
         if unknown:
-            raise UsageError(f"EmailSubscriber(kinds=…): there is no event {unknown[0]!r}; events are {', '.join(sorted(KINDS))}, and all")
+            raise UsageError(
+                f"EmailSubscriber(kinds=…): there is no event {unknown[0]!r}; events are {', '.join(sorted(KINDS))}, and all"
+            )
         plain = sorted(plain_address(address) for address in to)
         self._sender, self._to = sender, list(to)
         plain_address(sender)
@@ -117,7 +142,10 @@ class EmailSubscriber:
         self._transport = transport
         self._accepted: dict[str, set[str]] = {}
         """By event id: recipients that need no repeat, while others of the same mail were refused for now."""
-        self.name = name or f"email-{sha256(' '.join([plain_address(sender), *plain]).encode()).hexdigest()[:8]}"
+        self.name = (
+            name
+            or f"email-{sha256(' '.join([plain_address(sender), *plain]).encode()).hexdigest()[:8]}"
+        )
 
     def __repr__(self) -> str:
         return f"<EmailSubscriber {self.name}>"
@@ -140,11 +168,22 @@ class EmailSubscriber:
         later = [one for one in receipt.refused if not one.permanent]
         for one in receipt.refused:
             if one.permanent:
-                log.error("the mail about %s was refused for good for %s: %d %s", event_id, one.address, one.code, one.text)
+                log.error(
+                    "the mail about %s was refused for good for %s: %d %s",
+                    event_id,
+                    one.address,
+                    one.code,
+                    one.text,
+                )
         if later:
             # Recipients that were refused for good are not tried again either.
-            self._accepted[event_id] = has_it | {*receipt.accepted, *(one.address for one in receipt.refused if one.permanent)}
-            raise MilepostError(f"the mail was refused for now for {later[0].address} ({later[0].code} {later[0].text})")
+            self._accepted[event_id] = has_it | {
+                *receipt.accepted,
+                *(one.address for one in receipt.refused if one.permanent),
+            }
+            raise MilepostError(
+                f"the mail was refused for now for {later[0].address} ({later[0].code} {later[0].text})"
+            )
         self._accepted.pop(event_id, None)
 
     def _mail(self, envelope: Envelope, to: Sequence[str]) -> Mail:
@@ -157,7 +196,9 @@ class EmailSubscriber:
             text=words.text,
             html=words.html,
             date=datetime.fromtimestamp(envelope.event.at / 1000, UTC),
-            follows=envelope.get("data", {}).get("follows") if not isinstance(envelope.event, Event) else None,
+            follows=envelope.get("data", {}).get("follows")
+            if not isinstance(envelope.event, Event)
+            else None,
         )
 
 
@@ -170,11 +211,19 @@ def email_subscriber(address: str) -> EmailSubscriber:
     for option, value in parse_qsl(parts.query, keep_blank_values=True):
         given.setdefault(option, []).append(value)
     senders, to = given.pop("from", []), given.pop("to", [])
-    own = {option: given.pop(option)[-1] for option in ("kinds", "password_env", "name") if option in given}
+    own = {
+        option: given.pop(option)[-1]
+        for option in ("kinds", "password_env", "name")
+        if option in given
+    }
     if len(senders) != 1 or not to:
         raise UsageError(f"it needs from=ADDRESS and to=ADDRESS; write {FORM}")
     rest = urlencode([(option, value) for option, values in given.items() for value in values])
-    transport = mail_transport(urlunsplit(parts._replace(query=rest)), password_env=own.get("password_env"), timeout=LONGEST)
+    transport = mail_transport(
+        urlunsplit(parts._replace(query=rest)),
+        password_env=own.get("password_env"),
+        timeout=LONGEST,
+    )
     kinds = own["kinds"].split(",") if "kinds" in own else NEED_PEOPLE
     return EmailSubscriber(transport, sender=senders[0], to=to, kinds=kinds, name=own.get("name"))
 
@@ -187,7 +236,9 @@ def words_of(envelope: Envelope) -> MailWords:
         data = envelope["data"]
         facts = [(str(name), str(value)) for name, value in data.get("facts", {}).items()]
         named = [*facts, ("When", when), ("Id", event.id)]
-        return MailWords(data["title"], [data["text"]], named, data.get("command", ""), link=data.get("link", ""))
+        return MailWords(
+            data["title"], [data["text"]], named, data.get("command", ""), link=data.get("link", "")
+        )
     happened = _HEADLINES.get(event.kind, event.kind)
     key = event.key if len(event.key) <= LONGEST_KEY else f"{event.key[: LONGEST_KEY - 1]}…"
     sentence = line_sentence(event.line)
@@ -209,4 +260,10 @@ def words_of(envelope: Envelope) -> MailWords:
         if len(content) > LONGEST_CONTENT:
             content = f"{content[:LONGEST_CONTENT]}\n… cut: {len(content):,} characters in all"
     command = f"milepost show {event.route} {quote(event.key)}"
-    return MailWords(f"{event.route}: {happened}: {key}", [f"{sentence[0].upper()}{sentence[1:]}."], facts, command, content)
+    return MailWords(
+        f"{event.route}: {happened}: {key}",
+        [f"{sentence[0].upper()}{sentence[1:]}."],
+        facts,
+        command,
+        content,
+    )

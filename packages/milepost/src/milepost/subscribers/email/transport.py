@@ -20,7 +20,11 @@ PASSWORD_ENV = "SMTP_PASSWORD"
 FORMS = "smtp://HOST:PORT, smtps://USER@HOST or ses://REGION"
 
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")
-_TLS: dict[str, Encryption] = {"required": "starttls", "if-offered": "starttls-if-offered", "never": "none"}
+_TLS: dict[str, Encryption] = {
+    "required": "starttls",
+    "if-offered": "starttls-if-offered",
+    "never": "none",
+}
 
 
 class MailTransport(Protocol):
@@ -55,7 +59,9 @@ def mail_transport(
     except ValueError as error:
         raise UsageError(f"the mail server's URL is not one ({error}); write {FORMS}") from None
     if parts.password is not None:
-        raise UsageError("the mail server's URL holds a password; put it into an environment variable, and name that one as password_env")
+        raise UsageError(
+            "the mail server's URL holds a password; put it into an environment variable, and name that one as password_env"
+        )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     host = parts.hostname or ""
     if _HOST.fullmatch(host) is None or parts.path not in ("", "/") or parts.fragment:
@@ -63,17 +69,27 @@ def mail_transport(
     if parts.scheme not in PORTS:
         return _installed(url, parts.scheme, host, options, timeout)
     check_options(options, ("tls",) if parts.scheme == "smtp" else ())
-    encryption: Encryption = "tls" if parts.scheme == "smtps" else "starttls-if-offered" if is_loopback(host) else "starttls"
+    encryption: Encryption = (
+        "tls"
+        if parts.scheme == "smtps"
+        else "starttls-if-offered"
+        if is_loopback(host)
+        else "starttls"
+    )
     if "tls" in options:
         if options["tls"] not in _TLS:
-            raise UsageError(f"the mail server's URL has tls={options['tls']!r}; write {', '.join(_TLS)}")
+            raise UsageError(
+                f"the mail server's URL has tls={options['tls']!r}; write {', '.join(_TLS)}"
+            )
         encryption = _TLS[options["tls"]]
     user, password = unquote(parts.username) if parts.username else None, None
     if user is not None:
         variable = password_env or PASSWORD_ENV
         password = (os.environ if environment is None else environment).get(variable)
         if not password:
-            raise UsageError(f"the password of {user} at the mail server is missing: set the environment variable {variable}")
+            raise UsageError(
+                f"the password of {user} at the mail server is missing: set the environment variable {variable}"
+            )
     return SmtpTransport(
         host, port or PORTS[parts.scheme], encryption=encryption, user=user, password=password, timeout=timeout, tls=tls
     )  # fmt: skip
@@ -82,16 +98,23 @@ def mail_transport(
 def check_options(options: Mapping[str, str], known: tuple[str, ...]) -> None:
     for name in options:
         if name not in known:
-            raise UsageError(f"the mail server's URL has the unknown option {name!r}" + (f"; known is {known[0]}" if known else ""))
+            raise UsageError(
+                f"the mail server's URL has the unknown option {name!r}"
+                + (f"; known is {known[0]}" if known else "")
+            )
 
 
-def _installed(url: str, scheme: str, host: str, options: Mapping[str, str], timeout: float) -> MailTransport:
+def _installed(
+    url: str, scheme: str, host: str, options: Mapping[str, str], timeout: float
+) -> MailTransport:
     """The transport of a scheme that an installed package adds."""
     known = extension(MAIL, scheme)
     if known is None:
         missing = missing_package(MAIL, scheme)
         if missing is None:
             raise UsageError(f"{url!r} is no URL of a mail server; write {FORMS}")
-        raise UsageError(f"the mail server {url!r} needs a package that is not installed; {missing}")
+        raise UsageError(
+            f"the mail server {url!r} needs a package that is not installed; {missing}"
+        )
     transport: MailTransport = known(host, options, timeout=timeout)
     return transport

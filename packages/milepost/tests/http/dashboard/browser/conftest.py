@@ -12,7 +12,13 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
 from tests.http.live_server import LiveServer, running_server
 
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 QUIET += ["--disable-component-update", "--disable-sync"]
 
 PATIENCE_MS = 60_000
@@ -24,7 +30,9 @@ expect.set_options(timeout=PATIENCE_MS)
 def browser() -> Iterator[Browser]:
     """Not for longer than a module: while it is open, nobody else in this process can run an event loop."""
     found = shutil.which("chromium")
-    assert found is not None, "there is no Chromium; tools/need-programs chromium says how to get it"
+    assert found is not None, (
+        "there is no Chromium; tools/need-programs chromium says how to get it"
+    )
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=found, args=QUIET)
         yield opened
@@ -40,7 +48,9 @@ def live_server(tmp_path: Path) -> Iterator[LiveServer]:
 @pytest.fixture
 def full(live_server: LiveServer) -> LiveServer:
     """Three that are with the partner, two that failed."""
-    items = [{"id": f"P-{number}"} for number in (1, 2, 3)] + [{"id": f"F-{number}", "weigh": "reject"} for number in (1, 2)]
+    items = [{"id": f"P-{number}"} for number in (1, 2, 3)] + [
+        {"id": f"F-{number}", "weigh": "reject"} for number in (1, 2)
+    ]
     live_server.milepost.submit("parcels", *items)
     live_server.work()
     return live_server
@@ -73,12 +83,20 @@ def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callabl
 
     yield open_one
     folder = Path(request.config.rootpath) / "build" / "pages"
-    wanted = bool(request.config.getoption("--pictures") or request.node.stash.get(FAILED, False) or complaints)
+    wanted = bool(
+        request.config.getoption("--pictures")
+        or request.node.stash.get(FAILED, False)
+        or complaints
+    )
     for number, page in enumerate(opened, 1):
         if wanted:
             folder.mkdir(parents=True, exist_ok=True)
-            with suppress(Error):  # a picture is a help; a browser that is too busy for it has shown no fault of ours
-                page.screenshot(path=folder / f"{request.node.name.replace('/', '-')[:100]}-{number}.png")
+            with suppress(
+                Error
+            ):  # a picture is a help; a browser that is too busy for it has shown no fault of ours
+                page.screenshot(
+                    path=folder / f"{request.node.name.replace('/', '-')[:100]}-{number}.png"
+                )
         # The page is left, so that it calls no server any more. Its context stays open until the browser ends, which Playwright
         # enforces: closing a context has no time limit, and has hung.
         with suppress(Error):
@@ -87,7 +105,9 @@ def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callabl
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that has failed is known as such when its windows are closed."""
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed

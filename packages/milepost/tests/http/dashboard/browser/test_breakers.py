@@ -22,10 +22,14 @@ LANE = "calls/deliver/crm/eu"
 @pytest.fixture
 def live_server(tmp_path: Path) -> Iterator[LiveServer]:
     route = mp.Route("calls", key="id")
-    route.stage("deliver", breaker=mp.Breaker(), lane=lambda content: str(content["to"]))(lambda item: mp.Done())
+    route.stage("deliver", breaker=mp.Breaker(), lane=lambda content: str(content["to"]))(
+        lambda item: mp.Done()
+    )
     with running_server(tmp_path, route, base="/milepost") as live_server:
         now = live_server.ctx.clock.now()
-        record = BreakerRecord(error="ERROR: connection refused", opened_at=now, retry_at=now + 3_600_000, trips=1)
+        record = BreakerRecord(
+            error="ERROR: connection refused", opened_at=now, retry_at=now + 3_600_000, trips=1
+        )
         live_server.ctx.ledger.write(BREAKER, LANE, record)
         yield live_server
 

@@ -50,22 +50,34 @@ def doi_url(at: DepositsService, doi: str) -> str:
     return f"{at.url}/deposits/dois/{quote(doi, safe='')}"
 
 
-def test_the_overview_shows_runs_digests_and_how_many_need_people(at: DepositsService, window: Open) -> None:
+def test_the_overview_shows_runs_digests_and_how_many_need_people(
+    at: DepositsService, window: Open
+) -> None:
     page = window()
     page.goto(f"{at.url}/deposits")
     expect(page.get_by_role("link", name="3 DOIs need a manual deposit")).to_be_visible()
     rows = page.get_by_role("region", name="Runs").get_by_role("row")
     expect(rows).to_have_count(3)
-    assert rows.nth(2).get_by_role("cell").all_inner_texts()[1:6] == ["list.csv", "3", "0", "1", "2"]
+    assert rows.nth(2).get_by_role("cell").all_inner_texts()[1:6] == [
+        "list.csv",
+        "3",
+        "0",
+        "1",
+        "2",
+    ]
     digests = page.get_by_role("region", name="Digests")
     expect(digests.get_by_text("mailed", exact=True)).to_have_count(2)
     digests.get_by_role("link", name="Deposits: 2 need a manual deposit, 1 deposited").click()
     expect(page.get_by_role("region", name="Mail mailed")).to_contain_text("librarian@example.org")
-    expect(page.get_by_role("region", name="Needs a manual deposit")).to_contain_text("Fetch the PDF from the publisher by hand")
+    expect(page.get_by_role("region", name="Needs a manual deposit")).to_contain_text(
+        "Fetch the PDF from the publisher by hand"
+    )
     expect(page.get_by_role("region", name="Deposited")).to_contain_text(DEPOSITED)
 
 
-def test_a_run_whose_process_is_gone_is_shown_as_interrupted_and_one_that_runs_as_running(at: DepositsService, window: Open) -> None:
+def test_a_run_whose_process_is_gone_is_shown_as_interrupted_and_one_that_runs_as_running(
+    at: DepositsService, window: Open
+) -> None:
     counts = word_counts(at.app)
     gone = begun("gone", at.app.now(), replace(this_process(), started="0"), counts)
     at.app.documents.put("run/gone", to_builtins(replace(gone, step="working on DOIs")))
@@ -75,7 +87,9 @@ def test_a_run_whose_process_is_gone_is_shown_as_interrupted_and_one_that_runs_a
         page.goto(f"{at.url}/deposits")
         rows = page.get_by_role("region", name="Runs").get_by_role("row")
         expect(rows.filter(has_text="running")).to_contain_text("It is taking in lists")
-        expect(rows.filter(has_text="interrupted")).to_contain_text("ended while it was working on DOIs. The next run reports what it did.")
+        expect(rows.filter(has_text="interrupted")).to_contain_text(
+            "ended while it was working on DOIs. The next run reports what it did."
+        )
         states = [one["state"] for one in requests_json(f"{at.url}/api/v1/deposits/runs")["runs"]]
         assert sorted(states) == ["finished", "finished", "interrupted", "running"]
     at.round()
@@ -83,23 +97,33 @@ def test_a_run_whose_process_is_gone_is_shown_as_interrupted_and_one_that_runs_a
     expect(rows.filter(has_text="interrupted")).to_contain_text("The next run has reported it.")
 
 
-def test_a_deposited_doi_shows_its_metadata_files_and_links(at: DepositsService, window: Open) -> None:
+def test_a_deposited_doi_shows_its_metadata_files_and_links(
+    at: DepositsService, window: Open
+) -> None:
     page = window()
     page.goto(f"{at.url}/deposits")
     page.get_by_label("DOI", exact=True).fill(f"https://doi.org/{DEPOSITED.upper()}")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("heading", name="Success")).to_be_visible()
     [item] = at.dspace.having(DEPOSITED)
-    expect(page.get_by_role("link", name=item.handle)).to_have_attribute("href", f"https://dspace.example.org/handle/{item.handle}")
-    expect(page.get_by_role("link", name=DEPOSITED)).to_have_attribute("href", f"https://doi.org/{DEPOSITED}")
+    expect(page.get_by_role("link", name=item.handle)).to_have_attribute(
+        "href", f"https://dspace.example.org/handle/{item.handle}"
+    )
+    expect(page.get_by_role("link", name=DEPOSITED)).to_have_attribute(
+        "href", f"https://doi.org/{DEPOSITED}"
+    )
     expect(page.get_by_role("region", name="Metadata")).to_contain_text("Okafor, Ada")
     expect(page.get_by_role("region", name="Files")).to_contain_text("10.1002-abc.1.pdf")
-    happened = page.get_by_role("region", name="What happened").get_by_role("listitem").all_inner_texts()
+    happened = (
+        page.get_by_role("region", name="What happened").get_by_role("listitem").all_inner_texts()
+    )
     assert [text.splitlines()[-1] for text in happened[1:]] == ["Metadata fetched from Crossref", "PDF fetched from the publisher", "Deposited in DSpace"]  # fmt: skip
     expect(page.get_by_role("button", name="It is deposited")).to_have_count(0)
 
 
-def test_a_librarian_claims_a_doi_and_enters_its_handle_with_the_keyboard_alone(at: DepositsService, window: Open) -> None:
+def test_a_librarian_claims_a_doi_and_enters_its_handle_with_the_keyboard_alone(
+    at: DepositsService, window: Open
+) -> None:
     page = window()
     page.goto(f"{at.url}/deposits/worklist")
     mine = page.get_by_role("article", name=NO_PDF)
@@ -124,7 +148,9 @@ def test_a_librarian_claims_a_doi_and_enters_its_handle_with_the_keyboard_alone(
     expect(page.get_by_role("region", name="What happened")).to_contain_text("deposited by hand")
 
 
-def test_a_claim_of_another_person_is_refused_on_an_old_page(at: DepositsService, window: Open) -> None:
+def test_a_claim_of_another_person_is_refused_on_an_old_page(
+    at: DepositsService, window: Open
+) -> None:
     page = window(trouble=True)
     page.goto(doi_url(at, NO_PDF))
     claim(at.app, NO_PDF, name="Bob")
@@ -182,7 +208,9 @@ def test_the_worklist_is_exported_as_a_table(at: DepositsService, window: Open) 
     assert [row["doi"] for row in rows] == [NO_PDF]
 
 
-def test_the_worklist_has_pages_and_a_form_returns_to_its_own(at: DepositsService, window: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worklist_has_pages_and_a_form_returns_to_its_own(
+    at: DepositsService, window: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pages, "SHOWN_WORK", 1)
     page = window()
     page.goto(f"{at.url}/deposits/worklist")
@@ -211,26 +239,50 @@ def test_the_worklist_has_pages_and_a_form_returns_to_its_own(at: DepositsServic
 
 def test_the_worklist_over_http(at: DepositsService) -> None:
     first = requests_json(f"{at.url}/api/v1/deposits/worklist?limit=2")
-    second = requests_json(f"{at.url}/api/v1/deposits/worklist?limit=2&after={quote(first['after'])}")
-    assert (first["waiting"], len(first["deposits"]), len(second["deposits"]), second["after"]) == (3, 2, 1, None)
-    back = requests_json(f"{at.url}/api/v1/deposits/worklist?limit=2&before={quote(second['before'])}")
+    second = requests_json(
+        f"{at.url}/api/v1/deposits/worklist?limit=2&after={quote(first['after'])}"
+    )
+    assert (first["waiting"], len(first["deposits"]), len(second["deposits"]), second["after"]) == (
+        3,
+        2,
+        1,
+        None,
+    )
+    back = requests_json(
+        f"{at.url}/api/v1/deposits/worklist?limit=2&before={quote(second['before'])}"
+    )
     assert back == first
-    assert requests_json(f"{at.url}/api/v1/deposits/worklist?search=NO-PDF")["deposits"][0]["doi"] == NO_PDF
+    assert (
+        requests_json(f"{at.url}/api/v1/deposits/worklist?search=NO-PDF")["deposits"][0]["doi"]
+        == NO_PDF
+    )
 
 
-@pytest.mark.parametrize("look", [{"color_scheme": "light"}, {"color_scheme": "dark"}], ids=["light", "dark"])
-def test_every_page_is_readable_for_all_and_fits_a_phone(at: DepositsService, window: Open, look: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "look", [{"color_scheme": "light"}, {"color_scheme": "dark"}], ids=["light", "dark"]
+)
+def test_every_page_is_readable_for_all_and_fits_a_phone(
+    at: DepositsService, window: Open, look: dict[str, str]
+) -> None:
     claim(at.app, NO_PDF, name="Ann Lee")
     [key, *_] = [row["key"] for row in at.milepost.items("deposits-digests")]
     page = window(viewport={"width": 360, "height": 800}, **look)
-    for path in ("", "/worklist", f"/digests/{key}", f"/dois/{quote(DEPOSITED, safe='')}", f"/dois/{quote(UNKNOWN, safe='')}"):
+    for path in (
+        "",
+        "/worklist",
+        f"/digests/{key}",
+        f"/dois/{quote(DEPOSITED, safe='')}",
+        f"/dois/{quote(UNKNOWN, safe='')}",
+    ):
         page.goto(f"{at.url}/deposits{path}")
         assert page.evaluate("document.documentElement.scrollWidth") == 360, path
         found = Axe().run(page)
         assert found.violations_count == 0, f"{path}: {found.generate_report()}"
 
 
-def test_an_act_is_signed_by_the_person_who_has_claimed_the_doi(at: DepositsService, window: Open) -> None:
+def test_an_act_is_signed_by_the_person_who_has_claimed_the_doi(
+    at: DepositsService, window: Open
+) -> None:
     claim(at.app, NO_PDF, name="Bob")
     page = window(trouble=True)
     page.goto(doi_url(at, NO_PDF))

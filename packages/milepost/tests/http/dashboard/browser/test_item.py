@@ -45,7 +45,9 @@ def item(live_server: LiveServer, key: str) -> dict[str, Any]:
     return found
 
 
-def test_an_item_is_found_with_two_keystrokes_and_tells_its_story(full: LiveServer, window: Open) -> None:
+def test_an_item_is_found_with_two_keystrokes_and_tells_its_story(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(full.url)
     page.keyboard.press("/")
@@ -59,7 +61,9 @@ def test_an_item_is_found_with_two_keystrokes_and_tells_its_story(full: LiveServ
     expect(page.locator(".value", has_text="Input").locator("pre")).to_contain_text('"id": "F-1"')
 
 
-def test_one_is_confirmed_by_hand_with_what_it_gave_to_the_last_digit(full: LiveServer, window: Open) -> None:
+def test_one_is_confirmed_by_hand_with_what_it_gave_to_the_last_digit(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/P-1")
     dialog = asked(page, "Confirm")
@@ -83,10 +87,16 @@ def test_one_is_confirmed_to_be_rejected_and_why(full: LiveServer, window: Open)
     do(dialog, "the driver says so")
     expect(page.locator(".where")).to_contain_text("Ended at 'deliver'")
     line = item(full, "P-1")["history"][-1]
-    assert (line["reason"], line["error_details"]["message"], line["why"]) == ("rejected", "nobody lives there", "the driver says so")
+    assert (line["reason"], line["error_details"]["message"], line["why"]) == (
+        "rejected",
+        "nobody lives there",
+        "the driver says so",
+    )
 
 
-def test_one_is_sent_back_and_another_is_retried_as_new_work(full: LiveServer, window: Open) -> None:
+def test_one_is_sent_back_and_another_is_retried_as_new_work(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/P-1")
     dialog = asked(page, "Send back")
@@ -119,7 +129,9 @@ def test_another_like_it_is_handed_over(full: LiveServer, window: Open) -> None:
     expect(page.locator(".value", has_text="Input").locator("pre")).to_contain_text(LARGE)
 
 
-def test_its_evidence_is_downloaded_and_holds(full: LiveServer, window: Open, tmp_path: Path) -> None:
+def test_its_evidence_is_downloaded_and_holds(
+    full: LiveServer, window: Open, tmp_path: Path
+) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/F-1")
     with page.expect_download() as waiting:
@@ -137,7 +149,9 @@ def test_what_is_copied_is_what_is_there(full: LiveServer, window: Open) -> None
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
-def test_everybody_can_read_all_of_it(full: LiveServer, window: Open, theme: str, width: int) -> None:
+def test_everybody_can_read_all_of_it(
+    full: LiveServer, window: Open, theme: str, width: int
+) -> None:
     """With everything unfolded, and the page of an item that is not there."""
     page = window(color_scheme=theme, viewport={"width": width, "height": 740}, trouble=True)
     for path in ("F-1", "P-1", "P-404"):

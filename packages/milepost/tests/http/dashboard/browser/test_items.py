@@ -41,7 +41,9 @@ def test_many_are_retried_after_a_look_at_how_many(full: LiveServer, window: Ope
     expect(page.get_by_role("main")).to_contain_text("the scale was mended")
 
 
-def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(full: LiveServer, window: Open) -> None:
+def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels")
     place, chosen = page.locator(".items").bounding_box(), page.locator(".choice")
@@ -69,7 +71,9 @@ def test_ticked_rows_stay_ticked_and_in_place_while_new_ones_arrive(
     page.get_by_role("checkbox", name="F-1").check()
     page.get_by_role("checkbox", name="F-2").check()
     rows, chosen = page.locator("tbody tr"), page.locator(".choice")
-    full.milepost.submit("parcels", *({"id": f"N-{number}", "weigh": "reject"} for number in range(12)))
+    full.milepost.submit(
+        "parcels", *({"id": f"N-{number}", "weigh": "reject"} for number in range(12))
+    )
     full.work()
     news = page.get_by_role("button", name=re.compile("new ↑"))
     expect(news).to_have_text("4 new ↑")
@@ -87,37 +91,68 @@ def test_ticked_rows_stay_ticked_and_in_place_while_new_ones_arrive(
     expect(dialog).to_contain_text("3 of 3")
     dialog.get_by_role("button", name="Close").click()
     expect(chosen).to_contain_text("0 selected")
-    retried = [key for key in ("F-1", "F-2", "N-11", "N-0") if history(full, key)[-1]["reason"] == "operator-retry"]
+    retried = [
+        key
+        for key in ("F-1", "F-2", "N-11", "N-0")
+        if history(full, key)[-1]["reason"] == "operator-retry"
+    ]
     assert retried == ["F-1", "F-2", "N-11"]
 
 
-def test_a_ticked_row_that_no_longer_matches_stays_and_is_marked(full: LiveServer, window: Open) -> None:
+def test_a_ticked_row_that_no_longer_matches_stays_and_is_marked(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
     page.get_by_role("checkbox", name="F-1").check()
-    full.call("POST", "/api/v1/routes/parcels/acts", {"verb": "retry", "keys": ["F-1"], "reason": "mended"})
+    full.call(
+        "POST",
+        "/api/v1/routes/parcels/acts",
+        {"verb": "retry", "keys": ["F-1"], "reason": "mended"},
+    )
     expect(page.locator('tr[data-name="F-1"]')).to_have_class("unmatched")
     expect(page.locator(".choice")).to_contain_text("1 selected")
     page.get_by_role("checkbox", name="F-1").click()
     expect(page.locator('tr[data-name="F-1"]')).to_have_count(0)
 
 
-def test_one_line_is_enough_for_all_filters_and_their_button(full: LiveServer, window: Open) -> None:
-    full.call("POST", "/api/v1/routes/parcels/items?name=march.txt", b"M-1\n", headers={"Content-Type": "text/plain"})
+def test_one_line_is_enough_for_all_filters_and_their_button(
+    full: LiveServer, window: Open
+) -> None:
+    full.call(
+        "POST",
+        "/api/v1/routes/parcels/items?name=march.txt",
+        b"M-1\n",
+        headers={"Content-Type": "text/plain"},
+    )
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
-    line = {round(one.bounding_box()["y"] / 20) for one in page.locator("[data-filters]").locator("input, select, button").all()}
+    line = {
+        round(one.bounding_box()["y"] / 20)
+        for one in page.locator("[data-filters]").locator("input, select, button").all()
+    }
     assert len(line) == 1
     page.get_by_label("Older than").fill("2d")
     colour = "(one, part) => getComputedStyle(one, part).color"
     field = page.get_by_label("Older than")
-    assert field.evaluate(colour, None) == page.locator("h1").evaluate(colour, None) != field.evaluate(colour, "::placeholder")
+    assert (
+        field.evaluate(colour, None)
+        == page.locator("h1").evaluate(colour, None)
+        != field.evaluate(colour, "::placeholder")
+    )
 
 
-def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched(full: LiveServer, window: Open) -> None:
+def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     held: list[Route] = []
-    page.route("**/acts", lambda route: held.append(route) if "reason" in str(route.request.post_data) else route.continue_())
+    page.route(
+        "**/acts",
+        lambda route: (
+            held.append(route) if "reason" in str(route.request.post_data) else route.continue_()
+        ),
+    )
     page.goto(f"{full.url}/items/parcels?status=failed")
     page.get_by_role("button", name="select all that match").click()
     page.get_by_role("button", name="Retry…").click()
@@ -135,7 +170,9 @@ def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched
     expect(dialog.get_by_role("button", name="Cancel", exact=True)).to_be_visible()
 
 
-def test_how_long_it_is_here_takes_one_line_and_the_time_is_there_when_pointed_at(full: LiveServer, window: Open) -> None:
+def test_how_long_it_is_here_takes_one_line_and_the_time_is_there_when_pointed_at(
+    full: LiveServer, window: Open
+) -> None:
     page = window(timezone_id="America/New_York", locale="en-GB")
     page.goto(f"{full.url}/items/parcels")
     since = full.call("GET", "/api/v1/routes/parcels/items/P-1").body["entered_at"]
@@ -234,14 +271,19 @@ def test_what_is_shown_can_be_taken_along(full: LiveServer, window: Open) -> Non
     page.goto(f"{full.url}/items/parcels?status=failed")
     with page.expect_download() as waiting:
         page.get_by_role("link", name="JSON").click()
-    assert [row["key"] for row in json.loads(Path(waiting.value.path()).read_text())] == ["F-1", "F-2"]
+    assert [row["key"] for row in json.loads(Path(waiting.value.path()).read_text())] == [
+        "F-1",
+        "F-2",
+    ]
 
 
 def test_everybody_can_read_what_is_wrong_with_a_filter(full: LiveServer, window: Open) -> None:
     for theme in ("light", "dark"):
         page = window(trouble=True, color_scheme=theme, viewport={"width": 360, "height": 740})
         page.goto(f"{full.url}/items/parcels?older_than=banana&status=failed")
-        expect(page.get_by_label("Older than")).to_have_accessible_description("Write a span of time, such as 30m, 6h or 2d.")
+        expect(page.get_by_label("Older than")).to_have_accessible_description(
+            "Write a span of time, such as 30m, 6h or 2d."
+        )
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()

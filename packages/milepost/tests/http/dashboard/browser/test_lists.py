@@ -27,7 +27,12 @@ DROP = """([name, text]) => {
 def page(live_server: LiveServer, window: Open) -> Page:
     """Two parcels were in the last full list."""
     body = b"id\nP-1\nP-2\n"
-    live_server.call("POST", "/api/v1/routes/parcels/items?name=march.csv&full=true", body, headers={"Content-Type": "text/csv"})
+    live_server.call(
+        "POST",
+        "/api/v1/routes/parcels/items?name=march.csv&full=true",
+        body,
+        headers={"Content-Type": "text/csv"},
+    )
     opened = window(trouble=True)
     opened.goto(f"{live_server.url}/lists")
     return opened
@@ -37,14 +42,19 @@ def counts(page: Page) -> dict[str, str]:
     """The report as a reader sees it."""
     found = page.locator("[data-report] tr[data-word]")
     expect(found.first).to_be_visible()
-    return {row.get_by_role("rowheader").inner_text(): row.locator(".num").inner_text() for row in found.all()}
+    return {
+        row.get_by_role("rowheader").inner_text(): row.locator(".num").inner_text()
+        for row in found.all()
+    }
 
 
 def report(page: Page) -> Locator:
     return page.locator("[data-report]")
 
 
-def test_a_list_is_looked_at_and_then_taken_in(live_server: LiveServer, page: Page, tmp_path: Path) -> None:
+def test_a_list_is_looked_at_and_then_taken_in(
+    live_server: LiveServer, page: Page, tmp_path: Path
+) -> None:
     file = tmp_path / "april.csv"
     file.write_text("id,n\nP-1,1\nN-1,2\nN-2,3\nN-2,3\n,4\n")
     page.get_by_label("File").set_input_files(file)
@@ -54,7 +64,9 @@ def test_a_list_is_looked_at_and_then_taken_in(live_server: LiveServer, page: Pa
     expect(report(page)).to_contain_text("This is a preview; nothing was accepted yet.")
     told = {"new": "2", "changed": "1", "repeated": "1", "malformed": "1", "vanished": "1"}
     assert {word: n for word, n in counts(page).items() if n != "0"} == told
-    expect(report(page).get_by_role("row").filter(has_text="the field 'id' is empty")).to_contain_text("6")
+    expect(
+        report(page).get_by_role("row").filter(has_text="the field 'id' is empty")
+    ).to_contain_text("6")
     expect(report(page).get_by_role("listitem").filter(has_text="line 2")).to_contain_text("P-1")
     expect(report(page).get_by_role("link", name="P-2")).to_be_visible()
     assert live_server.call("GET", "/api/v1/routes/parcels/items/N-1").status == 404
@@ -67,12 +79,16 @@ def test_a_list_is_looked_at_and_then_taken_in(live_server: LiveServer, page: Pa
     expect(page.get_by_role("heading", name="april.csv")).to_be_visible()
 
 
-def test_a_file_that_is_dropped_is_looked_at_and_its_form_is_found_out(live_server: LiveServer, page: Page) -> None:
+def test_a_file_that_is_dropped_is_looked_at_and_its_form_is_found_out(
+    live_server: LiveServer, page: Page
+) -> None:
     page.evaluate(DROP, ["export", '{"id": "J-1"}\n{"id": "J-2"}\n'])
     expect(report(page)).to_contain_text("export for parcels: 2 lines.")
     page.get_by_role("button", name="Submit (2 new)").click()
     expect(report(page)).to_contain_text("It is accepted.")
-    assert live_server.call("GET", "/api/v1/routes/parcels/items/J-2").body["input"] == {"id": "J-2"}
+    assert live_server.call("GET", "/api/v1/routes/parcels/items/J-2").body["input"] == {
+        "id": "J-2"
+    }
 
 
 @pytest.mark.parametrize(
@@ -83,7 +99,9 @@ def test_a_file_that_is_dropped_is_looked_at_and_its_form_is_found_out(live_serv
         ("sheet.csv", "PK\u0003\u0004", "a zip archive or a spreadsheet; save it as CSV UTF-8"),
     ],
 )
-def test_what_is_no_list_is_named_for_what_it_is(page: Page, name: str, text: str, said: str) -> None:
+def test_what_is_no_list_is_named_for_what_it_is(
+    page: Page, name: str, text: str, said: str
+) -> None:
     page.evaluate(DROP, [name, text])
     expect(page.get_by_role("alert")).to_contain_text(said)
     expect(page.get_by_role("button", name="Submit")).to_be_disabled()
@@ -146,7 +164,9 @@ def test_markup_in_a_files_name_and_lines_stays_text(page: Page) -> None:
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
-def test_everybody_can_read_the_report_and_the_lists(live_server: LiveServer, window: Open, theme: str, width: int) -> None:
+def test_everybody_can_read_the_report_and_the_lists(
+    live_server: LiveServer, window: Open, theme: str, width: int
+) -> None:
     page = window(color_scheme=theme, viewport={"width": width, "height": 740})
     page.goto(f"{live_server.url}/lists")
     page.evaluate(DROP, ["mixed.csv", "id,n\nP-1,1\nP-1,1\n,2\nonly-one\n"])

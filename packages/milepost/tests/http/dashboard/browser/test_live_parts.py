@@ -20,7 +20,9 @@ def until(page: Page, holds: Callable[[], bool]) -> None:
         page.wait_for_timeout(20)
 
 
-def test_what_is_unchanged_is_not_touched_and_the_focus_stays(live_server: LiveServer, window: Open) -> None:
+def test_what_is_unchanged_is_not_touched_and_the_focus_stays(
+    live_server: LiveServer, window: Open
+) -> None:
     live_server.milepost.submit("parcels", {"id": "P-1"})
     page = window()
     page.goto(live_server.url)
@@ -54,7 +56,9 @@ def test_ticks_and_open_details_outlive_a_change(live_server: LiveServer, window
     expect(shown).to_have_value('{"half": "written')
 
 
-def test_a_page_says_when_its_server_has_gone_and_goes_on_when_it_is_back(live_server: LiveServer, window: Open) -> None:
+def test_a_page_says_when_its_server_has_gone_and_goes_on_when_it_is_back(
+    live_server: LiveServer, window: Open
+) -> None:
     page = window(trouble=True)
     page.goto(f"{live_server.url}/items/parcels")
     place, told = page.locator(".items").bounding_box(), page.get_by_role("status")
@@ -98,7 +102,9 @@ def test_a_page_says_that_its_server_hangs_within_15_seconds(
     expect(told).to_be_empty()
 
 
-def test_a_page_listens_again_after_somebody_else_has_answered_for_its_server(live_server: LiveServer, window: Open) -> None:
+def test_a_page_listens_again_after_somebody_else_has_answered_for_its_server(
+    live_server: LiveServer, window: Open
+) -> None:
     page = window(trouble=True)
     page.route("**/live", lambda route: route.fulfill(status=502, body="bad gateway"))
     with page.expect_response("**/live") as refused:
@@ -110,7 +116,9 @@ def test_a_page_listens_again_after_somebody_else_has_answered_for_its_server(li
     expect(page.get_by_role("region", name="parcels")).to_contain_text("1 item")
 
 
-def test_what_is_pressed_before_the_modules_have_come_is_done_when_they_are_there(full: LiveServer, window: Open) -> None:
+def test_what_is_pressed_before_the_modules_have_come_is_done_when_they_are_there(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     held: list[Route] = []
     page.route("**/static/*/overview.js", lambda route: held.append(route))
@@ -126,7 +134,9 @@ def test_what_is_pressed_before_the_modules_have_come_is_done_when_they_are_ther
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_a_form_that_is_sent_before_its_module_has_come_is_sent_by_it(full: LiveServer, window: Open) -> None:
+def test_a_form_that_is_sent_before_its_module_has_come_is_sent_by_it(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     held: list[Route] = []
     page.route("**/static/*/item.js", lambda route: held.append(route))

@@ -28,7 +28,9 @@ def test_markup_in_a_key_and_in_an_error_stays_text(live_server: LiveServer, win
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_is_light_or_dark_as_the_reader_likes(full: LiveServer, window: Open, theme: str) -> None:
+def test_it_is_light_or_dark_as_the_reader_likes(
+    full: LiveServer, window: Open, theme: str
+) -> None:
     page = window(color_scheme=theme)
     page.goto(full.url)
     ground = "getComputedStyle(document.documentElement).backgroundColor"

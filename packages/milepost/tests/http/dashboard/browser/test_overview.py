@@ -26,13 +26,19 @@ def test_the_overview_says_how_everything_stands(full: LiveServer, window: Open)
     route = page.get_by_role("region", name="parcels")
     expect(route).to_contain_text("5 items")
     expect(route.get_by_role("link", name="2 failed").first).to_be_visible()
-    expect(route.get_by_role("listitem").filter(has_text="deliver").first).to_contain_text("3 in progress")
+    expect(route.get_by_role("listitem").filter(has_text="deliver").first).to_contain_text(
+        "3 in progress"
+    )
     expect(route.get_by_role("row").filter(has_text="too heavy")).to_contain_text("REJECTED")
-    chart = route.get_by_role("img", name="Ended in the last two days, by hour: 0 completed, 2 failed in all")
+    chart = route.get_by_role(
+        "img", name="Ended in the last two days, by hour: 0 completed, 2 failed in all"
+    )
     chart.locator(".fail").hover()
     expect(chart.get_by_text("0 completed, 2 failed").last).to_be_visible()
     route.get_by_text("The numbers").first.click()
-    expect(route.get_by_role("table").first.get_by_role("cell", name="2", exact=True)).to_be_visible()
+    expect(
+        route.get_by_role("table").first.get_by_role("cell", name="2", exact=True)
+    ).to_be_visible()
     page.get_by_role("link", name="2 items of parcels failed.").click()
     expect(page.get_by_role("link", name="F-1")).to_be_visible()
 
@@ -44,11 +50,15 @@ def test_what_happens_is_seen_without_reloading(full: LiveServer, window: Open) 
     expect(page.get_by_role("region", name="parcels")).to_contain_text("5 items")
     full.milepost.submit("parcels", {"id": "P-9"})
     expect(page.get_by_role("region", name="parcels")).to_contain_text("6 items")
-    expect(page.get_by_role("region", name="Health")).to_contain_text("No process is running, and 1 item waits for a worker.")
+    expect(page.get_by_role("region", name="Health")).to_contain_text(
+        "No process is running, and 1 item waits for a worker."
+    )
     assert page.evaluate("window.stayed")
 
 
-def test_a_part_of_a_stages_bar_keeps_its_own_length_when_another_comes(full: LiveServer, window: Open) -> None:
+def test_a_part_of_a_stages_bar_keeps_its_own_length_when_another_comes(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(full.url)
     bar = page.get_by_role("listitem").filter(has_text="weigh").first.locator("svg.stack")
@@ -70,7 +80,9 @@ def test_what_is_paused_is_seen_and_resumed(full: LiveServer, window: Open) -> N
     route.get_by_role("button", name="Pause the route parcels").click()
     do(page, "a day off", "Paused.")
     expect(page.get_by_text("3 wait for the route, which is paused.")).to_be_visible()
-    scopes = [hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]]
+    scopes = [
+        hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]
+    ]
     assert scopes == ["parcels", "parcels/deliver/a/b", "parcels/weigh"]
     for name in ("Resume the lane a/b of deliver", "Resume the route parcels", "Resume weigh"):
         route.get_by_role("button", name=name).click()
@@ -89,7 +101,9 @@ def test_all_with_one_cause_are_retried_together(full: LiveServer, window: Open)
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 0
 
 
-def test_nothing_jumps_while_items_move_and_all_is_in_reach_of_a_thumb(full: LiveServer, window: Open) -> None:
+def test_nothing_jumps_while_items_move_and_all_is_in_reach_of_a_thumb(
+    full: LiveServer, window: Open
+) -> None:
     page = window(viewport={"width": 360, "height": 740})
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
@@ -112,9 +126,13 @@ def test_what_is_late_and_what_comes_next_is_one_click_away(full: LiveServer, wi
     page = window()
     page.goto(full.url)
     page.get_by_role("link", name="closest to completion").first.click()
-    expect(page.get_by_role("row").filter(has_text="P-1")).to_contain_text("offered; not confirmed yet")
+    expect(page.get_by_role("row").filter(has_text="P-1")).to_contain_text(
+        "offered; not confirmed yet"
+    )
     # No stage of this route has a mark, so nothing of it can be late.
-    expect(page.get_by_role("navigation", name="Which items").get_by_role("link")).to_have_text(["All", "Closest to completion"])
+    expect(page.get_by_role("navigation", name="Which items").get_by_role("link")).to_have_text(
+        ["All", "Closest to completion"]
+    )
 
 
 def test_everybody_can_read_it_with_all_that_it_can_hold(full: LiveServer, window: Open) -> None:
@@ -134,4 +152,6 @@ def test_everybody_can_read_it_with_all_that_it_can_hold(full: LiveServer, windo
 def test_charts_are_in_the_time_zone_of_the_browser(full: LiveServer, window: Open) -> None:
     page = window(timezone_id="Asia/Kolkata")
     page.goto(full.url)
-    expect(page.get_by_role("region", name="parcels").get_by_text("IST", exact=True).first).to_be_attached()
+    expect(
+        page.get_by_role("region", name="parcels").get_by_text("IST", exact=True).first
+    ).to_be_attached()

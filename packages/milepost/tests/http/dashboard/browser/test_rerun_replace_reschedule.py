@@ -41,11 +41,15 @@ def test_other_content_is_written_compared_and_given(live_server: LiveServer, wi
     dialog.get_by_role("button", name="Apply").click()
     expect(dialog).to_be_hidden()
     expect(page.locator(".timeline")).to_contain_text("content replaced")
-    expect(page.locator(".value", has_text="replaced by local").locator("pre")).to_contain_text('"weigh": "reject"')
+    expect(page.locator(".value", has_text="replaced by local").locator("pre")).to_contain_text(
+        '"weigh": "reject"'
+    )
     assert item(live_server, "F-1")["status"] == "QUEUED"
 
 
-def test_a_completed_item_is_run_again_and_one_for_later_is_started(live_server: LiveServer, window: Open) -> None:
+def test_a_completed_item_is_run_again_and_one_for_later_is_started(
+    live_server: LiveServer, window: Open
+) -> None:
     live_server.milepost.submit("parcels", {"id": "P-1"})
     live_server.milepost.submit("parcels", {"id": "L-1"}, not_before="2h")
     live_server.work()
@@ -68,14 +72,21 @@ def test_a_completed_item_is_run_again_and_one_for_later_is_started(live_server:
     dialog.get_by_role("button", name="Apply").click()
     expect(dialog).to_be_hidden()
     expect(page.locator(".story")).to_contain_text("Waiting for a worker")
-    assert (item(live_server, "L-1")["status"], item(live_server, "P-1")["stage"]) == ("QUEUED", "deliver")
+    assert (item(live_server, "L-1")["status"], item(live_server, "P-1")["stage"]) == (
+        "QUEUED",
+        "deliver",
+    )
 
 
-def test_a_list_replaces_what_has_changed_after_a_look(live_server: LiveServer, window: Open) -> None:
+def test_a_list_replaces_what_has_changed_after_a_look(
+    live_server: LiveServer, window: Open
+) -> None:
     live_server.milepost.submit("parcels", {"id": "P-1", "n": 1})
     page = window()
     page.goto(f"{live_server.url}/lists")
-    page.get_by_label("File").set_input_files({"name": "new.jsonl", "mimeType": "text/plain", "buffer": b'{"id": "P-1", "n": 2}\n'})
+    page.get_by_label("File").set_input_files(
+        {"name": "new.jsonl", "mimeType": "text/plain", "buffer": b'{"id": "P-1", "n": 2}\n'}
+    )
     page.get_by_label("replace the content of known items").check()
     page.get_by_role("button", name="Preview").click()
     report = page.locator("[data-report]")
@@ -116,7 +127,9 @@ def archive(tmp_path: Path) -> Iterator[LiveServer]:
         yield visitor
 
 
-def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(archive: LiveServer, window: Open) -> None:
+def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(
+    archive: LiveServer, window: Open
+) -> None:
     page = window(trouble=True)
     page.goto(f"{archive.url}/items/assets/A-1")
     page.get_by_role("button", name="Confirm…").click()
@@ -134,7 +147,9 @@ def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(arc
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_a_traceback_is_folded_and_stays_within_the_page(archive: LiveServer, window: Open, width: int) -> None:
+def test_a_traceback_is_folded_and_stays_within_the_page(
+    archive: LiveServer, window: Open, width: int
+) -> None:
     page = window(viewport={"width": width, "height": 800})
     page.goto(f"{archive.url}/items/assets/F-1")
     fold = page.locator(".timeline details", has_text="traceback")
@@ -142,4 +157,6 @@ def test_a_traceback_is_folded_and_stays_within_the_page(archive: LiveServer, wi
     fold.locator("summary").click()
     expect(fold.locator("pre")).to_contain_text("in open_file")
     expect(fold.locator("pre")).to_contain_text("Input/output error")
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )

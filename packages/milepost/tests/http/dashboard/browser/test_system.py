@@ -35,7 +35,9 @@ class Hook:
 
     def __call__(self, event: dict[str, str]) -> None:
         if event["subject"] in self.refused:
-            raise EventRefused("HTTP 410: nobody is here any more at https://hooks.example/a/long/address/that/goes/on/and/on")
+            raise EventRefused(
+                "HTTP 410: nobody is here any more at https://hooks.example/a/long/address/that/goes/on/and/on"
+            )
         self.told.append(event["id"])
 
 
@@ -49,25 +51,43 @@ def full(tmp_path: Path, hook: Hook) -> Iterator[LiveServer]:
     """Two items that a subscriber does not take; a pause, a limit, an act that was cut off, and a process of each kind. Behind a proxy
     that gives us a part of its own."""
     with running_server(tmp_path, base="/milepost") as live_server:
-        live_server.milepost.submit("parcels", {"id": "P-1"}, *({"id": f"F-{n}", "weigh": "reject"} for n in (1, 2)))
+        live_server.milepost.submit(
+            "parcels", {"id": "P-1"}, *({"id": f"F-{n}", "weigh": "reject"} for n in (1, 2))
+        )
         tell(live_server, hook)
         now = live_server.ctx.clock.now()
         pause(live_server.ctx, "letters", "weigh", None, **SIGNED)
         limit(live_server.ctx, "letters", "weigh", rate="10/m", **SIGNED)
         chosen = {"query": {"route": "parcels", "prefix": "F-"}}
-        cut = Act("cut", "retry", "parcels", "ops", "the scale is back", now, chosen, expected=2, moved_at=now - 120_000)
+        cut = Act(
+            "cut",
+            "retry",
+            "parcels",
+            "ops",
+            "the scale is back",
+            now,
+            chosen,
+            expected=2,
+            moved_at=now - 120_000,
+        )
         live_server.ctx.ledger.write(ACT, cut.id, cut)
         slow = [{"route": "parcels", "stage": "weigh", "key": "P-3", "seconds": 4_321}]
         for process in (
-            Process("state-1", "archive-1", 1, now, now + 60_000, {"worker": now}, 3, slow, ["letters"]),
-            Process("state-2", "archive-2", 2, now - 900_000, now - 600_000, {"resender": now - 600_000}),
+            Process(
+                "state-1", "archive-1", 1, now, now + 60_000, {"worker": now}, 3, slow, ["letters"]
+            ),
+            Process(
+                "state-2", "archive-2", 2, now - 900_000, now - 600_000, {"resender": now - 600_000}
+            ),
         ):
             live_server.ctx.ledger.write(PROCESS, process.holder, msgspec.to_builtins(process))
         yield live_server
 
 
 def tell(live_server: LiveServer, hook: Hook) -> None:
-    Station(live_server.ctx, subscribers=[CallSubscriber(hook, name="catalogue")]).run(until_idle_s=0)
+    Station(live_server.ctx, subscribers=[CallSubscriber(hook, name="catalogue")]).run(
+        until_idle_s=0
+    )
 
 
 def done(page: Page, why: str) -> None:
@@ -81,12 +101,16 @@ def acts(live_server: LiveServer, verb: str) -> list[tuple[str, str]]:
     return [(act["by"], act["reason"]) for act in found if act["verb"] == verb]
 
 
-def test_a_parked_item_is_released_and_everything_is_told_again(full: LiveServer, hook: Hook, window: Open) -> None:
+def test_a_parked_item_is_released_and_everything_is_told_again(
+    full: LiveServer, hook: Hook, window: Open
+) -> None:
     page = window(trouble=True)
     page.goto(f"{full.url}/events")
     subscriber = page.get_by_role("article", name="catalogue")
     expect(subscriber).to_contain_text("2 parked")
-    expect(subscriber.get_by_role("row").filter(has_text="F-1")).to_contain_text("no attempt until it is released")
+    expect(subscriber.get_by_role("row").filter(has_text="F-1")).to_contain_text(
+        "no attempt until it is released"
+    )
     hook.refused = set()
     subscriber.get_by_role("button", name="Release F-1 for catalogue").click()
     done(page, "they have moved")
@@ -105,7 +129,9 @@ def test_a_parked_item_is_released_and_everything_is_told_again(full: LiveServer
     before = full.ctx.ledger.read(CURSOR)["catalogue"].value["seq"]
     dialog.get_by_label("Since when?").fill("rubbish 5")
     dialog.get_by_label("Reason").fill("their copy was lost")
-    expect(dialog).to_contain_text("since is 'rubbish 5'; write how long ago, such as '6h' or '2d', or a time such as")
+    expect(dialog).to_contain_text(
+        "since is 'rubbish 5'; write how long ago, such as '6h' or '2d', or a time such as"
+    )
     dialog.get_by_label("Reason").press("Escape")
     assert full.ctx.ledger.read(CURSOR)["catalogue"].value["seq"] == before
     subscriber.get_by_role("button", name="Replay for catalogue").click()
@@ -129,7 +155,9 @@ def test_a_subscriber_is_forgotten(full: LiveServer, window: Open) -> None:
     expect(page.get_by_text("There are no subscribers.")).to_be_visible()
 
 
-def test_what_happens_is_seen_as_it_happens_and_the_filter_is_in_the_address(full: LiveServer, window: Open) -> None:
+def test_what_happens_is_seen_as_it_happens_and_the_filter_is_in_the_address(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(f"{full.url}/events")
     page.get_by_label("Kind").select_option("accepted")
@@ -160,7 +188,9 @@ def test_an_act_that_was_cut_off_is_gone_on_with(full: LiveServer, window: Open)
     assert [line["act"] for line in history if line["reason"] == "operator-retry"] == ["cut"]
 
 
-def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: LiveServer, window: Open) -> None:
+def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(
+    full: LiveServer, window: Open
+) -> None:
     page = window()
     page.goto(f"{full.url}/system")
     page.get_by_role("button", name="Limit parcels/weigh").click()
@@ -171,7 +201,9 @@ def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: LiveServer,
     dialog.get_by_label("Calls for the whole ledger").fill("1/s")
     done(page, "the scale is slow")
     limits = page.get_by_role("region", name="Limits")
-    expect(limits.get_by_role("row").filter(has_text="parcels/weigh")).to_contain_text("2 at a time, 1/s by local")
+    expect(limits.get_by_role("row").filter(has_text="parcels/weigh")).to_contain_text(
+        "2 at a time, 1/s by local"
+    )
     page.get_by_role("button", name="Clear the limits of letters/weigh").click()
     done(page, "it is mended")
     expect(limits.get_by_role("row").filter(has_text="letters/weigh")).to_contain_text("none")
@@ -181,7 +213,9 @@ def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: LiveServer,
     expect(page.get_by_text("Nothing is paused.")).to_be_visible()
 
 
-def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(full: LiveServer, window: Open) -> None:
+def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(
+    full: LiveServer, window: Open
+) -> None:
     _, key = make_key(full.ctx, "archive state", ["read"], by="ops", reason="a test")
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
@@ -194,7 +228,9 @@ def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(full
     expect(page.get_by_label("Your key")).to_be_visible()
 
 
-def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: LiveServer, window: Open) -> None:
+def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(
+    full: LiveServer, window: Open
+) -> None:
     _, key = make_key(full.ctx, "archive state", ["read"], by="ops", reason="a test")
     page = window()
     page.goto(f"{full.url}/login?then=/events%3Fkind%3Daccepted")
@@ -209,9 +245,17 @@ def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: Liv
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_everybody_can_read_the_system_on_any_screen(full: LiveServer, window: Open, theme: str) -> None:
+def test_everybody_can_read_the_system_on_any_screen(
+    full: LiveServer, window: Open, theme: str
+) -> None:
     """Roles, labels and contrast, by the rules of axe; and nothing is wider than a narrow screen."""
-    make_key(full.ctx, "a key with a name that is rather long for its purpose", ["read"], by="ops", reason="a test")
+    make_key(
+        full.ctx,
+        "a key with a name that is rather long for its purpose",
+        ["read"],
+        by="ops",
+        reason="a test",
+    )
     _, key = make_key(full.ctx, "head state", ["admin"], by="ops", reason="a test")
     page = window(color_scheme=theme)
     page.goto(f"{full.url}/login?then=/system%3Fdoctor%3D1")

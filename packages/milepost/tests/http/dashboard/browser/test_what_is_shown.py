@@ -37,7 +37,9 @@ BECAUSE = "parcels/deliver is paused by anna: the lift at the north depot is stu
 
 def orders() -> mp.Route:
     route = mp.Route("orders", key="id")
-    route.stage("ship", lane=lambda content: content["lane"], breaker=mp.Breaker())(lambda item: mp.Done())
+    route.stage("ship", lane=lambda content: content["lane"], breaker=mp.Breaker())(
+        lambda item: mp.Done()
+    )
     return route
 
 
@@ -46,20 +48,40 @@ def at(tmp_path: Path) -> Iterator[GuardedServer]:
     """Parcels wait at a paused stage, two have failed, two more have failed and left, three are dated in the future; orders wait in a
     paused lane, and in one with an open breaker."""
     clock = VirtualClock()
-    with guarded_server(f"sqlite:///{tmp_path}/ledger.db", [sample_route(), orders()], clock=clock) as opened:
+    with guarded_server(
+        f"sqlite:///{tmp_path}/ledger.db", [sample_route(), orders()], clock=clock
+    ) as opened:
         post = opened.milepost
         post.submit("parcels", *({"id": f"left-{n}", "weigh": "reject"} for n in (1, 2)))
         opened.work()
         clock.advance("1h")
         prune(opened.ctx, "parcels", 0, by="ops", reason="a test", statuses=FAILED)
-        items = [{"id": f"P-{n}"} for n in (1, 2, 3)] + [{"id": f"F-{n}", "weigh": "reject"} for n in (1, 2)]
+        items = [{"id": f"P-{n}"} for n in (1, 2, 3)] + [
+            {"id": f"F-{n}", "weigh": "reject"} for n in (1, 2)
+        ]
         post.submit("parcels", *items)
         opened.work()
         pause(opened.ctx, "parcels", "deliver", None, by="anna", reason=BECAUSE.partition(": ")[2])
-        post.submit("orders", *({"id": f"{lane}-1", "lane": lane} for lane in ("shop@api.example.org:443", "north", "south")))
-        pause(opened.ctx, "orders", "ship", "api.example.org:443", by="anna", reason="they move house", until="2h")
+        post.submit(
+            "orders",
+            *(
+                {"id": f"{lane}-1", "lane": lane}
+                for lane in ("shop@api.example.org:443", "north", "south")
+            ),
+        )
+        pause(
+            opened.ctx,
+            "orders",
+            "ship",
+            "api.example.org:443",
+            by="anna",
+            reason="they move house",
+            until="2h",
+        )
         now = clock.now()
-        record = BreakerRecord(opened_at=now, retry_at=now + 600_000, trips=2, error="HTTP 503: no disk left")
+        record = BreakerRecord(
+            opened_at=now, retry_at=now + 600_000, trips=2, error="HTTP 503: no disk left"
+        )
         opened.ctx.ledger.write(BREAKER, "orders/ship/north", record)
         clock.advance("3d")
         post.submit("parcels", *({"id": f"ahead-{n}"} for n in (1, 2, 3)))
@@ -68,7 +90,9 @@ def at(tmp_path: Path) -> Iterator[GuardedServer]:
 
 
 @pytest.mark.parametrize("width", [360, 768, 1440, 1920])
-def test_the_pages_fit_screens_of_every_width_and_everybody_can_read_them(at: GuardedServer, window: Open, width: int) -> None:
+def test_the_pages_fit_screens_of_every_width_and_everybody_can_read_them(
+    at: GuardedServer, window: Open, width: int
+) -> None:
     for path in PAGES:
         page = window(viewport={"width": width, "height": 900}, trouble=path.endswith("P-17"))
         page.goto(at.url + path)
@@ -86,7 +110,9 @@ def test_an_item_of_a_paused_lane_is_not_said_to_be_due(at: GuardedServer, windo
     expect(row.locator("time")).to_have_count(1)
     page.goto(f"{at.url}/items/orders")
     rows = page.get_by_role("row")
-    expect(rows.filter(has_text="shop@api")).to_contain_text("orders/ship/api.example.org:443 is paused by anna: they move house")
+    expect(rows.filter(has_text="shop@api")).to_contain_text(
+        "orders/ship/api.example.org:443 is paused by anna: they move house"
+    )
     expect(rows.filter(has_text="north-1").get_by_text("breaker open", exact=True)).to_be_visible()
     expect(rows.filter(has_text="south-1")).to_contain_text("due")
 
@@ -94,7 +120,9 @@ def test_an_item_of_a_paused_lane_is_not_said_to_be_due(at: GuardedServer, windo
 def test_failed_items_that_have_left_are_named_and_listed(at: GuardedServer, window: Open) -> None:
     page = window()
     page.goto(at.url)
-    expect(page.get_by_text("2 failed items have left the ledger; their seals say so")).to_be_visible()
+    expect(
+        page.get_by_text("2 failed items have left the ledger; their seals say so")
+    ).to_be_visible()
     page.get_by_role("link", name="show them").click()
     left = page.get_by_role("region", name="Failed, and their rows have left the ledger")
     expect(left.get_by_role("row")).to_have_count(3)
@@ -102,7 +130,9 @@ def test_failed_items_that_have_left_are_named_and_listed(at: GuardedServer, win
     expect(page.get_by_text("this is from its seal")).to_be_visible()
 
 
-def test_items_from_the_future_are_redated_after_a_look_at_how_many(at: GuardedServer, window: Open) -> None:
+def test_items_from_the_future_are_redated_after_a_look_at_how_many(
+    at: GuardedServer, window: Open
+) -> None:
     page = window()
     at_leisure(page)
     page.goto(at.url)

@@ -34,11 +34,21 @@ class Workers:
 
     def __init__(self, ledger: Path) -> None:
         self._words = ledger.with_suffix(".log")
-        environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": TEST_PATH}
+        environment = {
+            **os.environ,
+            "CRASH_CALLS": str(ledger.with_suffix(".calls")),
+            "PYTHONPATH": TEST_PATH,
+        }
         command = [sys.executable, "-m", "tests.ledgers.sqlite.crash.worker", str(ledger)]
         with self._words.open("wb") as words:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                start_new_session=True,
             )
 
     def __enter__(self) -> Workers:
@@ -73,10 +83,17 @@ def test_fifty_and_more_kills_lose_nothing_and_break_no_promise(tmp_path: Path) 
     with Workers(path) as workers:
         while sum(kills.values()) < KILLS or min(kills[phase] for phase in PHASES) < KILLS // 6:
             turn += 1
-            assert turn <= 2 * KILLS, f"the worker was not killed often enough while it held leases: {kills}"
+            assert turn <= 2 * KILLS, (
+                f"the worker was not killed often enough while it held leases: {kills}"
+            )
             phase = PHASES[turn % len(PHASES)]
             killed = workers.live((phase, 1 + turn % 4)) == [-signal.SIGKILL]
-            if killed and ctx.ledger.find(Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=1)).items:
+            if (
+                killed
+                and ctx.ledger.find(
+                    Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=1)
+                ).items
+            ):
                 kills[phase] += 1  # only kills that left leases behind count
         print("kills with leases held, by phase:", dict(kills))
         # Many items have taken two workers with them by now, and run one at a time in each process.
@@ -90,7 +107,9 @@ def test_fifty_and_more_kills_lose_nothing_and_break_no_promise(tmp_path: Path) 
     assert len(items) == ITEMS
     # 3: nothing lost. An item may only have ended early because ten workers died with it.
     for item in items:
-        assert item.row.status is Status.COMPLETED or (item.row.error is not None and item.row.error.category == "WORKER_LOST"), item
+        assert item.row.status is Status.COMPLETED or (
+            item.row.error is not None and item.row.error.category == "WORKER_LOST"
+        ), item
     assert sum(item.row.status is Status.COMPLETED for item in items) >= ITEMS * 0.9
     # 4: fenced. Whoever was lost has no outcome after its loss.
     losses = 0
@@ -109,30 +128,45 @@ def test_fifty_and_more_kills_lose_nothing_and_break_no_promise(tmp_path: Path) 
 
 @pytest.mark.parametrize("passes", [1, 2, 5])
 @pytest.mark.parametrize("phase", STEPS)
-def test_a_kill_in_the_write_that_settles_and_claims_loses_nothing(phase: str, passes: int, tmp_path: Path) -> None:
+def test_a_kill_in_the_write_that_settles_and_claims_loses_nothing(
+    phase: str, passes: int, tmp_path: Path
+) -> None:
     path = tmp_path / "step.db"
     ctx = open_context(f"sqlite:///{path}", [route])
     submit(ctx, "crash", [{"id": f"item-{number}"} for number in range(200)])
     with Workers(path) as workers:
         assert workers.live((phase, passes)) == [-signal.SIGKILL]
-        lost = {item.key: item for item in ctx.ledger.find(Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=201)).items}
+        lost = {
+            item.key: item
+            for item in ctx.ledger.find(
+                Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=201)
+            ).items
+        }
         assert lost
         assert workers.live(("none", 0)) == [0]
     assert audit(ctx.ledger, "crash", Plan(route)) == 200
-    calls = Counter(tuple(line.split("\t")[1:3]) for line in path.with_suffix(".calls").read_text().splitlines())
+    calls = Counter(
+        tuple(line.split("\t")[1:3]) for line in path.with_suffix(".calls").read_text().splitlines()
+    )
     for item in ctx.ledger.find(Query(route="crash", limit=201)).items:
         assert item.row.status is Status.COMPLETED
         lines = [written.line for written in ctx.ledger.history("crash", item.key)]
-        assert [line.stage for line in lines if line.reason in (Reason.ADVANCED, Reason.COMPLETED)] == ["one", "two", "three"]
+        assert [
+            line.stage for line in lines if line.reason in (Reason.ADVANCED, Reason.COMPLETED)
+        ] == ["one", "two", "three"]
         # An item that the dead worker held lost exactly that claim; no other stage was called twice for want of a record.
-        assert [line.stage for line in lines if line.reason is Reason.LOST] == ([lost[item.key].stage] if item.key in lost else [])
+        assert [line.stage for line in lines if line.reason is Reason.LOST] == (
+            [lost[item.key].stage] if item.key in lost else []
+        )
         for stage in ("one", "three"):
             most = 2 if item.key in lost and lost[item.key].stage == stage else 1
             assert 1 <= calls[stage, item.key] <= most
     ctx.ledger.close()
 
 
-def test_after_a_kill_between_the_partners_yes_and_our_settle_verify_asks_and_the_partner_is_not_called_again(tmp_path: Path) -> None:
+def test_after_a_kill_between_the_partners_yes_and_our_settle_verify_asks_and_the_partner_is_not_called_again(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "verify.db"
     calls = tmp_path / "calls"
     script = tmp_path / "deposit.py"
@@ -171,7 +205,9 @@ with mp.open("sqlite:///{path}", [deposits]) as post:
     )
     first = subprocess.run([sys.executable, str(script), "die"], capture_output=True, timeout=60)
     assert first.returncode == -signal.SIGKILL
-    second = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=60, text=True)
+    second = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, timeout=60, text=True
+    )
     assert second.returncode == 0, second.stderr
     assert second.stdout.split("\n")[:2] == ["known", "COMPLETED {'deposit': {'found': True}}"]
     lines = calls.read_text().splitlines()

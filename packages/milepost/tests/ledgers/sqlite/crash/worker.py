@@ -40,7 +40,11 @@ class Fault:
 
 
 def arm(fault: Fault) -> None:
-    claim, apply, apply_and_claim = SqliteLedger.claim, SqliteLedger.apply, SqliteLedger.apply_and_claim
+    claim, apply, apply_and_claim = (
+        SqliteLedger.claim,
+        SqliteLedger.apply,
+        SqliteLedger.apply_and_claim,
+    )
     holding = [0]
     in_a_step = [False]
 
@@ -57,7 +61,9 @@ def arm(fault: Fault) -> None:
             fault.reach("settling")
         return apply(self, changes, now, versions)
 
-    def step_and_die(self: SqliteLedger, changes: Any, now: int, versions: Any, asks: Any, jitter: float) -> Any:
+    def step_and_die(
+        self: SqliteLedger, changes: Any, now: int, versions: Any, asks: Any, jitter: float
+    ) -> Any:
         fault.reach("settling")
         in_a_step[0] = True
         answers, claims = apply_and_claim(self, changes, now, versions, asks, jitter)
@@ -143,7 +149,10 @@ def fork(path: str, phase: str, passes: int) -> int:
 def main() -> None:
     for line in sys.stdin:
         begun = [fork(sys.argv[1], phase, passes) for phase, passes in json.loads(line)]
-        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in begun]), flush=True)
+        print(
+            json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in begun]),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

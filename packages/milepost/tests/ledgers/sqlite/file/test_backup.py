@@ -76,7 +76,9 @@ def test_a_backup_is_a_ledger_with_everything_in_it(url: str, tmp_path: Path) ->
     assert not [name for name in names(tmp_path) if "unfinished" in name]
 
 
-def test_a_backup_holds_one_moment_and_never_starts_over_while_others_write(url: str, tmp_path: Path) -> None:
+def test_a_backup_holds_one_moment_and_never_starts_over_while_others_write(
+    url: str, tmp_path: Path
+) -> None:
     """Between any two steps of the copy another connection commits; the copy has none of it, and each page is copied once."""
     other = SqliteLedger.open(str(path_of(url)))
     with mp.open(url, [letters()]) as post:
@@ -84,12 +86,16 @@ def test_a_backup_holds_one_moment_and_never_starts_over_while_others_write(url:
 
         def write(done: int, whole: int) -> None:
             calls.append(done)
-            post.submit("letters", *({"id": f"new-{len(calls)}-{n}", "text": "y" * 500} for n in range(20)))
+            post.submit(
+                "letters", *({"id": f"new-{len(calls)}-{n}", "text": "y" * 500} for n in range(20))
+            )
 
         pages = backup.PAGES
         try:
             backup.PAGES = 4
-            report = back_up(str(path_of(url)), tmp_path / "copy.db", overwrite=False, on_progress=write)
+            report = back_up(
+                str(path_of(url)), tmp_path / "copy.db", overwrite=False, on_progress=write
+            )
         finally:
             backup.PAGES = pages
     other.close()
@@ -143,7 +149,9 @@ def test_a_backup_overwrites_nothing_unless_it_is_told_to(url: str, tmp_path: Pa
     assert examine(target).items == 301
 
 
-def test_a_backup_that_breaks_off_leaves_nothing_and_keeps_the_old_one(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_that_breaks_off_leaves_nothing_and_keeps_the_old_one(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with mp.open(url, [letters()]) as post:
         post.backup(tmp_path / "copy.db")
         before = names(tmp_path)
@@ -159,7 +167,9 @@ def test_a_backup_that_breaks_off_leaves_nothing_and_keeps_the_old_one(url: str,
     assert examine(tmp_path / "copy.db").items == 300
 
 
-def test_a_backup_leaves_out_no_blobs_of_a_folder_that_cannot_be_read(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_leaves_out_no_blobs_of_a_folder_that_cannot_be_read(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scan = os.scandir
 
     def unreadable(path: str | os.PathLike[str]) -> Any:
@@ -174,7 +184,9 @@ def test_a_backup_leaves_out_no_blobs_of_a_folder_that_cannot_be_read(url: str, 
     assert not (tmp_path / "copy.db").exists()
 
 
-def test_restore_brings_everything_back_and_sets_the_old_ledger_aside(url: str, tmp_path: Path) -> None:
+def test_restore_brings_everything_back_and_sets_the_old_ledger_aside(
+    url: str, tmp_path: Path
+) -> None:
     with mp.open(url, [letters()]) as post:
         post.backup(tmp_path / "copy.db")
         post.submit("letters", {"id": "since"})
@@ -185,7 +197,9 @@ def test_restore_brings_everything_back_and_sets_the_old_ledger_aside(url: str, 
     report = mp.restore(tmp_path / "copy.db", url, overwrite=True)
     assert (report.items, report.blobs) == (300, 2)
     assert keys_in(url) == set(KEYS)
-    assert sorted(file.name for file in blobs_folder(path_of(url)).rglob("*") if file.is_file()) == ["one", "two"]
+    assert sorted(
+        file.name for file in blobs_folder(path_of(url)).rglob("*") if file.is_file()
+    ) == ["one", "two"]
     assert report.set_aside is not None
     assert "since" in keys_in(f"sqlite:///{report.set_aside}")
     assert (blobs_folder(report.set_aside) / "lists/since").read_bytes() == b"3"
@@ -193,7 +207,10 @@ def test_restore_brings_everything_back_and_sets_the_old_ledger_aside(url: str, 
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
     mp.restore(tmp_path / "copy.db", elsewhere)
     with mp.open(elsewhere, [letters()]) as post:
-        assert [receipt.answer for receipt in post.submit("letters", {"id": "L-1", "text": "x" * 200}, {"id": "new"})] == ["known", "new"]
+        assert [
+            receipt.answer
+            for receipt in post.submit("letters", {"id": "L-1", "text": "x" * 200}, {"id": "new"})
+        ] == ["known", "new"]
         post.run(until_idle=0)
     assert not [name for name in names(tmp_path) if "unfinished" in name]
 
@@ -207,7 +224,12 @@ def copy_of(url: str, tmp_path: Path) -> Path:
 def test_a_ledger_that_a_process_uses_is_not_restored(url: str, tmp_path: Path) -> None:
     copy = copy_of(url, tmp_path)
     script = "import sys, milepost as mp\nwith mp.open(sys.argv[1]) as post:\n  print('open', flush=True)\n  sys.stdin.readline()\n"
-    looking = subprocess.Popen([sys.executable, "-c", script, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    looking = subprocess.Popen(
+        [sys.executable, "-c", script, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert looking.stdout is not None
     assert looking.stdout.readline() == "open\n"
     with pytest.raises(LedgerError, match=r"m\.db-wal|has .* open"):
@@ -223,7 +245,9 @@ def test_a_ledger_that_a_process_uses_is_not_restored(url: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
-def test_a_leftover_log_is_refused_whether_or_not_its_ledger_is_there(url: str, tmp_path: Path, suffix: str) -> None:
+def test_a_leftover_log_is_refused_whether_or_not_its_ledger_is_there(
+    url: str, tmp_path: Path, suffix: str
+) -> None:
     copy = copy_of(url, tmp_path)
     for target in (path_of(url), tmp_path / "gone.db"):
         left = Path(f"{target}{suffix}")
@@ -249,7 +273,9 @@ def broken_head(copy: Path) -> None:
 
 def broken_line(copy: Path) -> None:
     with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-        connection.execute("UPDATE history SET body = replace(body, 'completed', 'rejected') WHERE seq = (SELECT max(seq) FROM history)")
+        connection.execute(
+            "UPDATE history SET body = replace(body, 'completed', 'rejected') WHERE seq = (SELECT max(seq) FROM history)"
+        )
 
 
 def broken_page(copy: Path) -> None:
@@ -272,8 +298,12 @@ def emptied(copy: Path) -> None:
     copy.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [broken_head, broken_line, broken_page, not_ours, no_file, emptied])
-def test_a_damaged_backup_is_refused_and_the_ledger_stays_as_it_is(url: str, tmp_path: Path, damage: Any) -> None:
+@pytest.mark.parametrize(
+    "damage", [broken_head, broken_line, broken_page, not_ours, no_file, emptied]
+)
+def test_a_damaged_backup_is_refused_and_the_ledger_stays_as_it_is(
+    url: str, tmp_path: Path, damage: Any
+) -> None:
     copy = copy_of(url, tmp_path)
     damage(copy)
     before = path_of(url).read_bytes()
@@ -284,7 +314,9 @@ def test_a_damaged_backup_is_refused_and_the_ledger_stays_as_it_is(url: str, tmp
 
 
 @pytest.mark.parametrize("damage", [broken_head, broken_line])
-def test_an_item_that_was_tampered_with_is_named_and_does_not_prevent_a_backup(url: str, tmp_path: Path, damage: Any) -> None:
+def test_an_item_that_was_tampered_with_is_named_and_does_not_prevent_a_backup(
+    url: str, tmp_path: Path, damage: Any
+) -> None:
     damage(path_of(url))
     with mp.open(url, [letters()]) as post:
         report = post.backup(tmp_path / "copy.db")
@@ -301,14 +333,18 @@ def test_a_damaged_ledger_can_be_replaced(url: str, tmp_path: Path) -> None:
     assert keys_in(url) == set(KEYS)
 
 
-def test_a_copy_that_differs_from_its_source_is_not_put_in_place(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_differs_from_its_source_is_not_put_in_place(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = copy_of(url, tmp_path)
     other = tmp_path / "other.db"
     shutil.copy(copy, other)
     with sqlite3.connect(other) as connection:
         connection.execute("DELETE FROM item WHERE key = 'L-5'")
     real = backup._copy_file
-    monkeypatch.setattr(backup, "_copy_file", lambda source, *rest: real(other if source == copy else source, *rest))
+    monkeypatch.setattr(
+        backup, "_copy_file", lambda source, *rest: real(other if source == copy else source, *rest)
+    )
     with pytest.raises(LedgerDamaged, match="differs from it"):
         mp.restore(copy, url, overwrite=True)
     assert keys_in(url) == set(KEYS)
@@ -327,13 +363,21 @@ def test_what_cannot_be_backed_up_says_so_and_what_to_do() -> None:
         mp.restore("copy.db", "dynamodb://eu-west-2/try")
 
 
-def course_of_events(url: str, handler: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any], list[str]]:
+def course_of_events(
+    url: str, handler: Any
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any], list[str]]:
     """Work on the ledger to the end: the events that a subscriber received by their ids, the item's story, and the ids in its evidence."""
     received: dict[str, dict[str, Any]] = {}
     route = mp.Route("letters", key="id")
     route.stage("write")(handler)
     route.stage("post")(lambda item: mp.Done())
-    with mp.open(url, [route], subscribers=[CallSubscriber(lambda event: received.update({event["id"]: event}), name="reader")]) as ledger:
+    with mp.open(
+        url,
+        [route],
+        subscribers=[
+            CallSubscriber(lambda event: received.update({event["id"]: event}), name="reader")
+        ],
+    ) as ledger:
         ledger.submit("letters", {"id": "late"})
         ledger.run(until_idle=0)
         found = evidence_of(ledger.context, "letters", "early")
@@ -341,7 +385,9 @@ def course_of_events(url: str, handler: Any) -> tuple[dict[str, dict[str, Any]],
         return received, ledger.show("letters", "early"), found.record["events"]
 
 
-def test_event_ids_after_a_restore_differ_from_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_ids_after_a_restore_differ_from_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, copy = f"sqlite:///{tmp_path}/m.db", tmp_path / "copy.db"
     route = mp.Route("letters", key="id")
     route.stage("write")(lambda item: mp.Done())
@@ -355,21 +401,39 @@ def test_event_ids_after_a_restore_differ_from_those_before_it(tmp_path: Path, m
         restore(copy, str(path_of(url)), overwrite=True, on_progress=quiet)
         courses.append(course_of_events(url, lambda item, ink=ink: mp.Done({"ink": ink})))
     monkeypatch.undo()
-    early = [[received_id for received_id in received if received_id.startswith("letters/early/")] for received, _, _ in courses]
+    early = [
+        [received_id for received_id in received if received_id.startswith("letters/early/")]
+        for received, _, _ in courses
+    ]
     assert early == [
         ["letters/early/1/accepted", "letters/early/2/advanced", "letters/early/3/completed"],
-        ["letters/early/1/accepted", "letters/early/2/advanced/e1800003600", "letters/early/3/completed/e1800003600"],
-        ["letters/early/1/accepted", "letters/early/2/advanced/e1800007200", "letters/early/3/completed/e1800007200"],
+        [
+            "letters/early/1/accepted",
+            "letters/early/2/advanced/e1800003600",
+            "letters/early/3/completed/e1800003600",
+        ],
+        [
+            "letters/early/1/accepted",
+            "letters/early/2/advanced/e1800007200",
+            "letters/early/3/completed/e1800007200",
+        ],
     ], "what was written before the backup keeps its id"
-    late = [{received_id for received_id in received if received_id.startswith("letters/late/")} for received, _, _ in courses]
+    late = [
+        {received_id for received_id in received if received_id.startswith("letters/late/")}
+        for received, _, _ in courses
+    ]
     assert not late[0] & late[1]
     assert not late[1] & late[2]
     for received, story, in_evidence in courses:
         assert story["verified"]
-        assert set(in_evidence) == {received_id for received_id in received if received_id.startswith("letters/early/")}
+        assert set(in_evidence) == {
+            received_id for received_id in received if received_id.startswith("letters/early/")
+        }
 
 
-def test_each_restore_has_a_later_epoch_even_if_the_clock_was_set_back(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_restore_has_a_later_epoch_even_if_the_clock_was_set_back(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     latest, epochs = copy_of(url, tmp_path), []
     for at in (1_800_000_000, 1_700_000_000):
         monkeypatch.setattr("milepost.ledgers.sqlite.file.backup.time.time", lambda at=at: at)

@@ -35,7 +35,9 @@ def parcels() -> mp.Route:
 
 def claim(ctx: Context) -> object:
     plan = ctx.plan("parcels")
-    return ctx.ledger.claim([ClaimRequest(plan, "weigh", 1, Lease("token", "worker", 2**40))], 2**40, 0.0)
+    return ctx.ledger.claim(
+        [ClaimRequest(plan, "weigh", 1, Lease("token", "worker", 2**40))], 2**40, 0.0
+    )
 
 
 def rows(ctx: Context) -> list[Row]:
@@ -55,7 +57,9 @@ READS = [USES["read"], USES["read_one"]]
 def path(tmp_path: Path) -> Path:
     with mp.open(f"sqlite:///{tmp_path}/m.db", routes=[parcels()]) as ledger:
         ledger.submit("parcels", {"id": "p1"})
-        assert ledger.context.ledger.write(LIMIT, "parcels/weigh/", {"by": "ops", "reason": "test", "at": 1, "concurrency": 2})
+        assert ledger.context.ledger.write(
+            LIMIT, "parcels/weigh/", {"by": "ops", "reason": "test", "at": 1, "concurrency": 2}
+        )
     return tmp_path / "m.db"
 
 
@@ -70,27 +74,41 @@ def test_a_document_that_is_no_text_is_named(path: Path, use: Callable[[Context]
     ctx = open_context(f"sqlite:///{path}", [parcels()])
     with (
         closing(ctx.ledger),
-        pytest.raises(LedgerDamaged, match=r"limit 'parcels/weigh/' of the ledger is damaged: .*restore it from a backup"),
+        pytest.raises(
+            LedgerDamaged,
+            match=r"limit 'parcels/weigh/' of the ledger is damaged: .*restore it from a backup",
+        ),
     ):
         use(ctx)
 
 
 @pytest.mark.parametrize("use", READS)
-def test_a_document_with_other_fields_is_named(path: Path, use: Callable[[Context], object]) -> None:
+def test_a_document_with_other_fields_is_named(
+    path: Path, use: Callable[[Context], object]
+) -> None:
     change(path, "UPDATE document SET value = '{\"concurrency\": \"many\"}' WHERE kind = 'limit'")
     ctx = open_context(f"sqlite:///{path}", [parcels()])
-    with closing(ctx.ledger), pytest.raises(LedgerDamaged, match=r"a control document \(Limit\) of the ledger is damaged"):
+    with (
+        closing(ctx.ledger),
+        pytest.raises(
+            LedgerDamaged, match=r"a control document \(Limit\) of the ledger is damaged"
+        ),
+    ):
         use(ctx)
 
 
 @pytest.mark.parametrize("value", [NO_TEXT, '\'{"concurrency": "many"}\''])
-def test_a_lane_with_a_damaged_limit_is_paused_and_its_neighbours_go_on(path: Path, value: str) -> None:
+def test_a_lane_with_a_damaged_limit_is_paused_and_its_neighbours_go_on(
+    path: Path, value: str
+) -> None:
     route = mp.Route("parcels", key="id")
     route.stage("weigh", lane=lambda item: str(item["id"])[0])(lambda item: mp.Done())
     with mp.open(f"sqlite:///{path.parent}/lanes.db", routes=[route]) as post:
         post.submit("parcels", {"id": "a1"}, {"id": "b1"})
         limit(post.context, "parcels", "weigh", "a", concurrency=2, by="ops", reason="test")
-        change(path.parent / "lanes.db", f"UPDATE document SET value = {value} WHERE kind = 'limit'")
+        change(
+            path.parent / "lanes.db", f"UPDATE document SET value = {value} WHERE kind = 'limit'"
+        )
         post.run(until_idle=0)
         assert [row.status for row in rows(post.context)] == [Status.QUEUED, Status.COMPLETED]
         limit(post.context, "parcels", "weigh", "a", concurrency=2, by="ops", reason="set anew")
@@ -99,15 +117,27 @@ def test_a_lane_with_a_damaged_limit_is_paused_and_its_neighbours_go_on(path: Pa
 
 
 @pytest.mark.parametrize("use", [USES["read"], USES["claim"]])
-def test_a_column_that_is_no_text_is_damage_of_the_file(path: Path, use: Callable[[Context], object]) -> None:
+def test_a_column_that_is_no_text_is_damage_of_the_file(
+    path: Path, use: Callable[[Context], object]
+) -> None:
     ctx = open_context(f"sqlite:///{path}", [parcels()])
     change(path, f"UPDATE document SET name = CAST({NO_TEXT} AS TEXT) WHERE kind = 'limit'")
-    with closing(ctx.ledger), pytest.raises(LedgerDamaged, match=r"m\.db: the file is damaged \(a text in it is not UTF-8\); stop all"):
+    with (
+        closing(ctx.ledger),
+        pytest.raises(
+            LedgerDamaged,
+            match=r"m\.db: the file is damaged \(a text in it is not UTF-8\); stop all",
+        ),
+    ):
         use(ctx)
 
 
-@pytest.mark.parametrize("use", [lambda path: SqliteLedger.open(str(path)), examine], ids=["open", "restore"])
-def test_a_schema_whose_error_message_is_no_text_is_damage_of_the_file(path: Path, use: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "use", [lambda path: SqliteLedger.open(str(path)), examine], ids=["open", "restore"]
+)
+def test_a_schema_whose_error_message_is_no_text_is_damage_of_the_file(
+    path: Path, use: Callable[[Path], object]
+) -> None:
     content = path.read_bytes()
     assert b"CREATE TABLE item " in content
     path.write_bytes(content.replace(b"CREATE TABLE item ", b"CREATE \x8dABLE item ", 1))

@@ -17,7 +17,14 @@ from types import SimpleNamespace
 import pytest
 
 from milepost.core.decide import accept
-from milepost.core.errors import LedgerDamaged, LedgerError, LedgerForeign, LedgerFull, LedgerReadOnly, LedgerTooNew
+from milepost.core.errors import (
+    LedgerDamaged,
+    LedgerError,
+    LedgerForeign,
+    LedgerFull,
+    LedgerReadOnly,
+    LedgerTooNew,
+)
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.one_field import KeyDigests
@@ -43,7 +50,9 @@ def plan() -> Plan:
 
 def new_item(key: str, size: int = 10) -> NewItem:
     content = {"id": key, "text": "x" * size}
-    return NewItem(accept(plan(), key, content, NOW, correlation_id=key, digest=digest_of(content)), content)
+    return NewItem(
+        accept(plan(), key, content, NOW, correlation_id=key, digest=digest_of(content)), content
+    )
 
 
 def filled(path: Path, items: int = 50) -> Path:
@@ -130,13 +139,18 @@ def test_a_read_only_ledger_says_so_and_is_left_as_it_is(tmp_path: Path) -> None
     ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
     # SQLite's own switch gives the very error that a file without write permission does (root may write those).
     ledger._store._writer.execute("PRAGMA query_only = 1")
-    with pytest.raises(LedgerReadOnly, match="this user may not write the ledger or its folder; check the permissions"):
+    with pytest.raises(
+        LedgerReadOnly,
+        match="this user may not write the ledger or its folder; check the permissions",
+    ):
         ledger.add(plan(), [new_item("late")], NOW)
     assert audit(ledger, "parcels", plan()) == 50
     ledger.close()
 
 
-def test_a_full_disk_undoes_the_write_whole_and_the_ledger_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_undoes_the_write_whole_and_the_ledger_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
     path = filled(tmp_path / "m.db")
     ledger = SqliteLedger.open(str(path))
     pages = ledger._store._writer.execute("PRAGMA page_count").fetchone()[0]
@@ -173,7 +187,9 @@ def test_a_reader_never_waits_for_a_writer(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_writes_that_come_together_share_one_commit_and_one_that_fails_is_undone_alone(tmp_path: Path) -> None:
+def test_writes_that_come_together_share_one_commit_and_one_that_fails_is_undone_alone(
+    tmp_path: Path,
+) -> None:
     ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
     store = ledger._store
     commits = []
@@ -188,7 +204,9 @@ def test_writes_that_come_together_share_one_commit_and_one_that_fails_is_undone
 
     def add(name: str, fails: bool) -> None:
         def run(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT INTO document (kind, name, version, value) VALUES ('t', ?, 1, '1')", (name,))
+            connection.execute(
+                "INSERT INTO document (kind, name, version, value) VALUES ('t', ?, 1, '1')", (name,)
+            )
             if fails:
                 raise ValueError(name)
 
@@ -216,7 +234,9 @@ def test_writes_that_come_together_share_one_commit_and_one_that_fails_is_undone
 
 def shape(path: Path) -> list[tuple[str, str, str]]:
     connection = sqlite3.connect(path)
-    found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name").fetchall()
+    found = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
+    ).fetchall()
     connection.close()
     return found
 
@@ -244,13 +264,18 @@ def test_rows_of_before_the_migration_are_found_by_its_indexes(tmp_path: Path) -
     connection = sqlite3.connect(path, isolation_level=None)
     for name in ("item_due", "item_held", "item_overdue", "item_handed_over"):
         connection.execute(f"DROP INDEX {name}")
-    connection.execute("CREATE INDEX item_due ON item (place, due_at, status) WHERE due_at IS NOT NULL")
+    connection.execute(
+        "CREATE INDEX item_due ON item (place, due_at, status) WHERE due_at IS NOT NULL"
+    )
     connection.execute("ALTER TABLE item DROP COLUMN key_field")
     connection.execute("PRAGMA user_version = 8")
     connection.close()
     ledger = SqliteLedger.open(str(path))
     assert shape(path) == new
-    found = {status: ledger.find(Query(route="parcels", statuses=frozenset({status}))).items for status in LIVE}
+    found = {
+        status: ledger.find(Query(route="parcels", statuses=frozenset({status}))).items
+        for status in LIVE
+    }
     assert {status: [item.key for item in items] for status, items in found.items() if items} == {
         Status.PROCESSING: [held.key],
         Status.QUEUED: ["p2"],
@@ -295,17 +320,23 @@ def test_rows_of_before_the_column_key_field_are_recognised(tmp_path: Path) -> N
     keys = ["p1", "p3", "p4", "p2"]
     same = Same(Status.QUEUED, "weigh")
     assert ledger.recognise("parcels", keys, KeyDigests("id", keys)) == [same, same, None, same]
-    assert ledger.recognise("parcels", ["p1"], KeyDigests("name", ["p1"])) == ledger.peek("parcels", ["p1"])
+    assert ledger.recognise("parcels", ["p1"], KeyDigests("name", ["p1"])) == ledger.peek(
+        "parcels", ["p1"]
+    )
     ledger.close()
 
 
-@pytest.mark.parametrize("damage", ["status = 99", "status = 'x'", "status = 12", "place = 4000", "place = 'x'"])
+@pytest.mark.parametrize(
+    "damage", ["status = 99", "status = 'x'", "status = 12", "place = 4000", "place = 'x'"]
+)
 def test_many_keys_are_recognised_beside_damaged_rows(tmp_path: Path, damage: str) -> None:
     ledger = SqliteLedger.open(str(tmp_path / "m.db"))
     keys = [f"p{number:02}" for number in range(61)]
     World(ledger).add(*keys)
     connection = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
-    connection.execute(f"UPDATE item SET {damage} WHERE key IN (?, ?, ?)", (keys[0], keys[30], keys[-1]))
+    connection.execute(
+        f"UPDATE item SET {damage} WHERE key IN (?, ?, ?)", (keys[0], keys[30], keys[-1])
+    )
     connection.close()
     for digests in (KeyDigests("id", keys), [digest_of({"id": key}) for key in keys]):
         found = dict(zip(keys, ledger.recognise("parcels", keys, digests), strict=True))
@@ -327,11 +358,16 @@ def test_what_was_offered_before_the_migration_is_kept_with_its_line(tmp_path: P
     ledger.close()
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("DROP TABLE offer")
-    for statement in schema.statements(next(script for _, script in schema.migrations() if "CREATE TABLE offer" in script)):
+    for statement in schema.statements(
+        next(script for _, script in schema.migrations() if "CREATE TABLE offer" in script)
+    ):
         connection.execute(statement)
     connection.close()
     ledger = SqliteLedger.open(str(path))
-    assert {line.key: line.payload for line in ledger.feed(0, 100) if line.line.offered} == {"p1": {"by": "stamp"}, "p2": {"id": "p2"}}
+    assert {line.key: line.payload for line in ledger.feed(0, 100) if line.line.offered} == {
+        "p1": {"by": "stamp"},
+        "p2": {"id": "p2"},
+    }
     ledger.close()
 
 
@@ -343,13 +379,22 @@ def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
     for _ in range(2):
         world.clock.advance("14d")
         world.apply(world.look("p1"))
-    assert [line.payload for line in ledger.feed(0, 100) if line.line.offered] == [{"by": "stamp"}] * 3
+    assert [line.payload for line in ledger.feed(0, 100) if line.line.offered] == [
+        {"by": "stamp"}
+    ] * 3
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*), count(body) FROM offer").fetchone() == (3, 1)
     world.confirm("p1", "delivered")
     world.add("p2")
     world.clock.advance("1d")
-    assert ledger.prune(PruneCriteria("parcels", TERMINAL, world.now, None, DeliveredLines(ledger.last_seq()), 10)).items == 1
+    assert (
+        ledger.prune(
+            PruneCriteria(
+                "parcels", TERMINAL, world.now, None, DeliveredLines(ledger.last_seq()), 10
+            )
+        ).items
+        == 1
+    )
     assert connection.execute("SELECT count(*) FROM offer").fetchone() == (0,)
     connection.close()
     ledger.close()
@@ -363,7 +408,9 @@ def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
         ("INSERT OR ROLLBACK INTO fine VALUES (1);", "UNIQUE constraint failed"),
     ],
 )
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, error: str) -> None:
+def test_a_migration_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, error: str
+) -> None:
     path = filled(tmp_path / "m.db")
     before = shape(path)
     scripts = shutil.copytree(schema.MIGRATIONS, tmp_path / "migrations")
@@ -392,7 +439,10 @@ def test_processes_wait_for_one_that_migrates_a_large_file(
         if now == 600:
             other.execute("COMMIT")
 
-    monkeypatch.setattr("milepost.ledgers.sqlite.file.store.time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    monkeypatch.setattr(
+        "milepost.ledgers.sqlite.file.store.time",
+        SimpleNamespace(sleep=sleep, monotonic=lambda: now),
+    )
     SqliteLedger.open(str(path)).close()
     assert now == 600
     assert "it is migrated to" in caplog.text
@@ -403,7 +453,9 @@ def test_the_log_of_a_migration_does_not_stay(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     connection = sqlite3.connect(path, isolation_level=None)
     schema.migrate(connection, str(path), up_to=11)
-    connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (1, 0, 0, zeroblob(5000000))")
+    connection.execute(
+        "INSERT INTO content (item, kind, stage, body) VALUES (1, 0, 0, zeroblob(5000000))"
+    )
     connection.close()
     ledger = SqliteLedger.open(str(path))
     assert ledger._store.size()["log"] == 0
@@ -416,13 +468,18 @@ def test_a_migration_holds_no_large_file_in_memory(tmp_path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     schema.migrate(connection, str(path), up_to=11)
     for item in range(18):
-        connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (?, 0, 0, zeroblob(4000000))", (item,))
+        connection.execute(
+            "INSERT INTO content (item, kind, stage, body) VALUES (?, 0, 0, zeroblob(4000000))",
+            (item,),
+        )
     connection.close()
     program = (
         "import sqlite3, sys; from milepost.ledgers.sqlite import SqliteLedger;"
         "sqlite3.connect(':memory:').execute('PRAGMA hard_heap_limit = 60000000'); SqliteLedger.open(sys.argv[1]).close()"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -430,7 +487,9 @@ def test_a_migration_leaves_views_that_people_have_added(tmp_path: Path) -> None
     path = tmp_path / "m.db"
     connection = sqlite3.connect(path, isolation_level=None)
     schema.migrate(connection, str(path), up_to=11)
-    connection.execute("CREATE VIEW inputs AS SELECT item, CAST(body AS TEXT) AS text FROM content WHERE kind = 0")
+    connection.execute(
+        "CREATE VIEW inputs AS SELECT item, CAST(body AS TEXT) AS text FROM content WHERE kind = 0"
+    )
     connection.execute("INSERT INTO content (item, kind, stage, body) VALUES (7, 0, 0, x'7b7d')")
     connection.close()
     SqliteLedger.open(str(path)).close()
@@ -458,11 +517,16 @@ def test_one_members_error_does_not_fail_its_commit_group(tmp_path: Path) -> Non
 
     def undone(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
-        raise sqlite3.OperationalError("the whole transaction is undone, as SQLite does when the disk is full")
+        raise sqlite3.OperationalError(
+            "the whole transaction is undone, as SQLite does when the disk is full"
+        )
 
     def good(number: int) -> Callable[[sqlite3.Connection], int]:
         def run(connection: sqlite3.Connection) -> int:
-            connection.execute("INSERT INTO document (kind, name, version, value) VALUES ('test', ?, 1, '1')", (str(number),))
+            connection.execute(
+                "INSERT INTO document (kind, name, version, value) VALUES ('test', ?, 1, '1')",
+                (str(number),),
+            )
             return number
 
         return run
@@ -470,14 +534,20 @@ def test_one_members_error_does_not_fail_its_commit_group(tmp_path: Path) -> Non
     for bad in (missing, undone):
         with ThreadPoolExecutor(7) as pool, store._turn:
             # While somebody else writes they all come together, and one of them carries the others' work along.
-            futures = [pool.submit(store.write, run) for run in (good(1), good(2), bad, good(3), good(4))]
+            futures = [
+                pool.submit(store.write, run) for run in (good(1), good(2), bad, good(3), good(4))
+            ]
             while len(store._queue) < len(futures):
                 time.sleep(0.001)
         answers = [future.exception() or future.result() for future in futures]
         assert [answers[place] for place in (0, 1, 3, 4)] == [1, 2, 3, 4]
         assert isinstance(answers[2], LedgerError)
         assert set(ledger.read("test")) == {"1", "2", "3", "4"}
-        store.write(lambda connection: connection.execute("DELETE FROM document WHERE kind = 'test'").rowcount)
+        store.write(
+            lambda connection: (
+                connection.execute("DELETE FROM document WHERE kind = 'test'").rowcount
+            )
+        )
     ledger.close()
 
 

@@ -44,7 +44,9 @@ def test_1000_short_threads_leave_the_descriptors_flat(ledger: SqliteLedger) -> 
     assert open_descriptors() == before
 
 
-def test_reads_at_the_same_moment_have_a_connection_each_and_few_stay_open(ledger: SqliteLedger) -> None:
+def test_reads_at_the_same_moment_have_a_connection_each_and_few_stay_open(
+    ledger: SqliteLedger,
+) -> None:
     readers = 2 * KEPT
     together = threading.Barrier(readers)
 
@@ -62,14 +64,18 @@ def test_a_read_inside_a_read_has_a_connection_of_its_own(ledger: SqliteLedger) 
     assert ledger._read(lambda tx: (tx.connection.in_transaction, ledger.last_seq())) == (True, 0)
 
 
-def test_a_connection_that_is_lent_while_the_ledger_closes_is_closed_afterwards(tmp_path: Path) -> None:
+def test_a_connection_that_is_lent_while_the_ledger_closes_is_closed_afterwards(
+    tmp_path: Path,
+) -> None:
     before = open_descriptors()
     ledger = SqliteLedger.open(str(tmp_path / "other.db"))
     ledger._read(lambda tx: ledger.close())
     assert open_descriptors() == before
 
 
-def test_100_bursts_of_a_stage_leave_the_descriptors_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_100_bursts_of_a_stage_leave_the_descriptors_flat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(handler_pool, "IDLE_S", 0.001)
     route = mp.Route("parcels", key="id")
     stage_threads: set[threading.Thread] = set()
@@ -109,10 +115,14 @@ def test_cycles_of_start_and_stop_leave_the_descriptors_flat(tmp_path: Path) -> 
         assert open_descriptors() <= before + 10
 
 
-def test_a_read_without_a_free_descriptor_says_what_where_and_what_next(ledger: SqliteLedger) -> None:
+def test_a_read_without_a_free_descriptor_says_what_where_and_what_next(
+    ledger: SqliteLedger,
+) -> None:
     with no_free_descriptor(), pytest.raises(TooManyOpenFiles) as short:
         ledger.last_seq()
-    assert "m.db: cannot be opened, because too many files are open (limit of this process:" in str(short.value)
+    assert "m.db: cannot be opened, because too many files are open (limit of this process:" in str(
+        short.value
+    )
     assert "Raise the limit (ulimit -n, or LimitNOFILE= of systemd)" in str(short.value)
     assert ledger.last_seq() == 0
 
@@ -120,7 +130,13 @@ def test_a_read_without_a_free_descriptor_says_what_where_and_what_next(ledger: 
 @pytest.mark.parametrize("call", ["sign_on", "dead_workers"])
 def test_lock_files_without_a_free_descriptor_say_the_same(ledger: SqliteLedger, call: str) -> None:
     ledger.sign_on("own")
-    with no_free_descriptor(), pytest.raises(TooManyOpenFiles, match=r"m\.db-workers: cannot be opened, because too many files are open"):
+    with (
+        no_free_descriptor(),
+        pytest.raises(
+            TooManyOpenFiles,
+            match=r"m\.db-workers: cannot be opened, because too many files are open",
+        ),
+    ):
         ledger.sign_on("another") if call == "sign_on" else ledger.dead_workers()
 
 

@@ -45,14 +45,18 @@ def interrupt_after(store: SqliteFile, statement: str) -> None:
 
 def add(name: str) -> Callable[[sqlite3.Connection], str]:
     def run(connection: sqlite3.Connection) -> str:
-        connection.execute(f"INSERT INTO document (kind, name, version, value) VALUES ('t', '{name}', 1, '1')")
+        connection.execute(
+            f"INSERT INTO document (kind, name, version, value) VALUES ('t', '{name}', 1, '1')"
+        )
         return name
 
     return run
 
 
 @pytest.mark.parametrize(("statement", "written"), [("BEGIN IMMEDIATE", False), ("COMMIT", True)])
-def test_a_write_that_is_interrupted_leaves_no_transaction_open(ledger: SqliteLedger, statement: str, written: bool) -> None:
+def test_a_write_that_is_interrupted_leaves_no_transaction_open(
+    ledger: SqliteLedger, statement: str, written: bool
+) -> None:
     interrupt_after(ledger._store, statement)
     with pytest.raises(KeyboardInterrupt):
         ledger._store.write(add("a"))
@@ -62,8 +66,12 @@ def test_a_write_that_is_interrupted_leaves_no_transaction_open(ledger: SqliteLe
     assert set(ledger.read("t")) == ({"a", "b"} if written else {"b"})
 
 
-@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "SAVEPOINT part", "RELEASE part", "COMMIT"])
-def test_an_interrupt_does_not_reach_the_other_writers_of_a_commit(ledger: SqliteLedger, statement: str) -> None:
+@pytest.mark.parametrize(
+    "statement", ["BEGIN IMMEDIATE", "SAVEPOINT part", "RELEASE part", "COMMIT"]
+)
+def test_an_interrupt_does_not_reach_the_other_writers_of_a_commit(
+    ledger: SqliteLedger, statement: str
+) -> None:
     store = ledger._store
     others: list[CommitPart[str]] = [CommitPart(add("first")), CommitPart(add("last"))]
     store._queue += others
@@ -72,8 +80,13 @@ def test_an_interrupt_does_not_reach_the_other_writers_of_a_commit(ledger: Sqlit
         store.write(add("own"))
     # The next writer takes along what the interrupted one has left.
     store.write(add("next"))
-    assert [(part.done, part.result, part.error) for part in others] == [(True, "first", None), (True, "last", None)]
-    assert set(ledger.read("t")) == {"first", "last", "next"} | ({"own"} if statement == "COMMIT" else set())
+    assert [(part.done, part.result, part.error) for part in others] == [
+        (True, "first", None),
+        (True, "last", None),
+    ]
+    assert set(ledger.read("t")) == {"first", "last", "next"} | (
+        {"own"} if statement == "COMMIT" else set()
+    )
     assert not store._queue
 
 
@@ -99,14 +112,20 @@ def test_a_read_that_is_interrupted_leaves_no_transaction_open(ledger: SqliteLed
     readers = ledger._store._readers
     reader = readers.take()
     connection = reader.connection
-    readers.give_back(Transaction(cast(sqlite3.Connection, InterruptedConnection(connection, "BEGIN")), reader.names))
+    readers.give_back(
+        Transaction(
+            cast(sqlite3.Connection, InterruptedConnection(connection, "BEGIN")), reader.names
+        )
+    )
     with pytest.raises(KeyboardInterrupt):
         ledger.last_seq()
     assert not connection.in_transaction
     assert ledger.last_seq() == 0
 
 
-def test_names_that_an_interrupted_read_has_seen_in_part_are_read_again(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_an_interrupted_read_has_seen_in_part_are_read_again(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger._write(lambda tx: tx.names.place(tx.connection, "parcels", "weigh", ""))
     ledger.last_seq()
     ledger._write(lambda tx: tx.names.place(tx.connection, "parcels", "weigh", "express"))
@@ -119,7 +138,9 @@ def test_names_that_an_interrupted_read_has_seen_in_part_are_read_again(ledger: 
         patch.setattr("milepost.ledgers.sqlite.rows.names.NameNumbers._remember", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ledger.last_seq()
-    assert ledger._read(lambda tx: tx.names.lanes) == {("parcels", "weigh"): [(1, ""), (2, "express")]}
+    assert ledger._read(lambda tx: tx.names.lanes) == {
+        ("parcels", "weigh"): [(1, ""), (2, "express")]
+    }
 
 
 @pytest.mark.parametrize("waiting", [7, 2 * GROUP])
@@ -133,7 +154,9 @@ def test_while_another_process_writes_all_waiting_parts_get_their_error_after_on
         return attempt()
 
     monkeypatch.setattr(SqliteFile, "_retry_while_locked", wait)
-    others: list[CommitPart[str]] = [CommitPart(add(f"other {number}")) for number in range(waiting)]
+    others: list[CommitPart[str]] = [
+        CommitPart(add(f"other {number}")) for number in range(waiting)
+    ]
     store._queue += others
     writer = sqlite3.connect(ledger.path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
@@ -143,12 +166,16 @@ def test_while_another_process_writes_all_waiting_parts_get_their_error_after_on
     writer.close()
     assert len(waits) == 1
     assert all(part.done and isinstance(part.error, LedgerBusy) for part in others)
-    assert len({id(part.error) for part in others}) == waiting, "each thread raises an error of its own"
+    assert len({id(part.error) for part in others}) == waiting, (
+        "each thread raises an error of its own"
+    )
     assert store.write(add("next")) == "next"
     assert set(ledger.read("t")) == {"next"}
 
 
-def test_a_log_that_a_reader_has_made_grow_shrinks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_a_reader_has_made_grow_shrinks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("milepost.ledgers.sqlite.file.store.LOG_LIMIT", 200_000)
     ledger = SqliteLedger.open(str(tmp_path / "m.db"))
     reader = sqlite3.connect(tmp_path / "m.db", isolation_level=None)

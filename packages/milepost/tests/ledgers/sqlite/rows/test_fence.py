@@ -53,15 +53,24 @@ def stale(draw: st.DrawFn, row: Row) -> Change:
     return Change(before, after, expired_at=expired_at)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_the_fence_lets_through_just_the_changes_that_hold(world: World, data: st.DataObject) -> None:
-    rows = [world.row(key) for key in data.draw(st.lists(st.sampled_from(KEYS), unique=True, min_size=1))]
+def test_the_fence_lets_through_just_the_changes_that_hold(
+    world: World, data: st.DataObject
+) -> None:
+    rows = [
+        world.row(key)
+        for key in data.draw(st.lists(st.sampled_from(KEYS), unique=True, min_size=1))
+    ]
     changes = [data.draw(stale(row)) for row in rows]
     ledger = world.ledger
     assert isinstance(ledger, SqliteLedger)
     passed = ledger._write(lambda tx: fenced(tx, changes))
-    assert [change is not None for change in passed] == [holds(change, row) for change, row in zip(changes, rows, strict=True)]
+    assert [change is not None for change in passed] == [
+        holds(change, row) for change, row in zip(changes, rows, strict=True)
+    ]
 
 
 def test_a_row_that_has_left_holds_nothing(world: World) -> None:

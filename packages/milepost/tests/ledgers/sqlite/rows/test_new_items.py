@@ -87,23 +87,47 @@ def held(ledger: Ledger) -> Any:
     """All that the ledger has of these keys."""
     found = ledger.get([("parcels", key) for key in KEYS])
     items = [item and (replace(item.row, handle=None), item.input) for item in found]  # type: ignore[union-attr]
-    lines = [[(line.previous, line.body, line.payload) for line in ledger.history("parcels", key, payloads=True)] for key in KEYS]
+    lines = [
+        [
+            (line.previous, line.body, line.payload)
+            for line in ledger.history("parcels", key, payloads=True)
+        ]
+        for key in KEYS
+    ]
     plain = [digest_of({"id": key, "lane": "", "filled": ""}) for key in KEYS]
-    recognised = [one if isinstance(one, Same) else told(one) for one in ledger.recognise("parcels", KEYS, plain)]
+    recognised = [
+        one if isinstance(one, Same) else told(one)
+        for one in ledger.recognise("parcels", KEYS, plain)
+    ]
     return items, lines, [told(known) for known in ledger.peek("parcels", KEYS)], recognised
 
 
 @pytest.mark.parametrize("make_route", [sample_route, external_route])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(batches=st.lists(arrivals(), min_size=1, max_size=4), ending=st.sets(st.sampled_from(KEYS)), few=st.sampled_from([1, 4, 100]))
-@example(batches=[[{"key": "k0", "large": True}, {"key": "k0"}, {"key": "k0"}]], ending=set(), few=100)  # twins of a refused one
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    batches=st.lists(arrivals(), min_size=1, max_size=4),
+    ending=st.sets(st.sampled_from(KEYS)),
+    few=st.sampled_from([1, 4, 100]),
+)
+@example(
+    batches=[[{"key": "k0", "large": True}, {"key": "k0"}, {"key": "k0"}]], ending=set(), few=100
+)  # twins of a refused one
 @example(
     batches=[[{"key": "k0"}], [{"key": "k0", "over": True}, {"key": "k0"}]], ending={"k0"}, few=100
 )  # a twin of one that passes a seal
 def test_any_batch_is_recorded_and_answered_as_in_memory(
-    tmp_path_factory: pytest.TempPathFactory, make_route: Any, batches: list[list[dict[str, Any]]], ending: set[str], few: int
+    tmp_path_factory: pytest.TempPathFactory,
+    make_route: Any,
+    batches: list[list[dict[str, Any]]],
+    ending: set[str],
+    few: int,
 ) -> None:
-    memory, sqlite = MemoryLedger(), SqliteLedger.open(str(tmp_path_factory.mktemp("new") / "ledger.db"))
+    memory, sqlite = (
+        MemoryLedger(),
+        SqliteLedger.open(str(tmp_path_factory.mktemp("new") / "ledger.db")),
+    )
     clock = VirtualClock()
     worlds = [World(ledger, make_route(), clock=clock) for ledger in (memory, sqlite)]
     memory.refuse_above(LARGEST)
@@ -112,7 +136,10 @@ def test_any_batch_is_recorded_and_answered_as_in_memory(
     try:
         for batch in batches:
             mine, theirs = (
-                world.ledger.add(world.plan, [new_item(world, world.ledger, one) for one in batch], clock.now()) for world in worlds
+                world.ledger.add(
+                    world.plan, [new_item(world, world.ledger, one) for one in batch], clock.now()
+                )
+                for world in worlds
             )
             assert [told(answer) for answer in mine] == [told(answer) for answer in theirs]
             clock.advance(60)
@@ -121,7 +148,11 @@ def test_any_batch_is_recorded_and_answered_as_in_memory(
                     (item,) = world.ledger.get([("parcels", key)])
                     if item is not None:
                         world.apply(cancel(item, world.plan, clock.now(), by="ops"))  # type: ignore[arg-type]
-                world.ledger.prune(PruneCriteria("parcels", TERMINAL, clock.now() + 1, None, DeliveredLines(0), 100))
+                world.ledger.prune(
+                    PruneCriteria(
+                        "parcels", TERMINAL, clock.now() + 1, None, DeliveredLines(0), 100
+                    )
+                )
             assert held(memory) == held(sqlite)
         for world in worlds:
             audit(world.ledger, "parcels", world.plan)
@@ -154,7 +185,12 @@ def test_processes_that_add_the_same_keys_record_each_once(tmp_path: Path) -> No
     path = str(tmp_path / "ledger.db")
     world = World(SqliteLedger.open(path))
     command = [sys.executable, "-c", SUBMIT, path]
-    pool = [subprocess.Popen([*command, str(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for who in range(3)]
+    pool = [
+        subprocess.Popen(
+            [*command, str(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for who in range(3)
+    ]
     try:
         for process in pool:
             assert process.stdout is not None
@@ -170,7 +206,9 @@ def test_processes_that_add_the_same_keys_record_each_once(tmp_path: Path) -> No
             process.wait()
     assert sorted(key for keys in new for key in keys) == sorted(f"p{n}" for n in range(500))
     for who, keys in enumerate(new):
-        assert all(world.item(key).input["by"] == who for key in keys), "what was answered new is what is recorded"
+        assert all(world.item(key).input["by"] == who for key in keys), (
+            "what was answered new is what is recorded"
+        )
     assert world.count() == {"QUEUED": 500}
     world.audit()
     world.ledger.close()

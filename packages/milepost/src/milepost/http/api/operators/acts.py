@@ -104,7 +104,9 @@ def perform(state: ServerState, call: Call) -> ActReport:
     key may `read`."""
     plan, wanted = state.plan(call), call.body
     if (wanted.keys is None) == (wanted.filter is None):
-        raise problem_error("wrong-value", "the items are missing", field="keys", expected="either keys or a filter")
+        raise problem_error(
+            "wrong-value", "the items are missing", field="keys", expected="either keys or a filter"
+        )
     check_reason(wanted.reason, wanted.dry_run)
     by = named(call, wanted.for_)
     if wanted.id is not None:
@@ -117,7 +119,9 @@ def perform(state: ServerState, call: Call) -> ActReport:
         plan.name,
         keys=wanted.keys,
         query=_query(state, plan.name, wanted.filter, wanted.scan),
-        asked=None if wanted.filter is None else filter_as_given(state.ctx, plan.name, **wanted.filter.conditions()),
+        asked=None
+        if wanted.filter is None
+        else filter_as_given(state.ctx, plan.name, **wanted.filter.conditions()),
         by=by,
         reason=wanted.reason,
         dry_run=wanted.dry_run,
@@ -146,7 +150,9 @@ def continue_act(state: ServerState, call: Call) -> ActReport:
     begun, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if begun is None or begun.route != plan.name:
         raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
-    return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
+    return go_on(
+        state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run
+    )
 
 
 @endpoint("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, summary="Acts of operators")
@@ -154,17 +160,30 @@ def history(state: ServerState, call: Call) -> Acts:
     """Acts on items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as
     it is on record; if one person acted for another, either of the two."""
     asked = call.query
-    seen = [one for one in all_acts(state.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
+    seen = [
+        one
+        for one in all_acts(state.ctx, asked.route, asked.verb, asked.by)
+        if call.caller.sees(one.route)
+    ]
     try:
         found = acts_after(seen, asked.after)
     except UsageError as error:
-        raise problem_error("wrong-value", str(error), field="after", expected="the `next` of a page") from None
+        raise problem_error(
+            "wrong-value", str(error), field="after", expected="the `next` of a page"
+        ) from None
     shown = found[: asked.limit]
     more = len(found) > len(shown)
     return Acts([act_view(one) for one in shown], more, shown[-1].id if more else None)
 
 
-@endpoint("GET", "/api/v1/acts/{id}", scope="read", query=ActQuery, problems=("unknown-act",), summary="One act, with its progress")
+@endpoint(
+    "GET",
+    "/api/v1/acts/{id}",
+    scope="read",
+    query=ActQuery,
+    problems=("unknown-act",),
+    summary="One act, with its progress",
+)
 def one_act(state: ServerState, call: Call) -> dict[str, Any]:
     """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;
     `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to
@@ -178,7 +197,9 @@ def one_act(state: ServerState, call: Call) -> dict[str, Any]:
     try:
         outcome = outcome_of(state.ctx, found, call.query.after)
     except UsageError as error:
-        raise problem_error("wrong-value", str(error), field="after", expected="the `next` of an outcome") from None
+        raise problem_error(
+            "wrong-value", str(error), field="after", expected="the `next` of an outcome"
+        ) from None
     return {**act_view(found), "outcome": None if outcome is None else to_builtins(outcome)}
 
 
@@ -186,7 +207,12 @@ def check_free(state: ServerState, call: Call, wanted: str) -> None:
     """Raise a problem if an act of a route that the caller does not see already has this id. The problem says nothing about that act."""
     found, _ = read_versioned(state.ctx.ledger, ACT, wanted, Act)
     if found is not None and not call.caller.sees(found.route):
-        raise problem_error("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
+        raise problem_error(
+            "wrong-value",
+            f"the id {wanted!r} cannot be used",
+            field="id",
+            expected="another id, or none",
+        )
 
 
 def _unknown_act(detail: str) -> ProblemError:
@@ -197,7 +223,12 @@ def _query(state: ServerState, route: str, chosen: Chosen | None, scan: bool) ->
     if chosen is None:
         return None
     if chosen == Chosen():
-        raise problem_error("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
+        raise problem_error(
+            "wrong-value",
+            "the filter is empty",
+            field="filter",
+            expected="a condition, such as status: [failed]",
+        )
     query = choice_of(state.ctx, route, chosen, "filter.")
     afford(state.ctx, query, scan, way="scan: true")
     return query

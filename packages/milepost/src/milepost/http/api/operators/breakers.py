@@ -46,6 +46,11 @@ def breakers(state: ServerState, call: Call) -> OpenBreakers:
 def close(state: ServerState, call: Call) -> ClosedBreakers:
     plan, stage = state.stage(call)
     closed = close_breakers(
-        state.ctx, plan.name, stage.name, call.path.get("lane"), by=named(call, call.query.for_), reason=call.query.reason
+        state.ctx,
+        plan.name,
+        stage.name,
+        call.path.get("lane"),
+        by=named(call, call.query.for_),
+        reason=call.query.reason,
     )
     return ClosedBreakers(closed)

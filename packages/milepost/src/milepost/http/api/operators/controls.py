@@ -8,7 +8,14 @@ from msgspec import Meta, Struct, field
 
 from milepost.core.admission.controls import Hold, Limit, scope
 from milepost.engine.acts import controls
-from milepost.engine.acts.controls import Limited, Paused, Resumed, limited_view, paused_view, resumed_view
+from milepost.engine.acts.controls import (
+    Limited,
+    Paused,
+    Resumed,
+    limited_view,
+    paused_view,
+    resumed_view,
+)
 from milepost.engine.views.lanes import count_waiting, in_route
 from milepost.http.auth.author import named
 from milepost.http.protocol.endpoint import Call, endpoint, endpoint_at_each
@@ -38,17 +45,37 @@ PAUSES = {
     ),
 }
 RESUMPTIONS = {
-    "resume_route": (HOLDS, "Resume a route", "Lift the pause of the route; those of its stages and lanes stay."),
+    "resume_route": (
+        HOLDS,
+        "Resume a route",
+        "Lift the pause of the route; those of its stages and lanes stay.",
+    ),
     "resume_stage": (HOLD_STAGE, "Resume a stage", "Lift the pause of the stage, and no other."),
     "resume_lane": (HOLD_LANE, "Resume a lane", "Lift the pause of the lane, and no other."),
 }
 LIMIT_CHANGES = {
-    "limit_stage": (LIMIT_STAGE, "Limit a stage", "Set the limits of the stage; every process applies them within five seconds."),
-    "limit_lane": (LIMIT_LANE, "Limit a lane", "Set the limits of the lane, in addition to those of its stage."),
+    "limit_stage": (
+        LIMIT_STAGE,
+        "Limit a stage",
+        "Set the limits of the stage; every process applies them within five seconds.",
+    ),
+    "limit_lane": (
+        LIMIT_LANE,
+        "Limit a lane",
+        "Set the limits of the lane, in addition to those of its stage.",
+    ),
 }
 LIMIT_REMOVALS = {
-    "clear_stage": (LIMIT_STAGE, "Remove the limits of a stage", "The route file's limits apply again."),
-    "clear_lane": (LIMIT_LANE, "Remove the limits of a lane", "The route file's limits apply again."),
+    "clear_stage": (
+        LIMIT_STAGE,
+        "Remove the limits of a stage",
+        "The route file's limits apply again.",
+    ),
+    "clear_lane": (
+        LIMIT_LANE,
+        "Remove the limits of a lane",
+        "The route file's limits apply again.",
+    ),
 }
 
 Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
@@ -100,7 +127,12 @@ class LimitsAnswer(Struct, frozen=True):
 @endpoint("GET", HOLDS, scope="read", summary="Pauses in force")
 def holds(state: ServerState, call: Call) -> Holds:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
-    return Holds([paused_view(name, hold) for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)])
+    return Holds(
+        [
+            paused_view(name, hold)
+            for name, hold in in_route(state.ctx, state.plan(call).name, HOLD, Hold)
+        ]
+    )
 
 
 @endpoint_at_each("PUT", PAUSES, scope="operate", body=PauseRequest)
@@ -108,22 +140,39 @@ def pause(state: ServerState, call: Call) -> Paused:
     route, stage, lane = _place(state, call)
     body: PauseRequest = call.body
     by = named(call, body.for_)
-    hold = controls.pause(state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain)
-    return paused_view(scope(route, stage, lane), hold, count_waiting(state.ctx, route, stage, lane))
+    hold = controls.pause(
+        state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain
+    )
+    return paused_view(
+        scope(route, stage, lane), hold, count_waiting(state.ctx, route, stage, lane)
+    )
 
 
 @endpoint_at_each("DELETE", RESUMPTIONS, scope="operate", query=Resumption)
 def resume(state: ServerState, call: Call) -> Resumed:
     route, stage, lane = _place(state, call)
     asked: Resumption = call.query
-    done = controls.resume(state.ctx, route, stage, lane, by=named(call, asked.for_), reason=asked.reason, drain=asked.drain)
+    done = controls.resume(
+        state.ctx,
+        route,
+        stage,
+        lane,
+        by=named(call, asked.for_),
+        reason=asked.reason,
+        drain=asked.drain,
+    )
     return resumed_view(state.ctx, scope(route, stage, lane), done)
 
 
 @endpoint("GET", LIMITS, scope="read", summary="Limits set while running")
 def limits(state: ServerState, call: Call) -> LimitsAnswer:
     """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
-    return LimitsAnswer([limited_view(name, limit) for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)])
+    return LimitsAnswer(
+        [
+            limited_view(name, limit)
+            for name, limit in in_route(state.ctx, state.plan(call).name, LIMIT, Limit)
+        ]
+    )
 
 
 @endpoint_at_each("PUT", LIMIT_CHANGES, scope="operate", body=LimitRequest)
@@ -131,14 +180,31 @@ def limit(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
     body: LimitRequest = call.body
     by = named(call, body.for_)
-    now = controls.limit(state.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
+    now = controls.limit(
+        state.ctx,
+        route,
+        stage or "",
+        lane,
+        rate=body.rate,
+        concurrency=body.concurrency,
+        by=by,
+        reason=body.reason,
+    )
     return limited_view(scope(route, stage, lane), now)
 
 
 @endpoint_at_each("DELETE", LIMIT_REMOVALS, scope="operate", query=Signed)
 def clear(state: ServerState, call: Call) -> Limited:
     route, stage, lane = _place(state, call)
-    controls.limit(state.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
+    controls.limit(
+        state.ctx,
+        route,
+        stage or "",
+        lane,
+        clear=True,
+        by=named(call, call.query.for_),
+        reason=call.query.reason,
+    )
     return limited_view(scope(route, stage, lane), None)
 
 

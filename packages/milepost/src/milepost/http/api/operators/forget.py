@@ -36,4 +36,6 @@ def forget_item(state: ServerState, call: Call) -> ForgetReport:
     plan, asked = state.plan(call), call.body
     check_reason(asked.reason, asked.dry_run)
     by = named(call, asked.for_)
-    return forget(state.ctx, plan.name, asked.key, by=by, reason=asked.reason, dry_run=asked.dry_run)
+    return forget(
+        state.ctx, plan.name, asked.key, by=by, reason=asked.reason, dry_run=asked.dry_run
+    )

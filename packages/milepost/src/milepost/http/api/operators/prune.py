@@ -48,4 +48,12 @@ def prune_items(state: ServerState, call: Call) -> PruneReport:
     by = named(call, asked.for_)
     afford(state.ctx, Query(route=plan.name, statuses=TERMINAL), asked.scan, way="scan: true")
     statuses = statuses_of(asked.statuses)
-    return prune(state.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run)
+    return prune(
+        state.ctx,
+        plan.name,
+        span,
+        by=by,
+        reason=asked.reason,
+        statuses=statuses,
+        dry_run=asked.dry_run,
+    )

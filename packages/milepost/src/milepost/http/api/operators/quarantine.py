@@ -6,7 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from milepost.engine.acts.foreign_rows import ALL, Quarantine, all_ids, drop, quarantine_view, replay
+from milepost.engine.acts.foreign_rows import (
+    ALL,
+    Quarantine,
+    all_ids,
+    drop,
+    quarantine_view,
+    replay,
+)
 from milepost.http.api.operators.controls import Why
 from milepost.http.auth.author import check_sees_all, named
 from milepost.http.protocol.endpoint import Call, endpoint
@@ -42,7 +49,9 @@ class Dropped(Struct, frozen=True):
     dropped: list[str]
 
 
-@endpoint("GET", QUARANTINE, scope="read", query=QuarantineQuery, summary="Entries of the quarantine")
+@endpoint(
+    "GET", QUARANTINE, scope="read", query=QuarantineQuery, summary="Entries of the quarantine"
+)
 def list_entries(state: ServerState, call: Call) -> Quarantine:
     """As `milepost quarantine list --json`: foreign rows, changes that could not be decided, messages that could not be read. Only
     for callers who see all routes."""
@@ -51,7 +60,12 @@ def list_entries(state: ServerState, call: Call) -> Quarantine:
 
 
 @endpoint(
-    "POST", f"{QUARANTINE}/replay", scope="operate", body=QuarantineSelection, summary="Try entries of the quarantine again", long=True
+    "POST",
+    f"{QUARANTINE}/replay",
+    scope="operate",
+    body=QuarantineSelection,
+    summary="Try entries of the quarantine again",
+    long=True,
 )
 def replay_entries(state: ServerState, call: Call) -> Replayed:
     """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
@@ -60,7 +74,14 @@ def replay_entries(state: ServerState, call: Call) -> Replayed:
     return Replayed(replay(state.ctx, _ids(state, body), by=by, reason=body.reason))
 
 
-@endpoint("POST", f"{QUARANTINE}/drop", scope="operate", body=QuarantineSelection, summary="Discard entries of the quarantine", long=True)
+@endpoint(
+    "POST",
+    f"{QUARANTINE}/drop",
+    scope="operate",
+    body=QuarantineSelection,
+    summary="Discard entries of the quarantine",
+    long=True,
+)
 def drop_entries(state: ServerState, call: Call) -> Dropped:
     """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
     by, body = _checked(call), call.body
@@ -71,7 +92,12 @@ def _checked(call: Call) -> str:
     """The author of the act; raises a problem if this ledger has no quarantine or the call is incomplete."""
     check_sees_all(call)
     if (call.body.ids is not None) == call.body.all:
-        raise problem_error("wrong-value", "the entries are missing", field="ids", expected="either ids or all: true")
+        raise problem_error(
+            "wrong-value",
+            "the entries are missing",
+            field="ids",
+            expected="either ids or all: true",
+        )
     return named(call, call.body.for_)
 
 

@@ -46,8 +46,12 @@ def redate_items(state: ServerState, call: Call) -> ActReport:
     by = named(call, asked.for_)
     if asked.id is not None:
         check_free(state, call, asked.id)
-    afford(state.ctx, rows_of_future(plan.name, state.ctx.clock.now()), asked.scan, way="scan: true")
-    report = redate_rows(state.ctx, plan.name, by=by, reason=asked.reason, dry_run=asked.dry_run, act_id=asked.id)
+    afford(
+        state.ctx, rows_of_future(plan.name, state.ctx.clock.now()), asked.scan, way="scan: true"
+    )
+    report = redate_rows(
+        state.ctx, plan.name, by=by, reason=asked.reason, dry_run=asked.dry_run, act_id=asked.id
+    )
     if not asked.dry_run:
         state.ttl_cache.drop(future_rows_key(plan.name))
     return report

@@ -55,7 +55,11 @@ def acts(state: ServerState, call: Call) -> Answer:
     asked: ActsQuery = call.query
     chosen = {name: value for name in ("route", "verb", "by") if (value := getattr(asked, name))}
     seen = [act for act in all_acts(state.ctx) if call.caller.sees(act.route)]
-    found = [act for act in all_acts(state.ctx, **chosen) if call.caller.sees(act.route)] if chosen else seen
+    found = (
+        [act for act in all_acts(state.ctx, **chosen) if call.caller.sees(act.route)]
+        if chosen
+        else seen
+    )
     start = next((place for place, act in enumerate(found, 1) if act.id == asked.before), 0)
     shown, rest = found[start : start + SHOWN], len(found) - start - SHOWN
     names = _names(state, shown)
@@ -78,7 +82,12 @@ def acts(state: ServerState, call: Call) -> Answer:
 def one(state: ServerState, call: Call) -> Answer:
     found, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if found is None or not call.caller.sees(found.route):
-        raise problem_error("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="an id from /acts")
+        raise problem_error(
+            "unknown-act",
+            f"there is no act {call.path['id']!r}",
+            field="id",
+            expected="an id from /acts",
+        )
     names = _names(state, [found])
     row = _row(found, names, state.ctx.clock.now())
     query = found.filter.get("query")
@@ -89,11 +98,19 @@ def one(state: ServerState, call: Call) -> Answer:
         "act.html",
         act=row,
         items=None if query is None else _items_now(found, query, names, state.ctx.clock.now()),
-        options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],
+        options=[
+            (name.replace("_", " "), _plain(value))
+            for name, value in row["about"].items()
+            if name not in FILTER
+        ],
         on_items=found.verb in VERBS,
         single=found.filter.get("key") if found.verb in VERBS else None,
-        outcome=None if became is None else f"{deed_words(found.verb, found.done)}: {became.words(found.verb)}",
-        count_all=None if became is None or became.next is None else f"milepost acts --id {found.id} --all",
+        outcome=None
+        if became is None
+        else f"{deed_words(found.verb, found.done)}: {became.words(found.verb)}",
+        count_all=None
+        if became is None or became.next is None
+        else f"milepost acts --id {found.id} --all",
     )
 
 
@@ -133,7 +150,11 @@ def in_words(about: Mapping[str, Any], names: ActNames) -> str:
     if about.get("scope"):
         return control_in_words(about, _minute)
     if about.get("subscriber"):
-        return f"{about['subscriber']}: {about['key']}" if about.get("key") else str(about["subscriber"])
+        return (
+            f"{about['subscriber']}: {about['key']}"
+            if about.get("key")
+            else str(about["subscriber"])
+        )
     if "key" in about and not about.get("subscriber"):
         return str(about["key"])
     if "query" in about:
@@ -186,7 +207,11 @@ def _items_now(act: Act, query: Mapping[str, Any], names: ActNames, now: int) ->
         "lane": query.get("lane"),
         "group": query.get("group"),
         # Several lists are selected by the name that they share.
-        "list": names.lists.get(brought[0], brought[0]) if len(brought) > 1 else brought[0] if brought else None,
+        "list": names.lists.get(brought[0], brought[0])
+        if len(brought) > 1
+        else brought[0]
+        if brought
+        else None,
         "prefix": query.get("prefix"),
         "part": [
             f"{names.key_fields[act.route][at]}={unescape_part(text)}"
@@ -195,7 +220,9 @@ def _items_now(act: Act, query: Mapping[str, Any], names: ActNames, now: int) ->
         ],
         "older_than": None if before is None else f"{max(0, now - before) // 1000}s",
     }
-    return f"/items/{quote(act.route, safe='')}?" + urlencode({name: value for name, value in asked.items() if value}, doseq=True)
+    return f"/items/{quote(act.route, safe='')}?" + urlencode(
+        {name: value for name, value in asked.items() if value}, doseq=True
+    )
 
 
 def _minute(moment: str) -> str:
@@ -204,8 +231,14 @@ def _minute(moment: str) -> str:
 
 
 def _names(state: ServerState, shown: Sequence[Act]) -> ActNames:
-    caused = {act.route for act in shown if (act.filter.get("query") or {}).get("group") is not None}
-    causes = {one.group: _cause(one) for route in caused & state.ctx.plans.keys() for one in state.ctx.ledger.groups(route)}
+    caused = {
+        act.route for act in shown if (act.filter.get("query") or {}).get("group") is not None
+    }
+    causes = {
+        one.group: _cause(one)
+        for route in caused & state.ctx.plans.keys()
+        for one in state.ctx.ledger.groups(route)
+    }
     fields = {route: key_fields(state.ctx, route) for route in state.ctx.plans}
     return ActNames({record.id: record.name for record in lists(state.ctx)}, causes, fields)
 

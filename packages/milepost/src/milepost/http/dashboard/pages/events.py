@@ -36,14 +36,26 @@ class EventsPageQuery(Struct, frozen=True):
     before: Annotated[str, Meta(pattern=rf"^[0-9]{{0,18}}{END}")] = ""
 
 
-@endpoint("GET", "/events", scope="read", page=True, query=EventsPageQuery, summary="Subscribers and events")
+@endpoint(
+    "GET",
+    "/events",
+    scope="read",
+    page=True,
+    query=EventsPageQuery,
+    summary="Subscribers and events",
+)
 def events(state: ServerState, call: Call) -> Answer:
     asked: EventsPageQuery = call.query
     routes = seen_routes(state, call)
     if asked.route and asked.route not in routes:
         raise state.no_route(call.caller, asked.route)
     if asked.kind and asked.kind not in KINDS:
-        raise problem_error("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+        raise problem_error(
+            "wrong-value",
+            f"there is no event of the kind {asked.kind!r}",
+            field="kind",
+            expected=", ".join(sorted(KINDS)),
+        )
     chosen = {name: value for name in ("route", "kind") if (value := getattr(asked, name))}
     part = bool(chosen) or call.caller.routes is not None
     # How far back the events that the caller may see have been read.
@@ -56,7 +68,9 @@ def events(state: ServerState, call: Call) -> Answer:
         since = event.at  # the newest come first
         return asked.route in ("", event.route) and asked.kind in ("", event.kind)
 
-    found = _back(state.ctx, int(asked.before) if asked.before else None, wants, STEP if part else SHOWN)
+    found = _back(
+        state.ctx, int(asked.before) if asked.before else None, wants, STEP if part else SHOWN
+    )
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
     return page(
         state,
@@ -77,7 +91,9 @@ def events(state: ServerState, call: Call) -> Answer:
     )
 
 
-def _back(ctx: Context, before: int | None, wants: Callable[[Event], bool], look: int) -> EventsBefore:
+def _back(
+    ctx: Context, before: int | None, wants: Callable[[Event], bool], look: int
+) -> EventsBefore:
     """A page of wanted events, from as far back as needed, within limits: some lines are read at first, and then more."""
     found: list[FeedEvent] = []
     left = FAR_REMOTE if "change counter" in ctx.ledger.missing_capabilities else FAR

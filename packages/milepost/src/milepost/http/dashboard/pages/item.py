@@ -36,7 +36,9 @@ def item(state: ServerState, call: Call) -> Answer:
         return _unknown(state, call, plan, key)
     stages, now = stage_names(state.ctx, plan.name), state.ctx.clock.now()
     held_since = view.get("held_since")
-    claimed_at = None if held_since is None else round(datetime.fromisoformat(held_since).timestamp() * 1000)
+    claimed_at = (
+        None if held_since is None else round(datetime.fromisoformat(held_since).timestamp() * 1000)
+    )
     picture = way([one.line for one in found_story.happened], stages, now, claimed_at)
     key_part = plan.route.key
     happened = [_entry(one, view["results"] or {}) for one in found_story.happened]
@@ -51,7 +53,9 @@ def item(state: ServerState, call: Call) -> Answer:
         story=found_story,
         stages=_path(stages, view),
         # The acts that the command line would offer, as buttons.
-        verbs=[command.split()[1] for command in found_story.can if command.startswith("milepost ")],
+        verbs=[
+            command.split()[1] for command in found_story.can if command.startswith("milepost ")
+        ],
         back=_back(stages, view),
         stage_names=stages,
         content=None if view["input"] is None else written(view["input"]),
@@ -59,7 +63,11 @@ def item(state: ServerState, call: Call) -> Answer:
         way=picture,
         values=_values(view),
         another=another,
-        key_fields="" if callable(key_part) else key_part if isinstance(key_part, str) else " and ".join(key_part),
+        key_fields=""
+        if callable(key_part)
+        else key_part
+        if isinstance(key_part, str)
+        else " and ".join(key_part),
     )
 
 
@@ -69,13 +77,28 @@ def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
     if view["stage"] not in names:
         return []
     at = names.index(view["stage"])
-    here = "past" if status is Status.COMPLETED else "stuck" if status in FAILED else "at" if status in LIVE else "ahead"
-    return [{"name": name, "state": "past" if place < at else here if place == at else "ahead"} for place, name in enumerate(names)]
+    here = (
+        "past"
+        if status is Status.COMPLETED
+        else "stuck"
+        if status in FAILED
+        else "at"
+        if status in LIVE
+        else "ahead"
+    )
+    return [
+        {"name": name, "state": "past" if place < at else here if place == at else "ahead"}
+        for place, name in enumerate(names)
+    ]
 
 
 def _back(names: list[str], view: dict[str, Any]) -> list[str]:
     """The earlier stages that the item could be sent back to."""
-    if view["sealed"] or view["stage"] not in names or view["status"] in (Status.COMPLETED, Status.PROCESSING):
+    if (
+        view["sealed"]
+        or view["stage"] not in names
+        or view["status"] in (Status.COMPLETED, Status.PROCESSING)
+    ):
         return []
     return names[: names.index(view["stage"])]
 
@@ -84,7 +107,10 @@ def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
     """Content of the item: the input, the result of each stage, and the payload of its stage if that is different."""
     found = [("Input", view["input"])]
     # Earlier inputs that were replaced, the latest first.
-    found += [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
+    found += [
+        (f"Input until {one['until']}, replaced by {one['by']}", one.get("content"))
+        for one in reversed(view.get("replaced") or [])
+    ]
     found += [(f"Result of {stage}", value) for stage, value in (view["results"] or {}).items()]
     known = {canonical_json(value) for _, value in found}
     payload = view.get("payload")
@@ -95,14 +121,23 @@ def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _another(plan: Plan, view: dict[str, Any]) -> str | None:
     """Input for a new item like this one; None if it cannot be derived, or holds a secret, which is not shown."""
-    if view["input"] is None or plan.route.closed or plan.route.carries is not None or redacted(view["input"]) != view["input"]:
+    if (
+        view["input"] is None
+        or plan.route.closed
+        or plan.route.carries is not None
+        or redacted(view["input"]) != view["input"]
+    ):
         return None
     return written(view["input"])
 
 
 def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
     """The page for an unknown key: it may be on another route, or be misspelt."""
-    elsewhere = [route for route in seen_routes(state, call) if route != plan.name and state.ctx.ledger.peek(route, [key])[0] is not None]
+    elsewhere = [
+        route
+        for route in seen_routes(state, call)
+        if route != plan.name and state.ctx.ledger.peek(route, [key])[0] is not None
+    ]
     begins, alike = _alike(state.ctx, plan.name, key)
     return page(
         state,
@@ -164,6 +199,11 @@ def _said(line: Line, results: dict[str, Any]) -> str:
     if line.version and line.note is not None and not isinstance(line.note, str):
         return written(redacted(line.note))
     given = results.get(line.stage)
-    if line.reason is Reason.CONFIRMED and line.output is not None and given is not None and digest_of(given).hex() == line.output:
+    if (
+        line.reason is Reason.CONFIRMED
+        and line.output is not None
+        and given is not None
+        and digest_of(given).hex() == line.output
+    ):
         return written(redacted(given))
     return ""

@@ -38,7 +38,19 @@ SHOWN = 100
 LISTS = 50
 """Maximum lists to choose from, the latest first."""
 SPAN = "Write a span of time, such as 30m, 6h or 2d."
-COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
+COLUMNS = (
+    "key",
+    "stage",
+    "status",
+    "attempts",
+    "lane",
+    "due_at",
+    "created_at",
+    "entered_at",
+    "updated_at",
+    "ended_at",
+    "correlation_id",
+)
 FORMULA, BLANK = ("=", "+", "-", "@"), ("\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
@@ -55,7 +67,14 @@ class FilterFault(Struct, frozen=True):
     scan: str | None = None
 
 
-@endpoint("GET", "/find", scope="read", page=True, query=FindQuery, summary="An item by its key, or by how its key begins")
+@endpoint(
+    "GET",
+    "/find",
+    scope="read",
+    page=True,
+    query=FindQuery,
+    summary="An item by its key, or by how its key begins",
+)
 def seek(state: ServerState, call: Call) -> Answer:
     """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
     it; otherwise shows a page that says where it was searched for."""
@@ -73,26 +92,41 @@ def seek(state: ServerState, call: Call) -> Answer:
             return _to(state, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
         if wrong is not None or found.more:
             unread[route] = "" if wrong is None else wrong.text
-    return page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread)
+    return page(
+        state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread
+    )
 
 
-@endpoint("GET", "/items", scope="read", page=True, summary="Redirect to the items of the first route")
+@endpoint(
+    "GET", "/items", scope="read", page=True, summary="Redirect to the items of the first route"
+)
 def first_route(state: ServerState, call: Call) -> Answer:
     """That page has links to the other routes."""
     routes = _routes(state, call)
     return _to(state, f"/items/{quote(routes[0], safe='')}" if routes else "/")
 
 
-@endpoint("GET", "/items/{route}", scope="read", page=True, query=ItemsQuery, summary="The items of a route")
+@endpoint(
+    "GET",
+    "/items/{route}",
+    scope="read",
+    page=True,
+    query=ItemsQuery,
+    summary="The items of a route",
+)
 def items(state: ServerState, call: Call) -> Answer:
     """An invalid filter is shown with a sentence that says what is wrong, beside the fields."""
     plan, asked = state.plan(call), filled(call.query)
     found, wrong, cost = _look(state, call, plan.name, asked)
     chosen = _chosen(asked)
-    question = {name: chosen[name] for name in ("overdue", "nearest", "oldest_first") if name in chosen}
+    question = {
+        name: chosen[name] for name in ("overdue", "nearest", "oldest_first") if name in chosen
+    }
     narrowed = {name: value for name, value in chosen.items() if name not in question}
     # The conditions that mean the same on another route, and all of them in the other order.
-    anywhere = {name: value for name, value in chosen.items() if name in ("status", "prefix", "older_than")}
+    anywhere = {
+        name: value for name, value in chosen.items() if name in ("status", "prefix", "older_than")
+    }
     turned = {**chosen, "oldest_first": None if asked.oldest_first else "true"}
     now = state.ctx.clock.now()
     total = None if wrong is not None else _total(state.ctx, plan, asked, found)
@@ -102,7 +136,10 @@ def items(state: ServerState, call: Call) -> Answer:
         "items.html",
         status=200 if wrong is None else 400,
         route=plan.name,
-        routes=[(name, f"/items/{quote(name, safe='')}{_address(anywhere)}") for name in _routes(state, call)],
+        routes=[
+            (name, f"/items/{quote(name, safe='')}{_address(anywhere)}")
+            for name in _routes(state, call)
+        ],
         asked=asked,
         wrong=wrong,
         cost=cost,
@@ -153,14 +190,21 @@ def _to(state: ServerState, address: str) -> Answer:
 
 def _routes(state: ServerState, call: Call) -> list[str]:
     """The routes whose items the caller may view; Milepost's own are last."""
-    return sorted((name for name in state.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(state.ctx, name))
+    return sorted(
+        (name for name in state.ctx.plans if call.caller.sees(name)),
+        key=lambda name: own_route(state.ctx, name),
+    )
 
 
 def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int | None:
     """Number of matching items, if it is known without reading them: all are on this page, or the ledger has counted them."""
     if not found.more and asked.after is None:
         return len(found.items)
-    total = None if asked.overdue or asked.nearest else count_of_matches(ctx, asked.choice(ctx, plan.name))
+    total = (
+        None
+        if asked.overdue or asked.nearest
+        else count_of_matches(ctx, asked.choice(ctx, plan.name))
+    )
     # Some ledgers update their counters with a delay.
     return total if total is not None and total >= len(found.items) else None
 
@@ -178,7 +222,9 @@ def _several(values: list[str]) -> list[str]:
     return [one for value in values for one in value.split(",") if one]
 
 
-def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> tuple[ItemPage, FilterFault | None, str]:
+def _look(
+    state: ServerState, call: Call, route: str, asked: ItemsQuery
+) -> tuple[ItemPage, FilterFault | None, str]:
     """The answer of the API, or the fault in the query; and the cost, if no index serves the query and there are many rows."""
     nothing = ItemPage([], None, False)
     try:
@@ -193,7 +239,11 @@ def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> tupl
     except ProblemError as trouble:
         if trouble.problem.status != 400:
             raise
-        again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
+        again = (
+            _address({**_chosen(asked), "scan": "true"})
+            if trouble.problem.code == "costly"
+            else None
+        )
         return nothing, FilterFault(_sentence(trouble.problem.detail), scan=again), ""
     cost = answer.headers.get("Milepost-Cost")
     return answer.body, None, _sentence(cost) if cost else ""
@@ -205,13 +255,21 @@ def _sentence(text: str) -> str:
 
 def _chosen(asked: ItemsQuery) -> dict[str, Any]:
     """The conditions, as query parameters."""
-    plain = {field.encode_name: value for field in fields(asked) if (value := getattr(asked, field.name))}
-    chosen = {name: value for name, value in plain.items() if name not in ("after", "limit", "scan")}
+    plain = {
+        field.encode_name: value for field in fields(asked) if (value := getattr(asked, field.name))
+    }
+    chosen = {
+        name: value for name, value in plain.items() if name not in ("after", "limit", "scan")
+    }
     return {name: "true" if value is True else value for name, value in chosen.items()}
 
 
 def _address(chosen: dict[str, Any]) -> str:
-    flat = {name: ",".join(value) if isinstance(value, list) else value for name, value in chosen.items() if value is not None}
+    flat = {
+        name: ",".join(value) if isinstance(value, list) else value
+        for name, value in chosen.items()
+        if value is not None
+    }
     return f"?{urlencode(flat)}" if flat else ""
 
 
@@ -220,21 +278,34 @@ def _tabs(plan: Plan, asked: ItemsQuery, narrowed: dict[str, Any]) -> list[tuple
     tabs = [("All", _address(narrowed) or "?", not (asked.overdue or asked.nearest))]
     if asked.overdue or any(stage.overdue_ms is not None for stage in plan.stages):
         tabs.append(("Overdue", _address({**narrowed, "overdue": "true"}), asked.overdue))
-    return [*tabs, ("Closest to completion", _address({**narrowed, "nearest": "true"}), asked.nearest)]
+    return [
+        *tabs,
+        ("Closest to completion", _address({**narrowed, "nearest": "true"}), asked.nearest),
+    ]
 
 
 def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
     """The values to choose from; the selected ones are always included."""
     names = list(dict.fromkeys(record.name for record in reversed(lists(ctx, plan.name))))
     groups = sorted(ctx.ledger.groups(plan.name), key=lambda group: (-group.now, group.group))
-    causes = {group.group: f"{group.category} at {group.stage}: {group.sample}" for group in reversed(groups) if group.now}
+    causes = {
+        group.group: f"{group.category} at {group.stage}: {group.sample}"
+        for group in reversed(groups)
+        if group.now
+    }
     if asked.group is not None:
         causes.setdefault(asked.group, asked.group)
     return {
         "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stages),
-        "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.statuses),
+        "statuses": _options(
+            {word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)},
+            asked.statuses,
+        ),
         "lists": names[:LISTS],
-        "causes": [(name, label if len(label) <= 80 else f"{label[:79]}…") for name, label in reversed(causes.items())],
+        "causes": [
+            (name, label if len(label) <= 80 else f"{label[:79]}…")
+            for name, label in reversed(causes.items())
+        ],
         "lanes": _lanes(ctx, plan),
         "key_fields": key_fields(ctx, plan.name),
         "laned": asked.lane is not None or any(stage.lane is not None for stage in plan.stages),
@@ -244,7 +315,11 @@ def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
 def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str]]:
     """Each as (value, word); several values that were selected together are one option."""
     together = ",".join(asked)
-    offered = known if not together or together in known else {**known, together: ", ".join(known.get(one, one) for one in asked)}
+    offered = (
+        known
+        if not together or together in known
+        else {**known, together: ", ".join(known.get(one, one) for one in asked)}
+    )
     return list(offered.items())
 
 
@@ -275,18 +350,31 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
     }
 
 
-@endpoint("GET", "/export/{route}.{form}", scope="read", page=True, query=ItemsQuery, summary="The items of a page as CSV or JSON")
+@endpoint(
+    "GET",
+    "/export/{route}.{form}",
+    scope="read",
+    page=True,
+    query=ItemsQuery,
+    summary="The items of a page as CSV or JSON",
+)
 def export(state: ServerState, call: Call) -> Answer:
     """All items that match, not only those of the page; with `nearest`, the first ten thousand. The file is written row by row, so memory
     use does not grow with their number."""
     plan, wanted, form = state.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
-        raise problem_error("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
+        raise problem_error(
+            "unknown-path", f"there is no form {form!r}", field="form", expected="csv or json"
+        )
     query = wanted.choice(state.ctx, plan.name)
     afford(state.ctx, query, wanted.scan)
     rows = _rows(state.ctx, query, wanted)
     content = _csv(rows) if form == "csv" else _json(rows)
-    return Answer(StreamingResponse(content, media_type=TYPES[form], headers=attachment(f"{plan.name}.{form}")))
+    return Answer(
+        StreamingResponse(
+            content, media_type=TYPES[form], headers=attachment(f"{plan.name}.{form}")
+        )
+    )
 
 
 def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, Any]]:
@@ -307,7 +395,11 @@ def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     writer.writerow([*COLUMNS, "error", "why", "blocked_because"])
     for row in rows:
         error = row["error"]
-        said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""), row["blocked_because"] or "")
+        said = (
+            f"{error['category']}: {error['message']}" if error else "",
+            row.get("why", ""),
+            row["blocked_because"] or "",
+        )
         writer.writerow([cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
         yield out.getvalue()
         out.seek(0)

@@ -35,7 +35,11 @@ def all_lists(state: ServerState, call: Call) -> Answer:
         call,
         "lists.html",
         # Some routes take no lists: Milepost makes the daily heads itself.
-        routes=[name for name in routes if name in state.ctx.plans and not state.ctx.plans[name].route.closed],
+        routes=[
+            name
+            for name in routes
+            if name in state.ctx.plans and not state.ctx.plans[name].route.closed
+        ],
         lists=[list_view(record) for record in found[first : first + SHOWN]],
         meaning=MEANING,
         total=len(found),
@@ -50,11 +54,20 @@ class ListPageData(Struct, frozen=True):
     """Vanished keys are found by comparing two whole lists, so they are shown only on request."""
 
 
-@endpoint("GET", "/lists/{id}", scope="read", page=True, query=ListPageData, summary="One list, with its counts")
+@endpoint(
+    "GET",
+    "/lists/{id}",
+    scope="read",
+    page=True,
+    query=ListPageData,
+    summary="One list, with its counts",
+)
 def one_list(state: ServerState, call: Call) -> Answer:
     record = the_list(state, call)
     same = [
-        one for one in reversed(lists(state.ctx, record.route)) if record.digest and one.digest == record.digest and one.id != record.id
+        one
+        for one in reversed(lists(state.ctx, record.route))
+        if record.digest and one.digest == record.digest and one.id != record.id
     ]
     gone: list[str] | None = None
     trouble = ""

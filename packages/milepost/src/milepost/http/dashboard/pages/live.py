@@ -28,7 +28,9 @@ async def live(state: ServerState, call: Call) -> Answer:
         # A HEAD request would never get the end of a stream.
         return Answer(Response(media_type=STREAM))
     if state.feed.listeners >= MOST:
-        raise problem_error("too-many", f"the server has {MOST:,} listeners already", expected="fewer open pages")
+        raise problem_error(
+            "too-many", f"the server has {MOST:,} listeners already", expected="fewer open pages"
+        )
     return Answer(EventStream(_changes(state, call)))
 
 

@@ -9,7 +9,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from milepost.engine.auth import SESSION_MS, end_session, open_session
-from milepost.http.auth.authenticator import ANONYMOUS, COOKIE, FORM, LARGEST_FORM, check_page, read_form
+from milepost.http.auth.authenticator import (
+    ANONYMOUS,
+    COOKIE,
+    FORM,
+    LARGEST_FORM,
+    check_page,
+    read_form,
+)
 from milepost.http.auth.origins import from_elsewhere, local_path
 from milepost.http.dashboard.render import page_for
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
@@ -33,14 +40,20 @@ class LoginQuery(Struct, frozen=True):
     """The page to open after the log-in; a URL of another server is ignored."""
 
 
-@endpoint("GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The log-in page")
+@endpoint(
+    "GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The log-in page"
+)
 async def page(state: ServerState, call: Call) -> Answer:
     """A form that asks for a key; in a session, a form to log out."""
     request: Request = call.raw
     needed, token = await state.authenticator.needs_keys(), request.cookies.get(COOKIE)
     key = await state.authenticator.session_of(request, token) if needed and token else None
     name, then = None if key is None else key.name, local_path(call.query.then)
-    return Answer(page_for(state, request, ANONYMOUS, "login.html", needed=needed, name=name, error=None, then=then))
+    return Answer(
+        page_for(
+            state, request, ANONYMOUS, "login.html", needed=needed, name=name, error=None, then=then
+        )
+    )
 
 
 @endpoint(
@@ -59,17 +72,34 @@ async def log_in(state: ServerState, call: Call) -> Answer:
     server only; every write with it also needs the session's token (X-CSRF-Token, or the form's field csrf_token)."""
     request: Request = call.raw
     if from_elsewhere(request.headers):
-        raise problem_error("bad-origin", "another site's page made this call", field="Origin", expected="the page at /login")
+        raise problem_error(
+            "bad-origin",
+            "another site's page made this call",
+            field="Origin",
+            expected="the page at /login",
+        )
     form = await read_form(request)
     given, then = form.get("key", "").strip(), local_path(form.get("then", ""))
     try:
         key = await state.authenticator.key_of(request, given)
     except ProblemError as wrong:
         status, error = wrong.problem.status, wrong.problem.detail
-        shown = page_for(state, request, ANONYMOUS, "login.html", status=status, needed=True, name=None, error=error, then=then)
+        shown = page_for(
+            state,
+            request,
+            ANONYMOUS,
+            "login.html",
+            status=status,
+            needed=True,
+            name=None,
+            error=error,
+            then=then,
+        )
         shown.headers.update(wrong.headers)
         return Answer(shown)
-    token = await asyncio.get_running_loop().run_in_executor(state.pool, open_session, state.ctx, key)
+    token = await asyncio.get_running_loop().run_in_executor(
+        state.pool, open_session, state.ctx, key
+    )
     response = RedirectResponse(state.base + (then or "/"), 303)
     response.set_cookie(
         COOKIE,

@@ -108,19 +108,41 @@ def overview(state: ServerState, call: Call) -> Answer:
     seen = [one for one in seen if not own_route(state.ctx, one.route) or one.failed or one.live]
     well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
     left = left_counts(state.ctx, [one.route for one in seen], state.ttl_cache.once)
-    return page(state, call, "home.html", routes=home(state.ctx, seen, state.samples, viewer_zone(call), left), health=well, live=LIVE)
+    return page(
+        state,
+        call,
+        "home.html",
+        routes=home(state.ctx, seen, state.samples, viewer_zone(call), left),
+        health=well,
+        live=LIVE,
+    )
 
 
 def home(
-    ctx: Context, found: Iterable[Snapshot], samples: Samples, zone: tzinfo = UTC, left: Mapping[str, LeftCount] | None = None
+    ctx: Context,
+    found: Iterable[Snapshot],
+    samples: Samples,
+    zone: tzinfo = UTC,
+    left: Mapping[str, LeftCount] | None = None,
 ) -> list[RouteView]:
     """These routes as funnels; Milepost's own are last. `zone`: that of the viewer. `left`: failed items that have left, by route."""
     counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
-    pauses = {name: pause_view(name, hold) for name, hold in read_each(ctx.ledger, HOLD, Hold).items()}
+    pauses = {
+        name: pause_view(name, hold) for name, hold in read_each(ctx.ledger, HOLD, Hold).items()
+    }
     routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
     gone = left or {}
     return [
-        _route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), pauses, samples, zone, gone.get(seen.route))
+        _route(
+            ctx,
+            seen,
+            counts.get(seen.route, []),
+            groups.get(seen.route, []),
+            pauses,
+            samples,
+            zone,
+            gone.get(seen.route),
+        )
         for seen in routes
     ]
 
@@ -138,7 +160,10 @@ def _route(
     now, plan = seen.at, ctx.plans.get(seen.route)
     hours = by_hour(counts, now)
     watched = samples.seen(seen.route, Sample(now, seen.done, seen.failed))
-    steps = [_step(stage, seen, None if plan is None else plan.by_name.get(stage.name), pauses) for stage in seen.stages]
+    steps = [
+        _step(stage, seen, None if plan is None else plan.by_name.get(stage.name), pauses)
+        for stage in seen.stages
+    ]
     paused = pauses.get(seen.route)
 
     @cache
@@ -159,36 +184,71 @@ def _route(
     )
 
 
-def _step(stage: StageView, seen: Snapshot, declared: Stage | None, pauses: dict[str, PauseView]) -> FunnelStage:
-    parts = [(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
+def _step(
+    stage: StageView, seen: Snapshot, declared: Stage | None, pauses: dict[str, PauseView]
+) -> FunnelStage:
+    parts = [
+        (label, kind, stage.among(*statuses), [status.value for status in statuses])
+        for label, kind, statuses in PARTS
+    ]
     whole = max(1, seen.total)
-    title = ", ".join([*(f"{n:,} {label}" for label, _, n, _ in parts if n), f"{stage.past:,} completed"])
-    bar = stack([*((kind, n / whole) for _, kind, n, _ in parts), ("done", stage.past / whole)], title)
+    title = ", ".join(
+        [*(f"{n:,} {label}" for label, _, n, _ in parts if n), f"{stage.past:,} completed"]
+    )
+    bar = stack(
+        [*((kind, n / whole) for _, kind, n, _ in parts), ("done", stage.past / whole)], title
+    )
     above = scope(seen.route, stage.name)
-    lanes = [(lane, pauses[name]) for name in sorted(pauses) if name.startswith(f"{above}/") and (lane := name.removeprefix(f"{above}/"))]
+    lanes = [
+        (lane, pauses[name])
+        for name in sorted(pauses)
+        if name.startswith(f"{above}/") and (lane := name.removeprefix(f"{above}/"))
+    ]
     tag = None
     if declared is not None and not declared.ours:
-        tag = ("external", "a partner does it") if declared.external else ("remote", "remote workers claim it over HTTP")
+        tag = (
+            ("external", "a partner does it")
+            if declared.external
+            else ("remote", "remote workers claim it over HTTP")
+        )
     return FunnelStage(stage, parts, bar, pauses.get(above), lanes, tag)
 
 
-def causes(ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]) -> tuple[list[FailureCause], int]:
+def causes(
+    ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]
+) -> tuple[list[FailureCause], int]:
     """The causes with the most failures, these first, and the number of the others. `free`: reading rows costs nothing."""
     bounds = failed_by_group({stage.name: stage.among(*FAILED) for stage in seen.stages}, groups)
     present = [group for group in groups if group.now > 0 or seen.at - group.last_at < FRESH]
-    shown = sorted(present, key=lambda group: (-bounds[_key(group)][1], -group.now, -group.total, _key(group)))[:CAUSES]
-    for stage in sorted({group.stage for group in shown if bounds[_key(group)][0] < bounds[_key(group)][1]}):
+    shown = sorted(
+        present, key=lambda group: (-bounds[_key(group)][1], -group.now, -group.total, _key(group))
+    )[:CAUSES]
+    for stage in sorted(
+        {group.stage for group in shown if bounds[_key(group)][0] < bounds[_key(group)][1]}
+    ):
         if free():
-            bounds |= _looked_at(ctx, seen.route, stage, {key: bound for key, bound in bounds.items() if key[0] == stage})
+            bounds |= _looked_at(
+                ctx,
+                seen.route,
+                stage,
+                {key: bound for key, bound in bounds.items() if key[0] == stage},
+            )
     # Sorted by the total, not by the present number: that changes with every attempt.
     shown.sort(key=lambda group: (-bounds[_key(group)][1], -group.total, _key(group)))
     listed = [
-        FailureCause(group, *bounds[_key(group)], {"group": group.group, "stage": [group.stage], "status": ["failed"]}) for group in shown
+        FailureCause(
+            group,
+            *bounds[_key(group)],
+            {"group": group.group, "stage": [group.stage], "status": ["failed"]},
+        )
+        for group in shown
     ]
     return listed, len(present) - len(listed)
 
 
-def failed_by_group(failed: dict[str, int], groups: Sequence[Group]) -> dict[tuple[str, str], tuple[int, int]]:
+def failed_by_group(
+    failed: dict[str, int], groups: Sequence[Group]
+) -> dict[tuple[str, str], tuple[int, int]]:
     """Minimum and maximum number of failed items with each error, by (stage, group): derived from the number of failed items of each
     stage, and the number of items with each error there. Every failed item has an error."""
     having: Counter[str] = Counter()
@@ -210,17 +270,25 @@ def _looked_at(
     ctx: Context, route: str, stage: str, bounds: dict[tuple[str, str], tuple[int, int]]
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """The same after reading the failed rows of a stage; if there are many, the first of them."""
-    found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=FAILED, limit=FAILED_ROWS))
-    seen = Counter((stage, item.row.error.group) for item in found.items if item.row.error is not None)
+    found = ctx.ledger.find(
+        Query(route=route, stages=frozenset({stage}), statuses=FAILED, limit=FAILED_ROWS)
+    )
+    seen = Counter(
+        (stage, item.row.error.group) for item in found.items if item.row.error is not None
+    )
     if found.next is None:
         return {key: (seen[key], seen[key]) for key in bounds}
     return {key: (max(least, min(most, seen[key])), most) for key, (least, most) in bounds.items()}
 
 
-def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, ttl_cache: TtlCache) -> HealthPanel:
+def health(
+    ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, ttl_cache: TtlCache
+) -> HealthPanel:
     """Health of these routes. Problems that belong to no route are only for callers who see all routes."""
     look = CheckRun(ctx, routes=routes, everything=all_seen, thorough=False, once=ttl_cache.once)
     shown = [result for result in run_checks(look, OVERVIEW) if result.headline]
     notices = [one for one in shown if one.finding.level != OK]
     calm = ", ".join(one.headline for one in shown if one.finding.level == OK)
-    return HealthPanel(sorted(notices, key=lambda notice: notice.finding.level), f"All is well: {calm}.")
+    return HealthPanel(
+        sorted(notices, key=lambda notice: notice.finding.level), f"All is well: {calm}."
+    )

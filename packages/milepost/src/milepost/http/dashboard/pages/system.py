@@ -53,11 +53,20 @@ class SystemFacts(Struct, frozen=True):
     """Capabilities that the ledger lacks, in sentences."""
 
 
-@endpoint("GET", "/system", scope="read", page=True, query=SystemQuery, summary="Processes, routes, controls and health")
+@endpoint(
+    "GET",
+    "/system",
+    scope="read",
+    page=True,
+    query=SystemQuery,
+    summary="Processes, routes, controls and health",
+)
 def system(state: ServerState, call: Call) -> Answer:
     """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
-    paused = [pause_view(name, hold) for name, hold in sorted(read_each(ctx.ledger, HOLD, Hold).items())]
+    paused = [
+        pause_view(name, hold) for name, hold in sorted(read_each(ctx.ledger, HOLD, Hold).items())
+    ]
     seen = processes_view(ctx, call.caller.narrowed)
     return page(
         state,
@@ -65,7 +74,9 @@ def system(state: ServerState, call: Call) -> Answer:
         "system.html",
         everything=call.caller.routes is None,
         processes=[_process(one) for one in seen.processes],
-        roles=[(role, role.at is None or role.late or bool(role.stands_still)) for role in seen.roles],
+        roles=[
+            (role, role.at is None or role.late or bool(role.stands_still)) for role in seen.roles
+        ],
         pauses=[pause for pause in paused if pause.scope.partition("/")[0] in routes],
         alerts=[one for one in alert_views(ctx) if call.caller.sees(one.route)],
         breakers=[one for one in breaker_views(ctx) if one.route in routes],
@@ -75,14 +86,19 @@ def system(state: ServerState, call: Call) -> Answer:
         durations=durations(state.collector.figures(), routes),
         spread=spread,
         within=within,
-        still=_still(state, call, routes, now) if call.headers.get("x-live") is None else SystemFacts(),
+        still=_still(state, call, routes, now)
+        if call.headers.get("x-live") is None
+        else SystemFacts(),
     )
 
 
 def _still(state: ServerState, call: Call, routes: list[str], now: int) -> SystemFacts:
     ctx = state.ctx
     # A route's version does not record which stages are remote: only its file does.
-    remote = {name: [stage.name for stage in plan.stages if stage.remote] for name, plan in ctx.plans.items()}
+    remote = {
+        name: [stage.name for stage in plan.stages if stage.remote]
+        for name, plan in ctx.plans.items()
+    }
     views = [{**route_view(ctx, name), "remote": remote.get(name, [])} for name in routes]
     future = _future(ctx, routes, now)
     if call.caller.routes is not None:
@@ -114,14 +130,22 @@ def _future(ctx: Context, routes: list[str], now: int) -> list[tuple[str, str]]:
 def _process(one: ProcessView) -> dict[str, Any]:
     """`state`: running; stopped, which is no alarm; or silent, if it has not said that it stops."""
     state = "alive" if one.alive else "stopped" if one.stopped else "silent"
-    slow = [(" / ".join(str(of[name]) for name in ("route", "stage", "key") if name in of), of.get("seconds")) for of in one.overrunning]
+    slow = [
+        (
+            " / ".join(str(of[name]) for name in ("route", "stage", "key") if name in of),
+            of.get("seconds"),
+        )
+        for of in one.overrunning
+    ]
     return {"view": one, "state": state, "slow": slow}
 
 
 def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Facts about the ledger, in words, without those that the page shows elsewhere."""
     shown = {
-        name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks", "unwritable")
+        name: value
+        for name, value in facts.items()
+        if name not in ("path", "url", "problems", "lines", "routes", "lacks", "unwritable")
     }
     return [(name.replace("_", " "), _fact(value)) for name, value in shown.items()]
 
@@ -147,10 +171,18 @@ def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
             if stage.external:
                 continue
             above = scope(plan.name, stage.name)
-            own = {name.removeprefix(f"{above}/") for name in limits if name.startswith(f"{above}/")}
+            own = {
+                name.removeprefix(f"{above}/") for name in limits if name.startswith(f"{above}/")
+            }
             filed = {above: Limits(rate=stage.rate, concurrency=stage.concurrency)}
-            filed |= {f"{above}/{lane}": stage.lanes.get(lane, Limits()) for lane in sorted({*stage.lanes, *own})}
-            found += [{"scope": name, "remote": stage.remote, "filed": of, "now": limits.get(name)} for name, of in filed.items()]
+            filed |= {
+                f"{above}/{lane}": stage.lanes.get(lane, Limits())
+                for lane in sorted({*stage.lanes, *own})
+            }
+            found += [
+                {"scope": name, "remote": stage.remote, "filed": of, "now": limits.get(name)}
+                for name, of in filed.items()
+            ]
     return found
 
 

@@ -50,7 +50,9 @@ class Contents(Struct, frozen=True):
     """Keys of items whose history does not end at the head in their row."""
 
 
-def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress, mode: int = PRIVATE) -> BackupReport:
+def back_up(
+    path: str, target: Path, *, overwrite: bool, on_progress: Progress, mode: int = PRIVATE
+) -> BackupReport:
     """Copy the ledger in `path` as of now, with its blobs, to `target`, while other processes may write. The copy gets its name after
     it is checked and on disk; an interrupted copy leaves nothing under that name."""
     _check_target(target, overwrite)
@@ -59,11 +61,16 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress, 
         with translated_errors(path), closing(_connect(path)) as source:
             # From here on this connection sees a snapshot. Blobs are written before the rows that name them, so all of them exist.
             source.execute("BEGIN")
-            pages = source.execute("PRAGMA page_count").fetchone()[0] * source.execute("PRAGMA page_size").fetchone()[0]
+            pages = (
+                source.execute("PRAGMA page_count").fetchone()[0]
+                * source.execute("PRAGMA page_size").fetchone()[0]
+            )
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             sizes = _blob_sizes(blobs_folder(path))
             whole = pages + sum(sizes.values())
-            blobs, blob_bytes = _copy_blobs(blobs_folder(path), aside_blobs, sizes, lambda done: on_progress(done, whole), mode)
+            blobs, blob_bytes = _copy_blobs(
+                blobs_folder(path), aside_blobs, sizes, lambda done: on_progress(done, whole), mode
+            )
             new_file(aside, mode).close()
             with closing(sqlite3.connect(aside, isolation_level=None)) as copy:
 
@@ -79,16 +86,26 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress, 
         os.replace(aside, target)
         _sync(target.parent)
     except OSError as error:
-        raise LedgerError(f"cannot write {target}: {error.strerror}; nothing was left there; give another path") from error
+        raise LedgerError(
+            f"cannot write {target}: {error.strerror}; nothing was left there; give another path"
+        ) from error
     finally:
         _remove(aside)
         _remove(aside_blobs)
     held = (contents.items, contents.seals, contents.last_seq)
-    return BackupReport(str(target), target.stat().st_size, blobs, blob_bytes, *held, contents.broken)
+    return BackupReport(
+        str(target), target.stat().st_size, blobs, blob_bytes, *held, contents.broken
+    )
 
 
 def restore(
-    source: Path, path: str, *, overwrite: bool, force: bool = False, on_progress: Progress, mode: int | None = None
+    source: Path,
+    path: str,
+    *,
+    overwrite: bool,
+    force: bool = False,
+    on_progress: Progress,
+    mode: int | None = None,
 ) -> RestoreReport:
     """Replace the ledger in `path` by the backup `source`. An existing ledger is renamed, never removed. Refuses, without changing
     anything, while a process uses that ledger, beside a leftover SQLite log, and for a damaged backup (`force` accepts items with a
@@ -110,9 +127,17 @@ def restore(
         size = source.stat().st_size
         whole = size + sum(sizes.values())
         _copy_file(source, aside, lambda done: on_progress(done, whole), file_mode)
-        blobs, _ = _copy_blobs(blobs_folder(source), aside_blobs, sizes, lambda done: on_progress(size + done, whole), file_mode)
+        blobs, _ = _copy_blobs(
+            blobs_folder(source),
+            aside_blobs,
+            sizes,
+            lambda done: on_progress(size + done, whole),
+            file_mode,
+        )
         if examine(aside) != contents:
-            raise LedgerDamaged(f"the copy of {source} differs from it: the disk or another process has changed it; nothing was restored")
+            raise LedgerDamaged(
+                f"the copy of {source} differs from it: the disk or another process has changed it; nothing was restored"
+            )
         _raise_epoch(aside, round(time.time() * 1000), f"restored from {source.name}")
         _check_unused(target, overwrite)
         if target.exists() or blobs_folder(target).exists():
@@ -127,12 +152,17 @@ def restore(
         _remove(aside_blobs)
     examine(target)
     held = (contents.items, contents.seals, contents.last_seq)
-    return RestoreReport(path, str(source), blobs, *held, contents.broken, None if kept is None else str(kept))
+    return RestoreReport(
+        path, str(source), blobs, *held, contents.broken, None if kept is None else str(kept)
+    )
 
 
 def _raise_epoch(path: Path, now: int, why: str) -> None:
     """Lines that are written from now on are of another epoch: they may have the versions of lines written since the backup was made."""
-    with translated_errors(str(path)), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with (
+        translated_errors(str(path)),
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
         connection.execute("BEGIN IMMEDIATE")
         epoch = raised_epoch(read_epoch(connection), now, why)
         documents.write(connection, EPOCH, "", epoch, None)
@@ -144,7 +174,10 @@ def examine(path: Path) -> Contents:
     """Check a ledger file that no process uses: it must be a ledger, and SQLite must find it intact. Also checks that each item's
     history ends at the head in its row."""
     address = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
-    with translated_errors(str(path)), closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+    with (
+        translated_errors(str(path)),
+        closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection,
+    ):
         version = schema.check(connection, str(path))
         if not version:
             raise LedgerDamaged(f"{path} is empty: it is not the backup of a ledger")
@@ -164,18 +197,26 @@ def _wrong_heads(connection: sqlite3.Connection) -> Iterator[str]:
         LEFT JOIN history h ON h.seq = (SELECT max(seq) FROM history WHERE item = i.id)
     """
     for key, head, previous, body in connection.execute(query):
-        if not isinstance(body, bytes) or not isinstance(previous, bytes) or link(previous, body) != head:
+        if (
+            not isinstance(body, bytes)
+            or not isinstance(previous, bytes)
+            or link(previous, body) != head
+        ):
             yield key
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=60, isolation_level=None)
+    return sqlite3.connect(
+        f"file:{quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=60, isolation_level=None
+    )
 
 
 # Checks -------------------------------------------------------------------------------------------------------------------
 def _check_target(target: Path, overwrite: bool) -> None:
     if target.is_dir():
-        raise UsageError(f"{target} is a folder; name a file in it, such as {target / 'milepost-backup.db'}")
+        raise UsageError(
+            f"{target} is a folder; name a file in it, such as {target / 'milepost-backup.db'}"
+        )
     if not target.parent.is_dir():
         raise UsageError(f"the folder {target.parent} does not exist; create it with mkdir -p")
     there = [place for place in (target, blobs_folder(target)) if place.exists()]
@@ -183,7 +224,9 @@ def _check_target(target: Path, overwrite: bool) -> None:
         raise UsageError(f"{there[0]} already exists; give another name, or --overwrite")
     for suffix in BESIDE:
         if Path(f"{target}{suffix}").exists():
-            raise UsageError(f"{target}{suffix} exists: a process uses {target} as a ledger, or died while using it; give another name")
+            raise UsageError(
+                f"{target}{suffix} exists: a process uses {target} as a ledger, or died while using it; give another name"
+            )
 
 
 def _check_source(source: Path, target: Path) -> None:
@@ -193,16 +236,22 @@ def _check_source(source: Path, target: Path) -> None:
         raise UsageError(f"{source} is the ledger itself; give a backup of it")
     log = Path(f"{source}-wal")
     if log.exists() and log.stat().st_size:
-        raise LedgerError(f"{log} holds changes that are not in {source}: a process uses it as a ledger, or died while using it. {_FOLD}")
+        raise LedgerError(
+            f"{log} holds changes that are not in {source}: a process uses it as a ledger, or died while using it. {_FOLD}"
+        )
 
 
-_FOLD = "Stop that process; then 'milepost --ledger sqlite:///FILE status' moves the log into the file"
+_FOLD = (
+    "Stop that process; then 'milepost --ledger sqlite:///FILE status' moves the log into the file"
+)
 
 
 def _check_unused(target: Path, overwrite: bool) -> None:
     at_work = Liveness(str(target)).neighbours()
     if at_work:
-        raise LedgerBusy(f"{at_work} process{'es are' if at_work > 1 else ' is'} using {target}; stop them first")
+        raise LedgerBusy(
+            f"{at_work} process{'es are' if at_work > 1 else ' is'} using {target}; stop them first"
+        )
     for suffix in BESIDE:
         beside = Path(f"{target}{suffix}")
         if beside.exists():
@@ -211,7 +260,9 @@ def _check_unused(target: Path, overwrite: bool) -> None:
                 f" if {target} is damaged, move both away"
             )
     if (target.exists() or blobs_folder(target).exists()) and not overwrite:
-        raise UsageError(f"{target} already exists; --overwrite renames it and puts the backup in its place")
+        raise UsageError(
+            f"{target} already exists; --overwrite renames it and puts the backup in its place"
+        )
     if target.exists():
         _check_free(target)
 
@@ -275,7 +326,9 @@ def _entries(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in [*folders, *files])
 
 
-def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None], mode: int) -> tuple[int, int]:
+def _copy_blobs(
+    folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None], mode: int
+) -> tuple[int, int]:
     """Copy the blobs; returns how many, and their bytes."""
     n = done = 0
     for file in sizes:
@@ -283,7 +336,9 @@ def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Cal
         make_folder(place.parent, mode)
         with suppress(FileNotFoundError):
             before = done
-            done += _copy_file(file, place, lambda so_far, before=before: on_progress(before + so_far), mode)  # type: ignore[misc]
+            done += _copy_file(
+                file, place, lambda so_far, before=before: on_progress(before + so_far), mode
+            )  # type: ignore[misc]
             n += 1
     for made in [to, *_entries(to)] if to.is_dir() else ():
         if made.is_dir():

@@ -37,8 +37,12 @@ class Liveness:
             if error.errno in NO_DESCRIPTOR:
                 raise TooManyOpenFiles(too_many_open_files(self.folder)) from error
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise LedgerFull(f"{self.folder}: the disk is full, so this process cannot create its lock file ({error})") from error
-            raise LedgerReadOnly(f"{self.folder}: this process cannot create its lock file there ({error})") from error
+                raise LedgerFull(
+                    f"{self.folder}: the disk is full, so this process cannot create its lock file ({error})"
+                ) from error
+            raise LedgerReadOnly(
+                f"{self.folder}: this process cannot create its lock file there ({error})"
+            ) from error
 
     def _lock(self, holder: str) -> None:
         make_folder(self.folder, self._mode)

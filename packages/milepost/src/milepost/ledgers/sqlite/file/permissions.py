@@ -27,7 +27,15 @@ def make_ledger_file(path: str, mode: int) -> None:
     except OSError as error:
         if error.errno in NO_DESCRIPTOR:
             raise TooManyOpenFiles(too_many_open_files(path)) from error
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.EISDIR):
+        if error.errno not in (
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.ENOENT,
+            errno.EISDIR,
+        ):
             raise
         # SQLite fails for the same reason, and its error is translated.
 

@@ -24,7 +24,9 @@ def newest() -> int:
 
 def _scripts() -> list[Path]:
     scripts = sorted(MIGRATIONS.glob("*.sql"))
-    assert [script.stem for script in scripts] == [f"{number:04}" for number in range(1, len(scripts) + 1)], "numbered without gaps"
+    assert [script.stem for script in scripts] == [
+        f"{number:04}" for number in range(1, len(scripts) + 1)
+    ], "numbered without gaps"
     return scripts
 
 
@@ -32,7 +34,9 @@ def check(connection: sqlite3.Connection, path: str) -> int:
     """The file's schema version; 0 for an empty file. Raises if it belongs to another program or is too new; changes nothing."""
     application, version, tables = _marks(connection)
     if application != APPLICATION_ID and (tables or application or version):
-        raise LedgerForeign(f"{path}: this file belongs to another program; give another path with --ledger sqlite:///PATH")
+        raise LedgerForeign(
+            f"{path}: this file belongs to another program; give another path with --ledger sqlite:///PATH"
+        )
     if version > newest():
         raise LedgerTooNew(
             f"{path}: made by a later Milepost (schema {version}, this one knows {newest()}); open it with that version or a later one"

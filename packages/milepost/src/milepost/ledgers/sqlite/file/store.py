@@ -94,7 +94,9 @@ class SqliteFile:
     def _open(self) -> sqlite3.Connection:
         folder = Path(self.path).resolve().parent
         if not folder.is_dir():
-            raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; create it with mkdir -p, or give another --ledger")
+            raise LedgerReadOnly(
+                f"{self.path}: its folder {folder} does not exist; create it with mkdir -p, or give another --ledger"
+            )
         make_ledger_file(self.path, self._mode)
         with translated_errors(self.path):
             connection = self._connect()
@@ -103,7 +105,9 @@ class SqliteFile:
                 version = self._retry_while_locked(lambda: schema.check(connection, self.path))
                 if version == 0:
                     connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
-                self._retry_while_locked(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+                self._retry_while_locked(
+                    lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                )
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA cache_size = -32768")
                 connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -111,8 +115,17 @@ class SqliteFile:
                 connection.execute("PRAGMA temp_store = MEMORY")
                 if version < schema.newest():
                     if version:
-                        log.warning("%s has schema %d: it is migrated to %d, which may take minutes", self.path, version, schema.newest())
-                    self._retry_while_locked(lambda: schema.migrate(connection, self.path), MIGRATION_TIMEOUT_S, MIGRATION_PAUSE_S)
+                        log.warning(
+                            "%s has schema %d: it is migrated to %d, which may take minutes",
+                            self.path,
+                            version,
+                            schema.newest(),
+                        )
+                    self._retry_while_locked(
+                        lambda: schema.migrate(connection, self.path),
+                        MIGRATION_TIMEOUT_S,
+                        MIGRATION_PAUSE_S,
+                    )
                     # The log would stay as large as a migration has made it, until the last process ends.
                     with suppress(sqlite3.OperationalError):
                         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -123,11 +136,22 @@ class SqliteFile:
 
     def _connect(self) -> sqlite3.Connection:
         # Waiting is done here (jittered, see _retry_while_locked), so SQLite itself must not wait.
-        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection = sqlite3.connect(
+            self.path,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
         connection.create_function("key_part", 2, _key_part, deterministic=True)
         return connection
 
-    def _retry_while_locked(self, attempt: Callable[[], T], timeout_s: float = LOCK_TIMEOUT_S, longest_s: float = LONGEST_PAUSE_S) -> T:
+    def _retry_while_locked(
+        self,
+        attempt: Callable[[], T],
+        timeout_s: float = LOCK_TIMEOUT_S,
+        longest_s: float = LONGEST_PAUSE_S,
+    ) -> T:
         """Retry, with jittered pauses, while another process has locked the file."""
         deadline = time.monotonic() + timeout_s
         pause = 0.0003
@@ -215,7 +239,9 @@ class SqliteFile:
             for work in group:
                 work.error, work.done = work.error or error, True
 
-    def _run_one(self, connection: sqlite3.Connection, work: CommitPart[Any], *, alone: bool) -> None:
+    def _run_one(
+        self, connection: sqlite3.Connection, work: CommitPart[Any], *, alone: bool
+    ) -> None:
         work.error = None
         if alone:
             work.result = work.run(connection)
@@ -246,7 +272,9 @@ class SqliteFile:
             if self._watch is None:
                 self._watch = self._connect()
             watch = self._watch
-            return int(self._retry_while_locked(lambda: watch.execute("PRAGMA data_version").fetchone()[0]))
+            return int(
+                self._retry_while_locked(lambda: watch.execute("PRAGMA data_version").fetchone()[0])
+            )
 
     def checkpoint(self) -> None:
         """Move the log into the file as far as readers allow; called when idle."""

@@ -10,7 +10,16 @@ from milepost.core.change import Change
 from milepost.core.counters import CounterKey, GroupKey, count_all
 from milepost.core.item import Row
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
-from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
+from milepost.ledgers.sqlite.rows.codec import (
+    CODES,
+    INPUT,
+    PAYLOAD,
+    RESULT,
+    UPDATE,
+    encode,
+    json_text,
+    shared,
+)
 from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ledgers.sqlite.rows.packed import write_contents, write_history
 from milepost.ledgers.sqlite.rows.row_groups import FEW, HISTORY_GROUP, UPDATE_GROUP, digests_of
@@ -39,7 +48,9 @@ class CounterDeltas:
         for change in changes:
             before, after = change.before, change.after
             # A new failure, or one that a moved item brings to a stage that does not have it yet.
-            if after.error is not None and (after.error is not before.error or after.stage != before.stage):
+            if after.error is not None and (
+                after.error is not before.error or after.stage != before.stage
+            ):
                 key = (after.route, after.stage, after.error.group)
                 times = self.failures[key][3] if key in self.failures else 0
                 self.failures[key] = (
@@ -56,18 +67,30 @@ class CounterDeltas:
             if n
         ]
         tx.executemany(
-            "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", counters
+            "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+            counters,
         )
         fallen = [(stage, status, hour) for stage, status, hour, n in counters if n < 0]
         if fallen:
-            tx.executemany("DELETE FROM counter WHERE stage = ? AND status = ? AND hour = ? AND n = 0", fallen)
+            tx.executemany(
+                "DELETE FROM counter WHERE stage = ? AND status = ? AND hour = ? AND n = 0", fallen
+            )
         for (route, stage, group), n in self.groups.items():
             category, sample, at, times = self.failures.get((route, stage, group), ("", "", 0, 0))
             tx.execute(
                 "INSERT INTO error_group (stage, name, category, sample, present, total, first_at, last_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO UPDATE SET present = present + excluded.present, total = total + excluded.total,"
                 " last_at = max(last_at, excluded.last_at)",
-                (tx.names.stage(tx.connection, route, stage), group, category, sample, n, times, at, at),
+                (
+                    tx.names.stage(tx.connection, route, stage),
+                    group,
+                    category,
+                    sample,
+                    n,
+                    times,
+                    at,
+                    at,
+                ),
             )
 
 
@@ -77,7 +100,11 @@ def write_changes(tx: Transaction, changes: Sequence[Change], tally: CounterDelt
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for change in changes:
         row = change.after
-        values = shared(row, places.get((row.route, row.stage, row.lane)) or place(tx.connection, row.route, row.stage, row.lane))
+        values = shared(
+            row,
+            places.get((row.route, row.stage, row.lane))
+            or place(tx.connection, row.route, row.stage, row.lane),
+        )
         if values in groups:
             groups[values].append(row)
         else:
@@ -109,7 +136,9 @@ def write_lines(tx: Transaction, changes: Sequence[Change]) -> None:
         if heads is None:
             singles += [(change.after.handle, change.before.head, body) for change in group]
         else:
-            tx.execute(HISTORY_GROUP, (heads, body, json_text([change.after.handle for change in group])))
+            tx.execute(
+                HISTORY_GROUP, (heads, body, json_text([change.after.handle for change in group]))
+            )
     if singles:
         write_history(tx, singles)
     puts: dict[tuple[int, int], dict[int, bytes]] = {}
@@ -129,18 +158,28 @@ def _write_offer(tx: Transaction, change: Change) -> None:
     line, row = change.line, change.after
     assert line is not None, "it offers something"
     number, stage = row.handle, tx.names.stage(tx.connection, row.route, line.after_stage)
-    (seq,) = tx.execute("SELECT max(seq) FROM history WHERE item = ? AND previous = ?", (number, change.before.head)).fetchone()
-    own = tx.execute(CONTENT_BODY, (number, PAYLOAD, stage)).fetchone() or tx.execute(CONTENT_BODY, (number, INPUT, 0)).fetchone()
+    (seq,) = tx.execute(
+        "SELECT max(seq) FROM history WHERE item = ? AND previous = ?", (number, change.before.head)
+    ).fetchone()
+    own = (
+        tx.execute(CONTENT_BODY, (number, PAYLOAD, stage)).fetchone()
+        or tx.execute(CONTENT_BODY, (number, INPUT, 0)).fetchone()
+    )
     body = own[0] if own else b"null"
     last = tx.execute(LAST_OFFER, (number,)).fetchone()
     same = last is not None and last[1] == body
-    tx.execute("INSERT INTO offer (seq, same, body) VALUES (?, ?, ?)", (seq, last[0] if same else None, None if same else body))
+    tx.execute(
+        "INSERT INTO offer (seq, same, body) VALUES (?, ?, ?)",
+        (seq, last[0] if same else None, None if same else body),
+    )
 
 
 T = TypeVar("T")
 
 
-def one_by_one(tx: Transaction, values: Sequence[T], write: Callable[[list[T]], None]) -> dict[int, Refused]:
+def one_by_one(
+    tx: Transaction, values: Sequence[T], write: Callable[[list[T]], None]
+) -> dict[int, Refused]:
     """Write each alone; returns the refused ones by place, with the reason. The others stay written."""
     refused: dict[int, Refused] = {}
     for place, value in enumerate(values):

@@ -134,7 +134,11 @@ def _row_or_refused(columns: tuple[Any, ...], names: NameNumbers) -> Row | Refus
         reason = f"its row is damaged: {where}{type(error).__name__}: {error}"
     try:
         # Without the rare columns it may be readable: enough to cancel the item.
-        return Refused(reason, str(columns[2]), sound_rows([(*columns[:REST], None, *columns[REST + 1 :])], names)[0])
+        return Refused(
+            reason,
+            str(columns[2]),
+            sound_rows([(*columns[:REST], None, *columns[REST + 1 :])], names)[0],
+        )
     except UNREADABLE:
         return Refused(reason, str(columns[2]))
 
@@ -183,7 +187,17 @@ def shared(row: Row, place: int) -> tuple[Any, ...]:
         or row.content_digest is not None
         or row.settled is not None
     ):
-        rest = encode(Rest(row.note, error, row.kept, row.undecided, row.not_before, row.content_digest, row.settled))
+        rest = encode(
+            Rest(
+                row.note,
+                error,
+                row.kept,
+                row.undecided,
+                row.not_before,
+                row.content_digest,
+                row.settled,
+            )
+        )
     return (
         place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.updated_at, row.entered_at,
         row.attempts, row.total_attempts, row.looks, row.losses, row.round, row.pass_no,
@@ -216,9 +230,13 @@ def contents_of(tx: Transaction, numbers: Sequence[int]) -> dict[int, Content | 
             if kind == INPUT:
                 content.input = value
             else:
-                (content.payloads if kind == PAYLOAD else content.results)[tx.names.stage_names[stage][1]] = value
+                (content.payloads if kind == PAYLOAD else content.results)[
+                    tx.names.stage_names[stage][1]
+                ] = value
         except UNREADABLE as error:
-            found[number] = f"its {('input', 'payload', 'result')[kind]} is damaged: {type(error).__name__}: {error}"
+            found[number] = (
+                f"its {('input', 'payload', 'result')[kind]} is damaged: {type(error).__name__}: {error}"
+            )
     return found
 
 
@@ -229,5 +247,9 @@ def items_of(tx: Transaction, rows: Iterable[Row]) -> list[Item | Refused]:
     items: list[Item | Refused] = []
     for row in rows:
         content = contents.get(row.handle)
-        items.append(Refused(content, row.key, row) if isinstance(content, str) else Item(row, content or Content()))
+        items.append(
+            Refused(content, row.key, row)
+            if isinstance(content, str)
+            else Item(row, content or Content())
+        )
     return items

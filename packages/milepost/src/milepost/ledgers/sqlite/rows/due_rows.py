@@ -13,4 +13,7 @@ FREE = f"status <> {CODES[Status.PROCESSING]}"
 def live_rows(columns: str, condition: str) -> str:
     """A SELECT of the live rows at `:place` that meet a condition on `due_at`, over both indexes. With ORDER BY due_at SQLite merges
     the two and reads no row beyond the LIMIT."""
-    return " UNION ALL ".join(f"SELECT {columns} FROM item WHERE place = :place AND {condition} AND {part}" for part in (FREE, HELD))
+    return " UNION ALL ".join(
+        f"SELECT {columns} FROM item WHERE place = :place AND {condition} AND {part}"
+        for part in (FREE, HELD)
+    )

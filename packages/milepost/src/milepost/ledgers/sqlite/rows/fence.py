@@ -37,17 +37,30 @@ def fenced(tx: Transaction, changes: Sequence[Change]) -> list[Change | None]:
         else:
             groups[state] = [index]
     for (lease, status, *place), group in groups.items():
-        heads = digests_of([changes[index].before.head for index in group]) if len(group) > FEW else None
+        heads = (
+            digests_of([changes[index].before.head for index in group])
+            if len(group) > FEW
+            else None
+        )
         if heads is None:
             singles += group
             continue
         numbers = json_text([changes[index].before.handle for index in group])
-        for (place_in_group,) in tx.execute(LOST, (numbers, heads, lease, CODES[status], tx.names.places.get(tuple(place)))):
+        for (place_in_group,) in tx.execute(
+            LOST, (numbers, heads, lease, CODES[status], tx.names.places.get(tuple(place)))
+        ):
             answers[group[place_in_group]] = None
     if singles:
-        now = {row[0]: row[1:] for row in tx.execute(NOW, (json_text([changes[index].before.handle for index in singles]),))}
+        now = {
+            row[0]: row[1:]
+            for row in tx.execute(
+                NOW, (json_text([changes[index].before.handle for index in singles]),)
+            )
+        }
         for index in singles:
-            answers[index] = _fenced_alone(changes[index], now.get(changes[index].before.handle), tx.names)
+            answers[index] = _fenced_alone(
+                changes[index], now.get(changes[index].before.handle), tx.names
+            )
     return answers
 
 
@@ -57,7 +70,12 @@ def _fenced_alone(change: Change, now: tuple[Any, ...] | None, names: NameNumber
         return None
     head, lease, status, place, due_at, kept_look = now
     try:
-        same = (head, lease, status, names.by_id[place].stage) == (before.head, before.lease, CODES[before.status], before.stage)
+        same = (head, lease, status, names.by_id[place].stage) == (
+            before.head,
+            before.lease,
+            CODES[before.status],
+            before.stage,
+        )
     except UNREADABLE:
         return None  # it is damaged, and so not the row that was read
     look_at = look_at_of(due_at, kept_look)

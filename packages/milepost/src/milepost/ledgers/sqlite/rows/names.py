@@ -54,14 +54,19 @@ class NameNumbers:
             self.forget()
             known = (0, 0, None)
             self.epoch = read_epoch(connection)
-        self.routes = {name: number for number, name in connection.execute("SELECT id, name FROM route")}
+        self.routes = {
+            name: number for number, name in connection.execute("SELECT id, name FROM route")
+        }
         for number, route, name in connection.execute(
-            "SELECT s.id, r.name, s.name FROM stage s JOIN route r ON r.id = s.route WHERE s.id > ?", (known[0],)
+            "SELECT s.id, r.name, s.name FROM stage s JOIN route r ON r.id = s.route WHERE s.id > ?",
+            (known[0],),
         ):
             self.stages[route, name] = number
             self.stage_names[number] = (route, name)
         # Read new ones only: a route may have many lanes, and every process has to read each new one.
-        for number, stage, lane in connection.execute("SELECT id, stage, lane FROM place WHERE id > ?", (known[1],)):
+        for number, stage, lane in connection.execute(
+            "SELECT id, stage, lane FROM place WHERE id > ?", (known[1],)
+        ):
             route, name = self.stage_names[stage]
             if number not in self.by_id:
                 self._remember(number, Place(route, name, lane))
@@ -71,8 +76,12 @@ class NameNumbers:
         """The route's number, created if it has none (inside a write)."""
         number = self.routes.get(name)
         if number is None:
-            connection.execute("INSERT INTO route (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
-            number = connection.execute("SELECT id FROM route WHERE name = ?", (name,)).fetchone()[0]
+            connection.execute(
+                "INSERT INTO route (name) VALUES (?) ON CONFLICT DO NOTHING", (name,)
+            )
+            number = connection.execute("SELECT id FROM route WHERE name = ?", (name,)).fetchone()[
+                0
+            ]
             self.routes[name] = number
         return number
 
@@ -80,8 +89,12 @@ class NameNumbers:
         number = self.stages.get((route, name))
         if number is None:
             pair = (self.route(connection, route), name)
-            connection.execute("INSERT INTO stage (route, name) VALUES (?, ?) ON CONFLICT DO NOTHING", pair)
-            number = connection.execute("SELECT id FROM stage WHERE route = ? AND name = ?", pair).fetchone()[0]
+            connection.execute(
+                "INSERT INTO stage (route, name) VALUES (?, ?) ON CONFLICT DO NOTHING", pair
+            )
+            number = connection.execute(
+                "SELECT id FROM stage WHERE route = ? AND name = ?", pair
+            ).fetchone()[0]
             self.stages[route, name] = number
             self.stage_names[number] = (route, name)
         return number
@@ -90,8 +103,12 @@ class NameNumbers:
         number = self.places.get((route, stage, lane))
         if number is None:
             pair = (self.stage(connection, route, stage), lane)
-            connection.execute("INSERT INTO place (stage, lane) VALUES (?, ?) ON CONFLICT DO NOTHING", pair)
-            number = connection.execute("SELECT id FROM place WHERE stage = ? AND lane = ?", pair).fetchone()[0]
+            connection.execute(
+                "INSERT INTO place (stage, lane) VALUES (?, ?) ON CONFLICT DO NOTHING", pair
+            )
+            number = connection.execute(
+                "SELECT id FROM place WHERE stage = ? AND lane = ?", pair
+            ).fetchone()[0]
             self._remember(number, Place(route, stage, lane))
         return number
 

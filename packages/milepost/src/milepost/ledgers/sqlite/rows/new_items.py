@@ -54,15 +54,28 @@ def write_new(tx: Transaction, new_items: Sequence[NewItem], tally: CounterDelta
     there: list[int] = []
     places: Sequence[int] = range(len(new_items))
     if written < len(new_items):
-        taken = {number - first for (number,) in tx.execute("SELECT id FROM item WHERE id >= ?", (first,))}
+        taken = {
+            number - first
+            for (number,) in tx.execute("SELECT id FROM item WHERE id >= ?", (first,))
+        }
         there = [place for place in places if place not in taken]
         places = [place for place in places if place in taken]
         new_items = [new_items[place] for place in places]
     changes = [new_item.change for new_item in new_items]
     numbers = [first + place for place in places]
     write_contents(tx, INPUT, 0, numbers, (encode(new_item.input) for new_item in new_items))
-    write_history(tx, [(number, change.before.head, change.body) for number, change in zip(numbers, changes, strict=True)])
-    offering = [(first + place,) for place, change in zip(places, changes, strict=True) if change.line and change.line.offered]
+    write_history(
+        tx,
+        [
+            (number, change.before.head, change.body)
+            for number, change in zip(numbers, changes, strict=True)
+        ],
+    )
+    offering = [
+        (first + place,)
+        for place, change in zip(places, changes, strict=True)
+        if change.line and change.line.offered
+    ]
     if offering:
         tx.executemany(NEW_OFFER, offering)
     tally.add(changes)
@@ -74,15 +87,31 @@ def _write_rows(tx: Transaction, first: int, new_items: Sequence[NewItem]) -> in
     written = 0
     single: list[tuple[Any, ...]] = []
     rows = [new_item.change.after for new_item in new_items]
-    for common, places in _similar(tx, rows, [_key_field(row.key, one.input) for row, one in zip(rows, new_items, strict=True)]):
+    for common, places in _similar(
+        tx, rows, [_key_field(row.key, one.input) for row, one in zip(rows, new_items, strict=True)]
+    ):
         if len(places) > FEW and (packed := _pack(rows, places)) is not None:
             pieces, cuts = packed
-            bound = {"first": first, "pieces": pieces, "cuts": cuts, **dict(zip(COMMON_NAMES, common, strict=True))}
+            bound = {
+                "first": first,
+                "pieces": pieces,
+                "cuts": cuts,
+                **dict(zip(COMMON_NAMES, common, strict=True)),
+            }
             written += tx.execute(INSERT_GROUP, bound).rowcount
         else:
             for place in places:
                 row = rows[place]
-                single.append((*common, first + place, row.head, row.input_digest, row.key, row.correlation_id))
+                single.append(
+                    (
+                        *common,
+                        first + place,
+                        row.head,
+                        row.input_digest,
+                        row.key,
+                        row.correlation_id,
+                    )
+                )
     return written + tx.executemany(INSERT, single).rowcount if single else written
 
 
@@ -95,7 +124,9 @@ def _key_field(key: str, content: Any) -> str | None:
     return None
 
 
-def _similar(tx: Transaction, rows: Sequence[Row], key_fields: Sequence[str | None]) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
+def _similar(
+    tx: Transaction, rows: Sequence[Row], key_fields: Sequence[str | None]
+) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
     """The columns that rows have in common, with the places of those rows."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     last: Row | None = None
@@ -106,7 +137,14 @@ def _similar(tx: Transaction, rows: Sequence[Row], key_fields: Sequence[str | No
         if key_field != last_field or bare != last:
             last, last_field = bare, key_field
             at = tx.names.place(tx.connection, row.route, row.stage, row.lane)
-            common = (tx.names.routes[row.route], row.created_at, row.list_id, row.life, key_field, *shared(row, at))
+            common = (
+                tx.names.routes[row.route],
+                row.created_at,
+                row.list_id,
+                row.life,
+                key_field,
+                *shared(row, at),
+            )
             places = groups.setdefault(common, [])
         places.append(place)
     return groups.items()
@@ -119,7 +157,12 @@ def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, str] | Non
     at = 1
     for place in places:
         row = rows[place]
-        head, digest, key, correlation_id = row.head, row.input_digest, row.key.encode(), row.correlation_id.encode()
+        head, digest, key, correlation_id = (
+            row.head,
+            row.input_digest,
+            row.key.encode(),
+            row.correlation_id.encode(),
+        )
         long, longer = len(key), len(correlation_id)
         if not (len(head) == DIGEST == len(digest) and long <= LONGEST >= longer):
             return None

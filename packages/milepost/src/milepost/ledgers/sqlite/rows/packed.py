@@ -37,7 +37,9 @@ def write_history(tx: Transaction, lines: Sequence[tuple[int, bytes, bytes]]) ->
         tx.execute(LINES, {"pieces": packed, "cuts": cuts})
 
 
-def write_contents(tx: Transaction, kind: int, stage: int, items: Collection[int], bodies: Iterable[bytes]) -> None:
+def write_contents(
+    tx: Transaction, kind: int, stage: int, items: Collection[int], bodies: Iterable[bytes]
+) -> None:
     """Write the contents of one kind of different items; what is there already is replaced."""
     pieces = zip(items, bodies, strict=True)
     if len(items) <= FEW:

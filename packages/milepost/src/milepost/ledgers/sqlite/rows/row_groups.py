@@ -21,7 +21,9 @@ UPDATE_GROUP = (
 )
 CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
 CLAIM_GROUP = CLAIM.replace("id = ?", "id IN (SELECT value FROM json_each(?))")
-HISTORY_GROUP = f"INSERT INTO history (item, previous, body) SELECT value, {OWN_DIGEST}, ? FROM json_each(?)"
+HISTORY_GROUP = (
+    f"INSERT INTO history (item, previous, body) SELECT value, {OWN_DIGEST}, ? FROM json_each(?)"
+)
 
 
 def digests_of(digests: Sequence[bytes]) -> bytes | None:
