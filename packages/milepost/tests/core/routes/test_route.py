@@ -240,9 +240,8 @@ def test_the_digest_follows_names_kinds_and_order_alone() -> None:
         return Plan(parcels).digest
 
     a = lambda r: r.stage("a")(good)  # noqa: E731
-    tuned = lambda r: r.stage(
-        "a", rate="1/s", retry=Backoff(attempts=9), checks=Checks(every="1h")
-    )(good)  # noqa: E731
+    options = {"rate": "1/s", "retry": Backoff(attempts=9), "checks": Checks(every="1h")}
+    tuned = lambda r: r.stage("a", **options)(good)  # noqa: E731
     b = lambda r: r.stage("b")(good)  # noqa: E731
     outside = lambda r: r.external("b")  # noqa: E731
     assert made(a, b) == made(tuned, b)

@@ -105,10 +105,8 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     @property
     def is_async(self) -> bool:
-        handler = self.handler
-        return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-            getattr(handler, "__call__", None)
-        )  # noqa: B004
+        call = getattr(self.handler, "__call__", None)  # noqa: B004
+        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
 
     def breaker_of(self, lane: str) -> Breaker | None:
         """The breaker of this lane: its own, or the one that the stage has for each lane."""
