@@ -1,6 +1,8 @@
-"""Fixtures and settings for all tests: Hypothesis, the model of AWS and the servers that stand in for AWS.
+"""Fixtures and settings for all tests: Hypothesis, the model of AWS and the servers that stand in
+for AWS.
 
-Hypothesis tries the same examples in every run; `pytest --hypothesis-profile=explore` tries new ones.
+Hypothesis tries the same examples in every run; `pytest --hypothesis-profile=explore` tries new
+ones.
 """
 
 from __future__ import annotations
@@ -44,13 +46,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start slow tests first: at the end of a run, all other test processes would wait for one that started last."""
+    """Start slow tests first: at the end of a run, all other test processes would wait for one that
+    started last."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_collection_finish() -> None:
-    """Undo what imports do to the log, and exempt what collection made from garbage collection: it lives until the end of the run."""
-    # `milepost_aws.lambdas.start` writes the log of its process to stdout as JSON, from INFO on. Its tests ask for that (`lambda_log`).
+    """Undo what imports do to the log, and exempt what collection made from garbage collection: it
+    lives until the end of the run."""
+    # `milepost_aws.lambdas.start` writes the log of its process to stdout as JSON, from INFO on.
+    # Its tests ask for that (`lambda_log`).
     log = logging.getLogger("milepost")
     LAMBDA_LOG[:] = log.handlers
     log.handlers.clear()
@@ -88,7 +93,8 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Server]:
-    """A server for all of AWS that Milepost uses, shared by the tests of this test process: each has an account of its own."""
+    """A server for all of AWS that Milepost uses, shared by the tests of this test process: each
+    has an account of its own."""
     server = standins.ministack(tmp_path_factory.mktemp("ministack"))
     server.start()
     yield server
@@ -97,7 +103,8 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Ser
 
 @pytest.fixture(scope="session")
 def dynoxide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Server]:
-    """A server for DynamoDB, in memory and shared by all tests: use the names that `prefix` gives."""
+    """A server for DynamoDB, in memory and shared by all tests: use the names that `prefix`
+    gives."""
     server = standins.dynoxide(tmp_path_factory.mktemp("dynoxide"))
     server.start()
     yield server
@@ -106,7 +113,8 @@ def dynoxide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Serv
 
 @pytest.fixture
 def dynoxide_on_file(tmp_path: Path) -> Iterator[standins.Server]:
-    """A server for DynamoDB of this test's own, which it may kill and restart: the data is in a file."""
+    """A server for DynamoDB of this test's own, which it may kill and restart: the data is in a
+    file."""
     server = standins.dynoxide(tmp_path, tmp_path / "dynoxide.sqlite")
     server.start()
     yield server
@@ -115,8 +123,8 @@ def dynoxide_on_file(tmp_path: Path) -> Iterator[standins.Server]:
 
 @pytest.fixture(scope="session")
 def quick_botocore() -> Iterator[None]:
-    """botocore without the work that the model and the stand-ins do not look at: one loader of service descriptions for all
-    sessions, no signatures and no user agent."""
+    """botocore without the work that the model and the stand-ins do not look at: one loader of
+    service descriptions for all sessions, no signatures and no user agent."""
     import botocore.auth
     import botocore.hooks
     import botocore.loaders
@@ -137,7 +145,8 @@ def quick_botocore() -> Iterator[None]:
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch, quick_botocore: None) -> str:
-    """The access key id of an empty account. boto3 finds it in the environment, and nothing else of AWS."""
+    """The access key id of an empty account. boto3 finds it in the environment, and nothing else of
+    AWS."""
     import boto3
 
     for name in os.environ:
@@ -153,7 +162,8 @@ def account(monkeypatch: pytest.MonkeyPatch, quick_botocore: None) -> str:
 
 @pytest.fixture
 def endpoint(request: pytest.FixtureRequest, account: str) -> Iterator[str]:
-    """The URL of AWS for an empty account: the model in this process, or ministack for tests marked `wire`."""
+    """The URL of AWS for an empty account: the model in this process, or ministack for tests marked
+    `wire`."""
     if request.node.get_closest_marker("wire") is not None:
         yield request.getfixturevalue("ministack").url
         return
@@ -176,8 +186,9 @@ def client(endpoint: str) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture(autouse=True)
 def no_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the ledgers and the connections to SQLite that a test has opened itself and left open, as a process does at its end. (From
-    Python 3.13 on, a connection that is collected while it is open is a warning, in whichever test that happens.)"""
+    """Close the ledgers and the connections to SQLite that a test has opened itself and left open,
+    as a process does at its end. (From Python 3.13 on, a connection that is collected while it is
+    open is a warning, in whichever test that happens.)"""
     opened: list[SqliteFile | sqlite3.Connection] = []
     begin, connect = SqliteFile.__init__, sqlite3.connect
 

@@ -1,4 +1,5 @@
-"""`python -m bench`: everything in one run, in interleaved rounds; medians, ratios and bars at the end."""
+"""`python -m bench`: everything in one run, in interleaved rounds; medians, ratios and bars at the
+end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A batch of assets on their way: put, offered to the first external stage, confirmed, offered to the second, confirmed, ended."""
+"""A batch of assets on their way: put, offered to the first external stage, confirmed, offered to
+the second, confirmed, ended."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def confirmation(asset_id: str) -> str:
 
 
 class CountedBlobs(MemoryBlobs):
-    """Counts what is written, by the beginning of its name: a request each, where blobs are in S3."""
+    """Counts what is written, by the beginning of its name: a request each, where blobs are in
+    S3."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +93,7 @@ class Assets(CountedRun):
             Context(ledger, plans, clock, SystemChance(), self.blobs), clock, endpoint, ROUTE, batch
         )
 
-    # What others do -----------------------------------------------------------------------------------------------------
+    # What others do -------------------------------------------------------------------------------
     def put_by_others(self, n: int) -> None:
         for asset_id, batch_id, content in map(asset, range(n)):
             row = {
@@ -102,7 +104,8 @@ class Assets(CountedRun):
             self.outside["dynamodb"].put_item(TableName=self.names.rows(ROUTE), Item=row)
 
     def confirm(self, stage: str, n: int) -> None:
-        """A confirmer that knows nothing of Milepost: receives ten, writes what it has found out, deletes ten."""
+        """A confirmer that knows nothing of Milepost: receives ten, writes what it has found out,
+        deletes ten."""
         queue = self.outside["sqs"].get_queue_url(QueueName=self.names.queue(ROUTE, stage))[
             "QueueUrl"
         ]
@@ -135,7 +138,7 @@ class Assets(CountedRun):
             self.outside["sqs"].delete_message_batch(QueueUrl=queue, Entries=entries)
             done += len(messages)
 
-    # What we do ---------------------------------------------------------------------------------------------------------
+    # What we do -----------------------------------------------------------------------------------
     def submit(self, n: int, size: int = 0) -> None:
         """A list of n assets, taken in as `milepost submit` takes it in."""
         with TemporaryDirectory() as folder:
@@ -146,13 +149,14 @@ class Assets(CountedRun):
             raise RuntimeError(f"expected {n} new assets, got {report.counts}")
 
     def wait_a_day(self) -> None:
-        """Nobody answers. The stream is read twice a day, since a poller that is silent for longer would look for a gap."""
+        """Nobody answers. The stream is read twice a day, since a poller that is silent for longer
+        would look for a gap."""
         for _ in range(2):
             self.clock.advance("12h")
             self.relay()
         Resender(self.ctx).run_once()
 
-    # What came of it ----------------------------------------------------------------------------------------------------
+    # What came of it ------------------------------------------------------------------------------
     def check(self, n: int) -> float:
         """All have ended, are out of the index and will leave; how heavy a row is at its end."""
         rows = list(self.ledger.store.requests.scan(self.names.rows(ROUTE)))

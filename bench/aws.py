@@ -1,6 +1,8 @@
-"""The ledger on AWS, counted: requests and units of one run on a stand-in, and our own CPU beside a bare boto3 loop.
+"""The ledger on AWS, counted: requests and units of one run on a stand-in, and our own CPU beside a
+bare boto3 loop.
 
-What is counted is the same on AWS. How fast a stand-in is says nothing about AWS, so no throughput is claimed.
+What is counted is the same on AWS. How fast a stand-in is says nothing about AWS, so no throughput
+is claimed.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from milepost_aws.ledger.names import ResourceNames
 
 
 class Case(NamedTuple):
-    """How assets come in and how long they wait. `size`: bytes of a submitted input, 0 for that of a real asset; `most`: the bar for
-    write units of the row and its index."""
+    """How assets come in and how long they wait. `size`: bytes of a submitted input, 0 for that of
+    a real asset; `most`: the bar for write units of the row and its index."""
 
     title: str
     adopted: bool = False
@@ -73,7 +75,7 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure
     return figures
 
 
-# One asset -----------------------------------------------------------------------------------------------------------------
+# One asset ----------------------------------------------------------------------------------------
 
 
 def count_assets(endpoint: str, number: str, n: int, batch: int, case: Case) -> list[Figure]:
@@ -153,7 +155,7 @@ def _queue(assets: Assets, who: str) -> int:
     return assets.meter.made("", who=who, operations=wanted)
 
 
-# Evidence --------------------------------------------------------------------------------------------------------------------
+# Evidence -----------------------------------------------------------------------------------------
 
 
 def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[Figure]:
@@ -225,7 +227,7 @@ def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[F
                 assets.close()
 
 
-# A list, and CPU -------------------------------------------------------------------------------------------------------------
+# A list, and CPU ----------------------------------------------------------------------------------
 
 
 def count_list(endpoint: str, folder: Path, known: int, new: int) -> Iterator[Figure]:
@@ -267,7 +269,7 @@ def compare_cpu(endpoint: str, n: int) -> Iterator[Figure]:
         )
 
 
-# Text ------------------------------------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------
 
 
 def text(figures: list[Figure]) -> str:

@@ -1,6 +1,8 @@
-"""Our own CPU for an item, beside that of a bare boto3 loop which makes the very same calls again, on an empty account of its own.
+"""Our own CPU for an item, beside that of a bare boto3 loop which makes the very same calls again,
+on an empty account of its own.
 
-Only this process's time is taken: the stand-in is another process, and how fast it is says nothing about AWS.
+Only this process's time is taken: the stand-in is another process, and how fast it is says nothing
+about AWS.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Spans:
 
 
 def ratios(endpoint: str, number: int, n: int) -> dict[str, tuple[float, float]]:
-    """Ours and the bare loop's, in µs an item, for worker and relay; `number` names two accounts that nobody has used."""
+    """Ours and the bare loop's, in µs an item, for worker and relay; `number` names two accounts
+    that nobody has used."""
     own, other = f"{700_000_000_000 + 2 * number}", f"{700_000_000_001 + 2 * number}"
     with account(own):
         ours, calls = _ours(endpoint, n)
@@ -131,8 +134,8 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
 
 
 def _bare(endpoint: str, calls: list[Call], own: str, other: str) -> Counter[str]:
-    """The same requests with the same parameters, one after the other. Only what a server makes up differs: queues' addresses and
-    receipt handles."""
+    """The same requests with the same parameters, one after the other. Only what a server makes up
+    differs: queues' addresses and receipt handles."""
     AwsLedger(Requests(REGION, endpoint), "cpu", MemoryBlobs(), make=True).close()
     clients = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs")}
     handles: list[str] = []

@@ -1,7 +1,8 @@
-"""Requests and units of a DOI on AWS, stage by stage: metadata, content, and submit, to DSpace or through the submission service.
+"""Requests and units of a DOI on AWS, stage by stage: metadata, content, and submit, to DSpace or
+through the submission service.
 
-Counted on the model of AWS. The application is the real one, and its partners are the stand-ins on loopback; only time is the benchmark's
-own.
+Counted on the model of AWS. The application is the real one, and its partners are the stand-ins on
+loopback; only time is the benchmark's own.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def write(path: Path, known: int, new: int) -> Path:
 
 
 def run(endpoint: str, folder: Path, known: int, new: int) -> Meter:
-    """Take in a list of known keys, then one with new ones among them; what the second one asked for."""
+    """Take in a list of known keys, then one with new ones among them; what the second one asked
+    for."""
     requests = Requests(REGION, endpoint)
     ledger = AwsLedger(requests, "list", MemoryBlobs(), make=True)
     route = mp.Route(ROUTE, key="id")

@@ -1,6 +1,8 @@
-"""Requests, units and dollars of a notification on AWS: accepted by POST /message and delivered, retried or rejected.
+"""Requests, units and dollars of a notification on AWS: accepted by POST /message and delivered,
+retried or rejected.
 
-Counted on the model of AWS. The application is the real one, and its partner is an HTTP server on loopback; only time is the benchmark's own.
+Counted on the model of AWS. The application is the real one, and its partner is an HTTP server on
+loopback; only time is the benchmark's own.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ SENT = 1_200
 
 
 class MessageCase(NamedTuple):
-    """What the partner answers, try by try. `rejects`: None where `milepost cost`, which knows shares only, has no such case."""
+    """What the partner answers, try by try. `rejects`: None where `milepost cost`, which knows
+    shares only, has no such case."""
 
     title: str
     answers: tuple[int, ...]
@@ -103,8 +106,8 @@ def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
 
 
 def _outside(case: str, bytes_out: float, need: Need) -> Iterator[Figure]:
-    """Dollars of what DynamoDB, SQS and SNS do not count, by service: each message is one request to API Gateway; the times of functions
-    are assumed."""
+    """Dollars of what DynamoDB, SQS and SNS do not count, by service: each message is one request
+    to API Gateway; the times of functions are assumed."""
     prices = prices_in(PRICED_IN)
     yield Figure(case, "bytes sent out of AWS: answer and delivery", bytes_out, need.bytes_out)
     for service, price in dollars(need, prices).items():

@@ -1,7 +1,8 @@
-"""`python -m bench.cold_start`: what a function's container does before its first call, in a fresh interpreter each time.
+"""`python -m bench.cold_start`: what a function's container does before its first call, in a fresh
+interpreter each time.
 
-Imports are this machine's own; opening is our CPU and the requests' number. How long those take on AWS is not to be seen here: each
-is a few milliseconds there, one after the other.
+Imports are this machine's own; opening is our CPU and the requests' number. How long those take on
+AWS is not to be seen here: each is a few milliseconds there, one after the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Compare trees of Milepost: `python -m bench.compare BASE TREE…`, with the same parts run on each in turn.
+"""Compare trees of Milepost: `python -m bench.compare BASE TREE…`, with the same parts run on each
+in turn.
 
-A tree is a clone of this repository. What is compared is CPU per item, as ratios to the first tree: in each round the trees
-run one after the other, the next round the other way round; a ratio is the median of the rounds' ratios. That holds on a busy machine
-too, where the clock says little. (The parts use Milepost's inner modules: a tree in which these have other names cannot be compared.)
+A tree is a clone of this repository. What is compared is CPU per item, as ratios to the first tree:
+in each round the trees run one after the other, the next round the other way round; a ratio is the
+median of the rounds' ratios. That holds on a busy machine too, where the clock says little. (The
+parts use Milepost's inner modules: a tree in which these have other names cannot be compared.)
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from bench.report import Case, Results
 from bench.sqlite import Section
 
 ONES = 50
-"""How many times fewer items are submitted one at a time, and seen through with few in hand: each costs more."""
+"""How many times fewer items are submitted one at a time, and seen through with few in hand: each
+costs more."""
 FEW = 10
 
 
@@ -138,7 +141,8 @@ FACTS = {
 
 
 def lines(found: dict[str, Results]) -> list[dict[str, Any]]:
-    """One for each case and part: the median of each tree, and its ratios to the first tree, round by round."""
+    """One for each case and part: the median of each tree, and its ratios to the first tree, round
+    by round."""
     base, *others = found
     told = []
     for case, what in found[base].facts:

@@ -1,4 +1,5 @@
-"""A counted run on AWS: one ledger with its own stream reader, relay, topic and worker, phase by phase, and a meter on every client."""
+"""A counted run on AWS: one ledger with its own stream reader, relay, topic and worker, phase by
+phase, and a meter on every client."""
 
 from __future__ import annotations
 
@@ -32,10 +33,12 @@ REGION, PRICED_IN = "eu-central-1", "us-east-1"
 PATIENCE_S = 300
 MILLION = 1_000_000
 SHARED = ("journal", "counters", "cursors", "control")
-"""Parts of the control table that cost something for each item. Functions have no checkpoints, and keys are read every few seconds."""
+"""Parts of the control table that cost something for each item. Functions have no checkpoints, and
+keys are read every few seconds."""
 TABLES = ("rows", "due", "history", "seen", *SHARED)
 COUNTED = ("DynamoDB writes", "DynamoDB reads", "SQS", "SNS")
-"""Parts of the price that follow from counts; the others follow from durations and sizes that are assumed."""
+"""Parts of the price that follow from counts; the others follow from durations and sizes that are
+assumed."""
 READS = {"get_item", "batch_get_item", "query", "scan"}
 WRITES = {"put_item", "update_item", "delete_item", "batch_write_item"}
 QUEUE = {
@@ -64,7 +67,8 @@ class Figure(NamedTuple):
 
 
 class CountedRun:
-    """The items of one route are counted; time is the benchmark's own. The relay handles so many changes in a call (`batch`)."""
+    """The items of one route are counted; time is the benchmark's own. The relay handles so many
+    changes in a call (`batch`)."""
 
     def __init__(
         self, ctx: Context, clock: VirtualClock, endpoint: str, route: str, batch: int
@@ -98,8 +102,8 @@ class CountedRun:
         self._tell()
 
     def work(self, n: int) -> None:
-        """A worker settles n outcomes. All that it has claimed are settled together, so that the count does not depend on the handlers'
-        speed."""
+        """A worker settles n outcomes. All that it has claimed are settled together, so that the
+        count does not depend on the handlers' speed."""
         with closing(ThreadRunner()) as runner:
             worker = Worker(self.ctx, runner, "bench")
             until = time.monotonic() + PATIENCE_S

@@ -1,7 +1,9 @@
-"""DBOS Transact on SQLite: a workflow of three trivial steps per item. Runs in its own venv: `python -m bench.dbos_job`.
+"""DBOS Transact on SQLite: a workflow of three trivial steps per item. Runs in its own venv:
+`python -m bench.dbos_job`.
 
-default: the documented set-up (a queue, an enqueue per item). tuned: WAL with FULL, enqueues of a thousand in one
-transaction, 8 threads. (A shorter polling interval, or fewer workflows taken at once, made it slower.)
+default: the documented set-up (a queue, an enqueue per item). tuned: WAL with FULL, enqueues of a
+thousand in one transaction, 8 threads. (A shorter polling interval, or fewer workflows taken at
+once, made it slower.)
 """
 
 from __future__ import annotations

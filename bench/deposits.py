@@ -1,7 +1,9 @@
-"""Deposits: intake of a master list of which almost everything is known, and a round with partners that answer in 50 ms.
+"""Deposits: intake of a master list of which almost everything is known, and a round with partners
+that answer in 50 ms.
 
-The measure of the intake is a program that reads the same file and normalises its DOIs, line by line, and does nothing else; that of the
-round is the rate that Crossref's stand-in states. Each part is a process of its own: `python -m bench.deposits PART FOLDER N FORM`.
+The measure of the intake is a program that reads the same file and normalises its DOIs, line by
+line, and does nothing else; that of the round is the rate that Crossref's stand-in states. Each
+part is a process of its own: `python -m bench.deposits PART FOLDER N FORM`.
 """
 
 from __future__ import annotations
@@ -137,11 +139,12 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# Lists -----------------------------------------------------------------------------------------------------------------------
+# Lists --------------------------------------------------------------------------------------------
 
 
 def write(path: Path, lines: int, form: str, *, new: bool) -> Path:
-    """A list with a header and three columns; with `new` one DOI in a thousand is another than in the list without."""
+    """A list with a header and three columns; with `new` one DOI in a thousand is another than in
+    the list without."""
     forms = FORMS[form.partition("-")[0]]
     with path.open("w") as out:
         out.write("Title,DOI,Year\n")
@@ -191,7 +194,7 @@ def intake(folder: Path, lines: int, form: str) -> dict[str, float]:
     return {"rate": lines / span.seconds, "cpu_us": span.cpu / lines * 1e6, "mb": peak_mb()}
 
 
-# A round ---------------------------------------------------------------------------------------------------------------------
+# A round ------------------------------------------------------------------------------------------
 
 
 class SlowCrossref(CrossrefStandIn):

@@ -1,9 +1,11 @@
-"""Submits over HTTP: how many a second are accepted, each on disk when it is answered, and how long one takes.
+"""Submits over HTTP: how many a second are accepted, each on disk when it is answered, and how long
+one takes.
 
-The measure is the same server answering from memory: everything but the ledger (head, body, key, headers, the shared batch, the
-answer). The load comes from another process over connections that stay open. Each part is a process of its own:
-`python -m bench.http FOLDER MODE SECONDS`, the load is `python -m bench.http load PORT SECONDS`, and the worker beside the server is
-`python -m bench.http work FOLDER`.
+The measure is the same server answering from memory: everything but the ledger (head, body, key,
+headers, the shared batch, the answer). The load comes from another process over connections that
+stay open. Each part is a process of its own: `python -m bench.http FOLDER MODE SECONDS`, the load
+is `python -m bench.http load PORT SECONDS`, and the worker beside the server is `python -m
+bench.http work FOLDER`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ WORKING = ("busy", "beside")
 
 
 def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Rounds of all modes; `part(FOLDER, MODE, SECONDS, module=…)` runs one of them. The medians."""
+    """Rounds of all modes; `part(FOLDER, MODE, SECONDS, module=…)` runs one of them. The
+    medians."""
     seconds, rounds, waiting = (2, 1, 20_000) if quick else (5, 5, 100_000)
     found: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
     for number in range(rounds):
@@ -113,7 +116,8 @@ class FromMemory(ServerState):
 
 @contextmanager
 def working(ctx: Context, folder: Path, mode: str, n: int) -> Iterator[None]:
-    """So many items, and those that are submitted after them, are worked on meanwhile: here, in another process, or not at all."""
+    """So many items, and those that are submitted after them, are worked on meanwhile: here, in
+    another process, or not at all."""
     if mode not in WORKING:
         yield
         return
@@ -194,11 +198,12 @@ def part(folder: Path, mode: str, seconds: float, waiting: int) -> dict[str, flo
         ctx.ledger.close()
 
 
-# The load ------------------------------------------------------------------------------------------------------------------
+# The load -----------------------------------------------------------------------------------------
 
 
 class Client(asyncio.Protocol):
-    """One connection that hands over an item, or a batch of them, as soon as the one before it was accepted."""
+    """One connection that hands over an item, or a batch of them, as soon as the one before it was
+    accepted."""
 
     def __init__(self, number: int, until: float, batch: int) -> None:
         self.spans: list[float] = []

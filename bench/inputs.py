@@ -1,4 +1,5 @@
-"""The lists that everybody is given: jsonl, one object of at most 100 bytes a line, with sequential or random keys."""
+"""The lists that everybody is given: jsonl, one object of at most 100 bytes a line, with sequential
+or random keys."""
 
 from __future__ import annotations
 

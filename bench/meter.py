@@ -1,4 +1,5 @@
-"""Counting requests where boto3 makes them: who made which, about which table, and what DynamoDB says that it cost."""
+"""Counting requests where boto3 makes them: who made which, about which table, and what DynamoDB
+says that it cost."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ class Call:
 
 
 class Meter:
-    """Watches clients. `calls` are counted by (who, what, operation), `keys` (of batch reads) by (who, what), `units` by
-    (who, what, "read" | "write"); `what` is "rows", "due" (their index), "history", "seen", or what a control document is for."""
+    """Watches clients. `calls` are counted by (who, what, operation), `keys` (of batch reads) by
+    (who, what), `units` by (who, what, "read" | "write"); `what` is "rows", "due" (their index),
+    "history", "seen", or what a control document is for."""
 
     def __init__(self, names: ResourceNames, route: str, *, keep: bool = False) -> None:
         self.calls: Counter[tuple[str, str, str]] = Counter()

@@ -1,7 +1,9 @@
-"""Requests that go out: `milepost_net` beside aiohttp and the standard library, POSTs of 1 KB to a server on loopback.
+"""Requests that go out: `milepost_net` beside aiohttp and the standard library, POSTs of 1 KB to a
+server on loopback.
 
-The server answers from memory, in a process of its own: `python -m bench.net serve`. Each client is a process too:
-`python -m bench.net MODE PORT SECONDS`. aiohttp is left out where it is not installed (`pip install aiohttp`).
+The server answers from memory, in a process of its own: `python -m bench.net serve`. Each client is
+a process too: `python -m bench.net MODE PORT SECONDS`. aiohttp is left out where it is not
+installed (`pip install aiohttp`).
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# The server -----------------------------------------------------------------------------------------------------------------
+# The server ---------------------------------------------------------------------------------------
 class _Answers(asyncio.Protocol):
     """Answers each POST with 200 and two bytes, without looking at it more than it must."""
 
@@ -155,7 +157,7 @@ def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop]:
     return asyncio.new_event_loop
 
 
-# The clients ----------------------------------------------------------------------------------------------------------------
+# The clients --------------------------------------------------------------------------------------
 def measure(words: Sequence[str]) -> dict[str, float]:
     """Requests a second and CPU per request of one mode."""
     who, how = words[0].split("-")

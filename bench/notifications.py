@@ -1,7 +1,9 @@
-"""Notifications: deliveries a second, accepts a second, delay until the first attempt, a partner that hangs, and memory.
+"""Notifications: deliveries a second, accepts a second, delay until the first attempt, a partner
+that hangs, and memory.
 
-The measure of deliveries is a bare loop with the same HTTP client; that of accepts is the same server answering from memory. Each part is
-a process of its own: `python -m bench.notifications PART FOLDER …`.
+The measure of deliveries is a bare loop with the same HTTP client; that of accepts is the same
+server answering from memory. Each part is a process of its own: `python -m bench.notifications PART
+FOLDER …`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from milepost_notifications.settings import DestinationSettings, NotificationsSe
 
 ROUTE = "notifications"
 TASKS = 64
-"""Requests at the same time: of the bare loop, of a process that delivers, and of those who hand over messages."""
+"""Requests at the same time: of the bare loop, of a process that delivers, and of those who hand
+over messages."""
 PARTNERS = 10
 HERE = ("127.0.0.0/8",)
 FILLING = "x" * 900
@@ -114,7 +117,8 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
     def ratio(what: str, key: str, to: str) -> float:
         return median(a[key] / b[key] for a, b in zip(found[what], found[to], strict=True))
 
-    # The bar is for two cores: a Python process uses one, and a process of two that is not pinned shares its own with the other.
+    # The bar is for two cores: a Python process uses one, and a process of two that is not pinned
+    # shares its own with the other.
     delivered = {
         "one process": "deliver",
         "two processes": "deliver-processes",
@@ -215,7 +219,8 @@ def target(port: int) -> str:
 def configured(
     ports: Sequence[int], concurrency: int = TASKS
 ) -> ConfiguredApplication[NotificationsSettings]:
-    """The application with a destination for each port, and no other setting than its concurrency."""
+    """The application with a destination for each port, and no other setting than its
+    concurrency."""
     there = {
         f"p{port}": DestinationSettings(url=f"http://127.0.0.1:{port}/", concurrency=concurrency)
         for port in ports
@@ -249,7 +254,8 @@ def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {PATIENCE_S} s")
-        # Not more often: this thread shares the interpreter with those that are measured, and the bare loop has no such neighbour.
+        # Not more often: this thread shares the interpreter with those that are measured, and the
+        # bare loop has no such neighbour.
         time.sleep(0.05)
 
 
@@ -259,7 +265,7 @@ def completed(post: Milepost) -> int:
     )
 
 
-# Deliveries -----------------------------------------------------------------------------------------------------------------
+# Deliveries ---------------------------------------------------------------------------------------
 
 
 Send = Callable[[dict[str, str]], Awaitable[int]]
@@ -344,7 +350,8 @@ def _bare_loop(
 
 
 def wrk(folder: Path, seconds: float) -> dict[str, float]:
-    """What the machine and the partner allow: the same requests from a load generator written in C."""
+    """What the machine and the partner allow: the same requests from a load generator written in
+    C."""
     script = folder / "post.lua"
     with partners(1) as there:
         body = message(0, target(there.ports[0]))["body"]
@@ -376,7 +383,8 @@ def deliver(folder: Path, n: int) -> dict[str, float]:
 
 
 def deliver_with_processes(folder: Path, n: int, *options: str) -> dict[str, float]:
-    """The same by `milepost work --processes 2` with these options, from the moment at which both workers are there and may begin."""
+    """The same by `milepost work --processes 2` with these options, from the moment at which both
+    workers are there and may begin."""
     with partners(1) as there, opened(folder, there.ports) as post:
         (folder / "milepost.toml").write_text(
             CONFIGURATION.format(port=there.ports[0], concurrency=TASKS * PROCESSES)
@@ -406,8 +414,9 @@ def deliver_with_processes(folder: Path, n: int, *options: str) -> dict[str, flo
 
 
 def among(folder: Path, n: int, hanging: int) -> dict[str, float]:
-    """Messages to nine partners, and as many for each to a tenth that hangs. First all at once, for the throughput of the nine; then one
-    after the other at a third of that, for the delay until each arrives."""
+    """Messages to nine partners, and as many for each to a tenth that hangs. First all at once, for
+    the throughput of the nine; then one after the other at a third of that, for the delay until
+    each arrives."""
     healthy = PARTNERS - 1
     with partners(healthy, hanging) as there, opened(folder, there.ports, concurrency=16) as post:
         ports = there.ports
@@ -473,7 +482,7 @@ def waiting(folder: Path, n: int) -> dict[str, float]:
         return facts_of(span, BESIDE)
 
 
-# Accepts --------------------------------------------------------------------------------------------------------------------
+# Accepts ------------------------------------------------------------------------------------------
 
 
 class MemoryState(ServerState):
@@ -488,7 +497,8 @@ class MemoryState(ServerState):
 
 @contextmanager
 def serving(folder: Path, there: Partners, *, from_memory: bool = False) -> Iterator[int]:
-    """`milepost up --no-work` in this process and `milepost work` in another one; the server's port."""
+    """`milepost up --no-work` in this process and `milepost work` in another one; the server's
+    port."""
     tune_thread_switching()
     one = configured(there.ports)
     with opened(folder, there.ports) as post:
@@ -540,7 +550,8 @@ def accept(folder: Path, seconds: float, *, from_memory: bool = False) -> dict[s
 
 
 def half_load(folder: Path, rate: float, seconds: float) -> dict[str, float]:
-    """Delay from the moment a message is handed over until its first attempt arrives at the partner."""
+    """Delay from the moment a message is handed over until its first attempt arrives at the
+    partner."""
     with partners(1) as there, serving(folder, there) as port:
         facts = loaded(port, there.ports[0], seconds, rate)
         delays: list[float] = []

@@ -1,5 +1,6 @@
-"""Looking for assets in an OCFL repository: `CustodialCopy.check`, alone and through a whole ledger, beside a bare loop that
-reads and parses each inventory, whose path it has been given, and a loop that makes the file system calls of a check and nothing else.
+"""Looking for assets in an OCFL repository: `CustodialCopy.check`, alone and through a whole
+ledger, beside a bare loop that reads and parses each inventory, whose path it has been given, and a
+loop that makes the file system calls of a check and nothing else.
 
 Each part is a process of its own: `python -m bench.ocfl WHAT FOLDER N`.
 """
@@ -47,7 +48,8 @@ Part = Callable[..., dict[str, float]]
 
 
 def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """`part(WHAT, FOLDER, N, module=…)` runs one part. Rounds are interleaved, and ratios are taken within each."""
+    """`part(WHAT, FOLDER, N, module=…)` runs one part. Rounds are interleaved, and ratios are taken
+    within each."""
     n, rounds = (1_000, 1) if quick else (10_000, ROUNDS)
     say(f"ocfl: writing {n:,} objects of three files, and as many with {VERSIONS} versions")
     repository, longer = folder / "repository", folder / "longer"
@@ -89,7 +91,7 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# The repository --------------------------------------------------------------------------------------------------------------
+# The repository -----------------------------------------------------------------------------------
 
 
 def object_id(number: int) -> str:
@@ -177,7 +179,7 @@ def validated(root: Path, n: int) -> str:
     return f"ocfl-py finds {len(sample)} of them valid"
 
 
-# The parts -------------------------------------------------------------------------------------------------------------------
+# The parts ----------------------------------------------------------------------------------------
 
 
 def bare(root: Path, n: int) -> None:
@@ -190,7 +192,8 @@ def bare(root: Path, n: int) -> None:
 
 
 def calls(root: Path, n: int) -> None:
-    """Every folder is listed, every inventory, sidecar and declaration read, the size of every content file asked for."""
+    """Every folder is listed, every inventory, sidecar and declaration read, the size of every
+    content file asked for."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
     known = []
     for top in (str(place(root, number)) for number in range(n)):

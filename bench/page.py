@@ -1,7 +1,8 @@
-"""Write the figures of a run into the docs: `python -m bench.page RUN.json`, made by `python -m bench --json RUN.json`.
+"""Write the figures of a run into the docs: `python -m bench.page RUN.json`, made by `python -m
+bench --json RUN.json`.
 
-What stands in `docs/speed.md` between `<!-- measured: NAME -->` and `<!-- end -->` is replaced; parts of which the run has nothing are
-left as they are.
+What stands in `docs/speed.md` between `<!-- measured: NAME -->` and `<!-- end -->` is replaced;
+parts of which the run has nothing are left as they are.
 """
 
 from __future__ import annotations
@@ -207,7 +208,8 @@ def others(run: Run) -> str:
 
 
 def section(name: str, run: Run) -> str:
-    """The figures of an application's section: each with its bar, and what was measured beside it."""
+    """The figures of an application's section: each with its bar, and what was measured beside
+    it."""
     found = run.sections.get(name)
     if found is None:
         return ""

@@ -1,4 +1,5 @@
-"""The pages on a large ledger: how long the server takes for each, against the same on a small one."""
+"""The pages on a large ledger: how long the server takes for each, against the same on a small
+one."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def _measured(path: Path, n: int) -> dict[str, float]:
     clock = VirtualClock(int(time.time() * 1000) - 3 * DAY)
     ctx = open_context(f"sqlite:///{path}", [_route()], clock=clock)
     try:
-        # A few have been there for three days, and are seen to, so that there is something of everything; they are of a list.
+        # A few have been there for three days, and are seen to, so that there is something of
+        # everything; they are of a list.
         submit(ctx, "parcels", _inputs(range(SEEN_TO)), list_id=_list(ctx, "few"))
         for number in range(0, SEEN_TO, 2):
             outcome = mp.Reject("too heavy") if number % 4 == 0 else mp.Done({"grams": 1})

@@ -1,4 +1,5 @@
-"""One part of the benchmark in a process of its own: `python -m bench.part WHO WHAT LEDGER N LIST [--handlers KIND]`."""
+"""One part of the benchmark in a process of its own: `python -m bench.part WHO WHAT LEDGER N LIST
+[--handlers KIND]`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:
-    """Run the part in this process. What it does not need is not imported: memory is measured too."""
+    """Run the part in this process. What it does not need is not imported: memory is measured
+    too."""
     parser = argparse.ArgumentParser(prog="python -m bench.part", description=__doc__)
     parser.add_argument("who", choices=("ours", "raw"))
     parser.add_argument("what", choices=("intake", "again", "select", "process", "ones"))

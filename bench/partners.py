@@ -1,7 +1,7 @@
 """Partners for the notifications section: HTTP servers on loopback that answer at once, or never.
 
-One process serves them all: `python -m bench.partners HEALTHY HANGING` prints their ports, then answers each line on its standard input with
-what has arrived since the line before.
+One process serves them all: `python -m bench.partners HEALTHY HANGING` prints their ports, then
+answers each line on its standard input with what has arrived since the line before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Arrivals:
 
 
 class PartnerConnection(asyncio.Protocol):
-    """Reads requests with a Content-Length and answers each; a hanging partner reads and says nothing."""
+    """Reads requests with a Content-Length and answers each; a hanging partner reads and says
+    nothing."""
 
     def __init__(self, arrivals: Arrivals | None) -> None:
         self._arrivals, self._buffer = arrivals, b""
@@ -85,7 +86,8 @@ class Partners:
         self.ports: list[int] = json.loads(self._read())
 
     def arrived(self) -> tuple[int, list[float]]:
-        """Requests at the healthy partners since the last call, and the delay of each in milliseconds."""
+        """Requests at the healthy partners since the last call, and the delay of each in
+        milliseconds."""
         assert self._program.stdin is not None
         self._program.stdin.write("\n")
         self._program.stdin.flush()

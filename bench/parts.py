@@ -29,7 +29,8 @@ class Bench:
         module: str = "bench.part",
         sources: Sequence[Path] = (),
     ) -> dict[str, float]:
-        """Run one part to its end; its answer is the last line that it prints. `sources`: the folders of another tree's code."""
+        """Run one part to its end; its answer is the last line that it prints. `sources`: the
+        folders of another tree's code."""
         command = [str(python), "-m", module, *map(str, words)]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources))} if sources else None
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)

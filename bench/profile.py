@@ -1,6 +1,8 @@
-"""Where the time goes: `python -m bench.profile intake|again|process [N]`. Prints the functions with the most time of their own.
+"""Where the time goes: `python -m bench.profile intake|again|process [N]`. Prints the functions
+with the most time of their own.
 
-A profile is made of every thread. It slows small functions down more than large ones: read it for order, not for seconds.
+A profile is made of every thread. It slows small functions down more than large ones: read it for
+order, not for seconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The raw SQLite limit: the same rows, indexes and bytes, written in batches with no engine.
 
-It is the fixed measure, so that figures of different versions of Milepost can be compared: the statements and the values are
-written out here and do not follow the ledger when it changes its own. They are the ledger's statements of November 2026, row by row
-with `executemany`; what the engine reckons per item (key, digest, chain, decision, lease check) is written here once, as a pattern
-that all items share, and what is the same for all items stands in the statement itself: only what would differ from item to item is
-bound. (A quicker way to write the same rows is one of the things that Milepost may do better than this.) The schema and the settings
-of the connection are the ledger's.
+It is the fixed measure, so that figures of different versions of Milepost can be compared: the
+statements and the values are written out here and do not follow the ledger when it changes its own.
+They are the ledger's statements of November 2026, row by row with `executemany`; what the engine
+reckons per item (key, digest, chain, decision, lease check) is written here once, as a pattern that
+all items share, and what is the same for all items stands in the statement itself: only what would
+differ from item to item is bound. (A quicker way to write the same rows is one of the things that
+Milepost may do better than this.) The schema and the settings of the connection are the ledger's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ CONTENT = NEW_CONTENT + " ON CONFLICT (item, kind, stage) DO UPDATE SET body = e
 COUNT = "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
 
 HEADS = [bytes(range(start, start + 32)) for start in (0, 32, 64, 96, 128)]
-"""In the place of the chain: one 32-byte digest for each of the item's versions, from before the first on."""
+"""In the place of the chain: one 32-byte digest for each of the item's versions, from before the
+first on."""
 CORRELATION_ID = "0123456789abcdef-3e7"
 DIGEST = bytes(range(160, 192))
 OUTPUT = b'{"checked":true,"grams":340}'
@@ -184,7 +186,8 @@ def _insertion(
 
 
 def again(ledger: str, path: str, n: int) -> dict[str, float]:
-    """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and does nothing."""
+    """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and
+    does nothing."""
     store = SqliteFile(ledger)
     pattern = store.write(Pattern)
     with Span() as span:
@@ -234,7 +237,8 @@ def _parsed(path: str, size: int) -> Iterator[tuple[list[bytes], list[str]]]:
 
 
 def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
-    """The last n items, batch by batch through the three stages: a commit for the claim, one for the settle."""
+    """The last n items, batch by batch through the three stages: a commit for the claim, one for
+    the settle."""
     store = SqliteFile(ledger)
     pattern = store.write(lambda connection: Pattern(connection, handlers == "output"))
     last = _first_free(store) - 1
@@ -247,7 +251,8 @@ def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
 
 
 def ones(ledger: str, path: str, n: int) -> dict[str, float]:
-    """One item at a time: taken in, then through the three stages, with a commit for each claim and each settle."""
+    """One item at a time: taken in, then through the three stages, with a commit for each claim and
+    each settle."""
     store = SqliteFile(ledger)
     pattern = store.write(Pattern)
     with Span() as span:

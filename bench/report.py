@@ -1,4 +1,5 @@
-"""What the rounds came to: medians, ratios within each round, and the bars that they are held to."""
+"""What the rounds came to: medians, ratios within each round, and the bars that they are held
+to."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from bench.bars import Figure
 
 
 class Case(NamedTuple):
-    """What was measured: by whom, with how many finished items there before, which keys and handlers (or DBOS's setting), how many."""
+    """What was measured: by whom, with how many finished items there before, which keys and
+    handlers (or DBOS's setting), how many."""
 
     who: str
     there: int
@@ -42,7 +44,8 @@ class Results:
     def ratio(
         self, case: Case, other: Case, what: str, *, other_what: str = "", by: str = "clock"
     ) -> float | None:
-        """The first's speed over the other's, round by round, then the median: what slows a whole round down slows both."""
+        """The first's speed over the other's, round by round, then the median: what slows a whole
+        round down slows both."""
         fact = "rate" if by == "clock" else "cpu_us"
         pairs = list(
             zip(self.all(case, what, fact), self.all(other, other_what or what, fact), strict=False)
@@ -59,7 +62,7 @@ class Results:
         return [case for case in self.cases("ours") if case.handlers == handlers]
 
 
-# Figures -----------------------------------------------------------------------------------------------------------------
+# Figures ------------------------------------------------------------------------------------------
 
 
 def figures(results: Results) -> Iterator[Figure]:
@@ -202,7 +205,7 @@ def _beside(results: Results) -> Iterator[Figure]:
         )
 
 
-# Text ------------------------------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------
 
 
 def text(results: Results) -> str:

@@ -1,4 +1,5 @@
-"""The job: three stages with trivial handlers. The name and the stages are the same for every kind of handler."""
+"""The job: three stages with trivial handlers. The name and the stages are the same for every kind
+of handler."""
 
 from __future__ import annotations
 

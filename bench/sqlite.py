@@ -1,6 +1,7 @@
 """The SQLite section: Milepost beside the raw limit and DBOS, in interleaved rounds.
 
-Each part (an intake, a processing run) is a process of its own on a file of its own, so that memory and CPU are its alone.
+Each part (an intake, a processing run) is a process of its own on a file of its own, so that memory
+and CPU are its alone.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Section:
         return self.results
 
     def prefill(self, n: int) -> Path:
-        """A ledger of n finished items, made by Milepost itself; copied for each run on a pre-filled ledger."""
+        """A ledger of n finished items, made by Milepost itself; copied for each run on a
+        pre-filled ledger."""
         self.say(f"making a ledger of {n:,} finished items")
         ledger = self.folder / f"prefilled-{n}.db"
         path = self.list_of(n, "random", PREFILL_SEED)
@@ -199,7 +201,8 @@ class Section:
                     self.results.add(case, what, facts)
                 self.say(f"  dbos {n:>7,} {setting}: process {facts['rate']:,.0f}/s")
             except RuntimeError as error:
-                # Unbounded by default, it runs into time-outs of its own on a busy machine; that is not ours to mend.
+                # Unbounded by default, it runs into time-outs of its own on a busy machine; that is
+                # not ours to mend.
                 self.say(f"  dbos {setting} failed in this round: {str(error).splitlines()[-1]}")
 
     def list_of(self, n: int, keys: str, seed: int = 1) -> Path:
@@ -210,7 +213,8 @@ class Section:
 
     @contextmanager
     def ledger(self, source: Path | None) -> Iterator[Path]:
-        """A file of its own for one chain: fresh, or a copy that is on disk before anything is timed."""
+        """A file of its own for one chain: fresh, or a copy that is on disk before anything is
+        timed."""
         inside = self.folder / "run"
         inside.mkdir()
         path = inside / "ledger.db"

@@ -1,4 +1,5 @@
-"""What it costs to start the command line: `python -m bench.startup LEDGER RUNS`, CPU in ms, medians."""
+"""What it costs to start the command line: `python -m bench.startup LEDGER RUNS`, CPU in ms,
+medians."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ PROGRAM = "import sys; from milepost.cli import main; sys.exit(main())"
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:
-    """CPU (user and system) of `milepost --help` and of `milepost status --json` on a ledger with a route, in turns."""
+    """CPU (user and system) of `milepost --help` and of `milepost status --json` on a ledger with a
+    route, in turns."""
     ledger, runs = words[0], int(words[1])
     open_context(f"sqlite:///{ledger}", [make_route()]).ledger.close()
     commands = {

@@ -1,8 +1,9 @@
-"""Many assets that wait: how soon one that is ready is confirmed beside them, and what they cost while nothing is ready.
+"""Many assets that wait: how soon one that is ready is confirmed beside them, and what they cost
+while nothing is ready.
 
-N assets whose objects are not there have been looked at once, and are due again over the next six hours: the longest pause of the
-route's checks, where all that waits for long arrives. The same is measured on an empty ledger. Each part is a process of its own:
-`python -m bench.waiting FOLDER N`.
+N assets whose objects are not there have been looked at once, and are due again over the next six
+hours: the longest pause of the route's checks, where all that waits for long arrives. The same is
+measured on an empty ledger. Each part is a process of its own: `python -m bench.waiting FOLDER N`.
 """
 
 from __future__ import annotations
@@ -88,12 +89,12 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# What is measured ------------------------------------------------------------------------------------------------------------
+# What is measured ---------------------------------------------------------------------------------
 
 
 class Looks:
-    """The confirmer. Who is not there at the first look is looked at again within six hours, each at its own time: as if they had come
-    over the day."""
+    """The confirmer. Who is not there at the first look is looked at again within six hours, each
+    at its own time: as if they had come over the day."""
 
     def __init__(self, root: Path, n: int) -> None:
         self._check, self._n = CustodialCopy(root).check, n
@@ -111,7 +112,8 @@ class Looks:
 
 
 class Desk:
-    """The ledger as another process sees it: hands assets over, puts their objects into the repository, looks what becomes of them."""
+    """The ledger as another process sees it: hands assets over, puts their objects into the
+    repository, looks what becomes of them."""
 
     def __init__(self, root: Path, ctx: Context) -> None:
         self.root, self.ctx = root, ctx

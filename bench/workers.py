@@ -1,4 +1,5 @@
-"""Several worker processes on one file, with handlers that use 1 ms of CPU: `python -m bench.workers LEDGER N HOW_MANY`."""
+"""Several worker processes on one file, with handlers that use 1 ms of CPU: `python -m
+bench.workers LEDGER N HOW_MANY`."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ COMPLETED = "SELECT coalesce(sum(c.n), 0) FROM counter c JOIN status s ON s.id =
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:
-    """See n items through with so many processes. Timed from the moment at which all of them are open until the last item is
-    COMPLETED; CPU is the sum of theirs, memory the highest of theirs."""
+    """See n items through with so many processes. Timed from the moment at which all of them are
+    open until the last item is COMPLETED; CPU is the sum of theirs, memory the highest of
+    theirs."""
     ledger, n, how_many = words[0], int(words[1]), int(words[2])
     path = Path(ledger + ".jsonl")
     write_list(path, n, "sequential", 1)
@@ -81,7 +83,8 @@ def _time(ledger: str, n: int, children: Sequence[subprocess.Popen[str]]) -> flo
 
 
 def work(ledger: str) -> None:
-    """One of the processes: it says that it is ready, begins when its standard input says so, and stops at its end."""
+    """One of the processes: it says that it is ready, begins when its standard input says so, and
+    stops at its end."""
     ctx = open_context(f"sqlite:///{ledger}", [make_route(HANDLERS)])
     tune_garbage_collection()
     station = Station(ctx)

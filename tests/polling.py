@@ -18,7 +18,8 @@ def wait_until(
     otherwise: Callable[[], str] = lambda: "",
     pause_s: float = 0.01,
 ) -> T:
-    """The first true value that `look` returns. After the timeout the test fails with the text of `otherwise`."""
+    """The first true value that `look` returns. After the timeout the test fails with the text of
+    `otherwise`."""
     end = time.monotonic() + timeout_s
     while not (found := look()):
         assert time.monotonic() < end, otherwise() or f"not within {timeout_s:g} s"

@@ -1,4 +1,5 @@
-"""Servers that stand in for AWS, each a process of its own on loopback: started, awaited, ended by its process id."""
+"""Servers that stand in for AWS, each a process of its own on loopback: started, awaited, ended by
+its process id."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def new_account() -> str:
 
 
 def environment(account: str) -> dict[str, str]:
-    """What boto3 is to find in the environment: these keys, and nothing of whoever runs the tests."""
+    """What boto3 is to find in the environment: these keys, and nothing of whoever runs the
+    tests."""
     return {
         "AWS_ACCESS_KEY_ID": account,
         "AWS_SECRET_ACCESS_KEY": "none",
@@ -43,8 +45,8 @@ def environment(account: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Below the range that the kernel hands out for outgoing connections, so that it stays ours while a server is down; and of numbers
-    that no other test process draws from."""
+    """Below the range that the kernel hands out for outgoing connections, so that it stays ours
+    while a server is down; and of numbers that no other test process draws from."""
     place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 6
     while True:
         port = 20_000 + place * 2_000 + secrets.randbelow(2_000)
@@ -145,7 +147,8 @@ class Server:
         if process is None:
             return
         if process.poll() is None:
-            # It leads a group of its own, which is there at least until the process has been waited for.
+            # It leads a group of its own, which is there at least until the process has been waited
+            # for.
             os.killpg(process.pid, how)
             try:
                 process.wait(STOP_S)
@@ -159,7 +162,8 @@ def ministack(folder: Path) -> Server:
     port = free_port()
     loopback = {"GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1", "MINISTACK_HOST": "127.0.0.1"}
     variables = {"LAMBDA_EXECUTOR": "local", "LOG_LEVEL": "WARNING", "TMPDIR": str(folder)}
-    # Not its own server, which takes twice the time for a request; idle connections are kept as long as there.
+    # Not its own server, which takes twice the time for a request; idle connections are kept as
+    # long as there.
     quiet = ("--no-access-log", "--log-level", "warning", "--no-server-header", "--no-date-header")
     kept = ("--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "1")
     arguments = [
@@ -189,7 +193,8 @@ def ministack(folder: Path) -> Server:
 
 @contextmanager
 def clients(url: str) -> Iterator[Callable[[str], Any]]:
-    """clients("…")("dynamodb"): a boto3 client of whatever account the environment names; closed in the end."""
+    """clients("…")("dynamodb"): a boto3 client of whatever account the environment names; closed in
+    the end."""
     import boto3  # not for those who need none: it takes a while
 
     made: list[Any] = []
@@ -204,7 +209,8 @@ def clients(url: str) -> Iterator[Callable[[str], Any]]:
 
 
 def dynoxide(folder: Path, database: Path | None = None) -> Server:
-    """DynamoDB with streams; with a `database` file it keeps what it was told through a kill. Knows no accounts: use names of your own."""
+    """DynamoDB with streams; with a `database` file it keeps what it was told through a kill. Knows
+    no accounts: use names of your own."""
     port = free_port()
     kept = [] if database is None else ["--db-path", str(database)]
     return Server(

@@ -39,7 +39,8 @@ ACTS: dict[str, Callable[[Item, Plan], Change | Refusal]] = {
 
 
 def act_rows() -> list[tuple[str, ...]]:
-    """For each status, whether each act of `ACTS` is possible: tried on an item at a handler stage, and on one at an external stage."""
+    """For each status, whether each act of `ACTS` is possible: tried on an item at a handler stage,
+    and on one at an external stage."""
     return [(f"`{status}`", *(_cell(status, act) for act in ACTS.values())) for status in Status]
 
 

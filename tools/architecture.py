@@ -1,4 +1,5 @@
-"""Diagram of the import graph, table of the packages, and the functions that docs/architecture.md names."""
+"""Diagram of the import graph, table of the packages, and the functions that docs/architecture.md
+names."""
 
 from __future__ import annotations
 
@@ -30,12 +31,14 @@ Edges = dict[str, set[str]]
 
 
 def architecture_parts() -> dict[str, str]:
-    """The generated parts of docs/architecture.md: the diagram of the import graph, and the table of packages."""
+    """The generated parts of docs/architecture.md: the diagram of the import graph, and the table
+    of packages."""
     return {"imports": diagram(PUBLIC), "packages": package_table()}
 
 
 def diagram(package: str) -> str:
-    """Mermaid flowchart of the members of a package. An arrow means "imports"; arrows that follow from others are left out."""
+    """Mermaid flowchart of the members of a package. An arrow means "imports"; arrows that follow
+    from others are left out."""
     edges = reduced(imports_between_members(package))
     nodes = sorted({*edges, *(target for targets in edges.values() for target in targets)})
     lines = ["```mermaid", "flowchart TD"]
@@ -60,9 +63,11 @@ def node_id(member: str) -> str:
 
 
 def imports_between_members(package: str) -> Edges:
-    """Which direct members of the package import which others, found in the import statements of all their modules.
+    """Which direct members of the package import which others, found in the import statements of
+    all their modules.
 
-    A package whose names the root offers imports the root for its version number alone; such an import is left out."""
+    A package whose names the root offers imports the root for its version number alone; such an
+    import is left out."""
     graph = import_graph()
     edges: Edges = {}
     for module in graph.modules:
@@ -80,7 +85,8 @@ def imports_between_members(package: str) -> Edges:
 
 
 def member_of(module: str, package: str) -> str | None:
-    """The direct member of the package that a module belongs to. The root is a member of itself: it holds the public names."""
+    """The direct member of the package that a module belongs to. The root is a member of itself: it
+    holds the public names."""
     if module == package:
         return PUBLIC if package == PUBLIC else None
     if not module.startswith(f"{package}."):
@@ -90,7 +96,8 @@ def member_of(module: str, package: str) -> str | None:
 
 @cache
 def import_graph() -> grimp.ImportGraph:
-    """Imports at run time. Those of the root are made on first use, so its block for type checkers is taken for them."""
+    """Imports at run time. Those of the root are made on first use, so its block for type checkers
+    is taken for them."""
     graph = grimp.build_graph("milepost", exclude_type_checking_imports=True, cache_dir=None)
     typed = grimp.build_graph("milepost", cache_dir=None)
     for imported in typed.find_modules_directly_imported_by(PUBLIC):
@@ -99,7 +106,8 @@ def import_graph() -> grimp.ImportGraph:
 
 
 def reduced(edges: Edges) -> Edges:
-    """The same order with the fewest arrows: an arrow is left out if a longer way leads to the same member. There is no cycle."""
+    """The same order with the fewest arrows: an arrow is left out if a longer way leads to the same
+    member. There is no cycle."""
     if cyclic := sorted(
         member for member, targets in edges.items() if member in reached(edges, targets)
     ):
@@ -129,7 +137,8 @@ def source_of(package: str) -> Path:
 
 
 def package_table() -> str:
-    """For each package its top modules and its folders, each with the first sentence of its docstring."""
+    """For each package its top modules and its folders, each with the first sentence of its
+    docstring."""
     return "\n\n".join(
         f"### {name.replace('_', '-')}\n\n{first_sentence(source_of(name) / '__init__.py')}.\n\n{_modules_of(name)}"
         for name in PACKAGES

@@ -35,7 +35,7 @@ DOCS = ROOT / "docs"
 WIDTH = 80
 MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->"
 
-# The life of an item --------------------------------------------------------------------------------------------------------
+# The life of an item ------------------------------------------------------------------------------
 
 OURS = ("intake", "relay", "worker", "resender")
 """Who takes an edge without anybody outside: the first diagram."""
@@ -51,7 +51,8 @@ def status_table() -> str:
 
 
 def diagram(edges: Iterable[Edge], *, merge: bool) -> str:
-    """A mermaid state diagram. With `merge`, a large set of sources is drawn as one state of its own."""
+    """A mermaid state diagram. With `merge`, a large set of sources is drawn as one state of its
+    own."""
     arrows: dict[tuple[str, str], list[str]] = {}
     labels: dict[str, str] = {}
     for edge in edges:
@@ -145,7 +146,7 @@ def with_parts(path: Path, parts: dict[str, str]) -> str:
     return PART.sub(lambda match: f"{match[1]}\n{parts[match[2]]}\n\n{match[3]}", page)
 
 
-# The command line -----------------------------------------------------------------------------------------------------------
+# The command line ---------------------------------------------------------------------------------
 
 
 def cli_page() -> str:
@@ -196,7 +197,7 @@ def context(
     )
 
 
-# The Python surface ---------------------------------------------------------------------------------------------------------
+# The Python surface -------------------------------------------------------------------------------
 
 GROUPS = {
     "Writing a route": (
@@ -515,7 +516,7 @@ def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return " ".join((ast.get_docstring(node) or "").split())
 
 
-# The HTTP client ------------------------------------------------------------------------------------------------------------
+# The HTTP client ----------------------------------------------------------------------------------
 
 NET_GROUPS = {
     "Calling": ("Client", "Response", "HeaderList", "Timeouts", "Redirects", "Tls", "SendState"),
@@ -573,7 +574,7 @@ def group_parts(groups: dict[str, tuple[str, ...]], module: Any) -> Iterator[str
             yield from name_parts(name, module)
 
 
-# Mail -----------------------------------------------------------------------------------------------------------------------
+# Mail ---------------------------------------------------------------------------------------------
 
 MAIL_GROUPS = {
     "Mails": ("Mail", "MailAttachment"),
@@ -599,7 +600,7 @@ def mail_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# The client of notifications ------------------------------------------------------------------------------------------------
+# The client of notifications ----------------------------------------------------------------------
 
 CLIENT_GROUPS = {
     "Clients": ("MessageClient", "AsyncMessageClient", "RetryPolicy"),
@@ -625,7 +626,7 @@ def client_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# Errors ---------------------------------------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 
 
 def errors_page() -> str:
@@ -664,7 +665,7 @@ def error_tree(subject: type[Exception], before: str = "") -> Iterator[str]:
         yield from error_tree(each, stem + ("└── " if each is below[-1] else "├── "))
 
 
-# Putting it together --------------------------------------------------------------------------------------------------------
+# Putting it together ------------------------------------------------------------------------------
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

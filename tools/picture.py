@@ -1,4 +1,5 @@
-"""Takes the picture of the overview for README and docs: `make picture`. It shows what `milepost demo` shows."""
+"""Takes the picture of the overview for README and docs: `make picture`. It shows what `milepost
+demo` shows."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 
 
 def main() -> int:
-    """Runs the demo in a folder of its own until all are through, looks at its page, and stops it."""
+    """Runs the demo in a folder of its own until all are through, looks at its page, and stops
+    it."""
     browser = shutil.which("chromium")
     if browser is None:
         print(

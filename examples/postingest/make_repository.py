@@ -1,6 +1,7 @@
 """Writes a small OCFL repository, or adds objects to it: python make_repository.py FOLDER ID [ID…]
 
-Each object has two files. Only to try things out: in earnest the ingest writes its repository itself.
+Each object has two files. Only to try things out: in earnest the ingest writes its repository
+itself.
 """
 
 from __future__ import annotations

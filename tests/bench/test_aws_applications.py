@@ -1,4 +1,5 @@
-"""Costs of a notification and of a deposit on AWS, counted as the benchmark counts them, against their bars and against `milepost cost`."""
+"""Costs of a notification and of a deposit on AWS, counted as the benchmark counts them, against
+their bars and against `milepost cost`."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_a_doi_that_goes_to_dspace_keeps_to_its_bars(tmp_path: Path) -> None:
 def test_a_result_of_the_submission_service_is_one_write_beyond_the_bars_and_its_rows_are_read_together(
     tmp_path: Path,
 ) -> None:
-    """Called, handed over and answered are three writes; and a portion of results is decided on its rows, which one request reads."""
+    """Called, handed over and answered are three writes; and a portion of results is decided on its
+    rows, which one request reads."""
     figures = count_deposits(tmp_path, N, 10, DEPOSIT_CASES[1])
     beyond = {figure.name: figure.counted for figure in figures if not figure.good}
     assert beyond == {

@@ -1,4 +1,5 @@
-"""Costs of an asset on AWS in calls and units, counted as the benchmark counts them, against their limits."""
+"""Costs of an asset on AWS in calls and units, counted as the benchmark counts them, against their
+limits."""
 
 from __future__ import annotations
 

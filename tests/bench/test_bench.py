@@ -1,4 +1,5 @@
-"""The benchmark's SQLite section runs to its end, with every case and on a tiny number, so that it cannot break unseen."""
+"""The benchmark's SQLite section runs to its end, with every case and on a tiny number, so that it
+cannot break unseen."""
 
 from __future__ import annotations
 

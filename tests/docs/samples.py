@@ -8,8 +8,8 @@
     ```console exit=1       the same, but the last command ends with 1
     ```console no-run       shown only
 
-In what is shown, `...` stands for any text. Where lines break, how wide gaps are, moments, ids and short measured times do
-not matter (see LOOSE). A command with nothing under it may answer anything.
+In what is shown, `...` stands for any text. Where lines break, how wide gaps are, moments, ids and
+short measured times do not matter (see LOOSE). A command with nothing under it may answer anything.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Page:
         env: dict[str, str] | None = None,
         ports: Mapping[int, int] | None = None,
     ) -> None:
-        """`ports`: in place of the ports that the page names, which another program may have taken."""
+        """`ports`: in place of the ports that the page names, which another program may have
+        taken."""
         self.path, self.folder, self.env, self.ports = path, folder, env or {}, ports or {}
         self.ran = 0
         self._printed: str | None = None
@@ -189,7 +190,8 @@ def shell(
     )
 
 
-# What differs from run to run is not compared: moments, short measured times, ids, names of processes.
+# What differs from run to run is not compared: moments, short measured times, ids, names of
+# processes.
 LOOSE = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "TIME"),
     (re.compile(r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d"), "TIME"),

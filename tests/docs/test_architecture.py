@@ -1,4 +1,5 @@
-"""The page on the architecture is true: its walks are what a traced run calls, and its diagram is the import graph."""
+"""The page on the architecture is true: its walks are what a traced run calls, and its diagram is
+the import graph."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def walk(ledger: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def traced(wanted: set[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """The calls of the wanted functions, in order, in this thread and in those that are started meanwhile."""
+    """The calls of the wanted functions, in order, in this thread and in those that are started
+    meanwhile."""
     calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -76,7 +78,8 @@ def test_an_item_on_aws_goes_the_way_that_the_page_lists() -> None:
     listed = walk("AWS")
     with traced(set(listed)) as calls, AwsModel().served() as endpoint:
         see_through(f"dynamodb://eu-central-1/test?endpoint={endpoint}")
-    # Reader of the stream and worker run side by side, so that only what is called is certain, not every order.
+    # Reader of the stream and worker run side by side, so that only what is called is certain, not
+    # every order.
     assert [step for step in listed if step not in calls] == []
 
 

@@ -1,4 +1,5 @@
-"""The docs cannot drift: made pages are up to date, everything has its place, and every link leads somewhere."""
+"""The docs cannot drift: made pages are up to date, everything has its place, and every link leads
+somewhere."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ PAGES = [
 
 
 class Trial(NamedTuple):
-    """What a page has its reader set up by hand: variables of the environment, and the ports used in place of those that the page names."""
+    """What a page has its reader set up by hand: variables of the environment, and the ports used
+    in place of those that the page names."""
 
     env: Mapping[str, str]
     ports: Mapping[int, int] = {}
@@ -60,7 +61,8 @@ def test_samples_do_what_the_page_says(
 
 @contextlib.contextmanager
 def stand_in(folder: Path, prefix: str = "try") -> Iterator[Trial]:
-    """What the pages on AWS have their reader set up by hand: a server at the address that they name."""
+    """What the pages on AWS have their reader set up by hand: a server at the address that they
+    name."""
     server = standins.ministack(folder)
     server.start()
     try:
@@ -78,7 +80,8 @@ def stand_in(folder: Path, prefix: str = "try") -> Iterator[Trial]:
 
 @contextlib.contextmanager
 def archive(folder: Path) -> Iterator[Trial]:
-    """What the pages on postingest have their reader set up by hand: the example's folder, and something that stands for the tapes."""
+    """What the pages on postingest have their reader set up by hand: the example's folder, and
+    something that stands for the tapes."""
     shutil.copytree(
         ROOT / "examples/postingest",
         folder,
@@ -99,7 +102,8 @@ def archive(folder: Path) -> Iterator[Trial]:
 
 @contextlib.contextmanager
 def api(folder: Path) -> Iterator[Trial]:
-    """What the page on the API has its reader start by hand: `milepost up`, here without its workers, so that items stay where they are."""
+    """What the page on the API has its reader start by hand: `milepost up`, here without its
+    workers, so that items stay where they are."""
     with running_server(folder) as visitor:
         yield Trial({"URL": visitor.url})
 

@@ -1,4 +1,5 @@
-"""Golden tests: what is stored and sent, compared with files that were recorded (`pytest tests/golden --golden-update` records anew)."""
+"""Golden tests: what is stored and sent, compared with files that were recorded (`pytest
+tests/golden --golden-update` records anew)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def golden(request: pytest.FixtureRequest) -> Recorder:
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """An empty folder, in memory where the system has such a place: this is about formats, not about disks."""
+    """An empty folder, in memory where the system has such a place: this is about formats, not
+    about disks."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="golden-", dir=memory if memory.is_dir() else None
@@ -47,7 +49,8 @@ def history() -> Iterator[History]:
 
 @contextmanager
 def copied(history: History) -> Iterator[Path]:
-    """A copy of the golden ledger, at the moment at which its history ends; the world is fixed meanwhile."""
+    """A copy of the golden ledger, at the moment at which its history ends; the world is fixed
+    meanwhile."""
     with new_folder() as folder:
         shutil.copytree(history.folder, folder, dirs_exist_ok=True)
         with fixed(folder, history.clock, "test"):

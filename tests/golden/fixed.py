@@ -1,4 +1,5 @@
-"""A fixed world: the time, random numbers and the machine's name are the same in every run. Only the standard library is patched."""
+"""A fixed world: the time, random numbers and the machine's name are the same in every run. Only
+the standard library is patched."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class FixedChance:
 
 @contextmanager
 def fixed(folder: Path, clock: VirtualClock, seed: str) -> Iterator[None]:
-    """Work in this folder, at the clock's time, in UTC, 80 columns wide. Tokens are numbered from 1 and named after `seed`."""
+    """Work in this folder, at the clock's time, in UTC, 80 columns wide. Tokens are numbered from 1
+    and named after `seed`."""
     given = 0
 
     def token(length: int | None = None) -> str:

@@ -1,4 +1,5 @@
-"""The golden history: a small ledger in a SQLite file, brought to where it is by Python, HTTP and the command line alone.
+"""The golden history: a small ledger in a SQLite file, brought to where it is by Python, HTTP and
+the command line alone.
 
 It has an item in every status, and nearly every kind of history line, control document and event.
 """
@@ -63,7 +64,8 @@ class Served:
     def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], Any]:
-        """The status, the headers and the body of an answer; the body is read where it is JSON, else it is text."""
+        """The status, the headers and the body of an answer; the body is read where it is JSON,
+        else it is text."""
         sent = {**self._headers(), **(headers or {})}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
@@ -112,7 +114,8 @@ class Served:
 
 
 class History:
-    """Plays the history in an empty folder. What it was answered on the way is in `answers`, what subscribers got is in the sinks."""
+    """Plays the history in an empty folder. What it was answered on the way is in `answers`, what
+    subscribers got is in the sinks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, VirtualClock()

@@ -1,4 +1,5 @@
-"""The one module here that knows where things are inside Milepost. When modules or classes move, only this file changes."""
+"""The one module here that knows where things are inside Milepost. When modules or classes move,
+only this file changes."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def webhook_signature(secret: str, message_id: str, at: int, body: bytes) -> str
     return webhook_headers(secret, message_id, body, at=at)["webhook-signature"]
 
 
-# Events and evidence --------------------------------------------------------------------------------------------------------
+# Events and evidence ------------------------------------------------------------------------------
 NOW = 2_015_619_200_123
 ATTEMPT = Attempt(
     2,
@@ -175,7 +176,8 @@ def event_of_every_kind() -> list[tuple[str, list[Any]]]:
 
 
 def alerts_of_every_kind() -> dict[str, Any]:
-    """For each kind of trouble the notices of its beginning and its end, as subscribers get them, and the record that is stored."""
+    """For each kind of trouble the notices of its beginning and its end, as subscribers get them,
+    and the record that is stored."""
     rule = mp.AlertRule(name="post", to=["log"], items="parcels", lane="carrier")
     failure = Trouble(
         "failures", "parcels", "send", "van", 1_000, "HTTP 500", "SERVER_ERROR", "0123456789", "P-1"
@@ -213,7 +215,8 @@ def mail_of_an_event() -> str:
 
 
 def document_shapes() -> dict[str, Any]:
-    """The control documents that processes share, by kind: fields, and the defaults of those that may be left out."""
+    """The control documents that processes share, by kind: fields, and the defaults of those that
+    may be left out."""
     kinds = {
         documents.ROUTE: documents.RouteVersion, documents.HOLD: Hold, documents.LIMIT: Limit,
         documents.BREAKER: BreakerRecord,
@@ -239,7 +242,8 @@ def _field(field: Any) -> str:
 
 
 def digests() -> dict[str, Any]:
-    """Ids and digests of fixed values. Partners, subscribers and auditors make some of these again by themselves."""
+    """Ids and digests of fixed values. Partners, subscribers and auditors make some of these again
+    by themselves."""
     content = {"id": "p1", "zahl": 1.5, "text": "naïve ☃", "list": [1, None, True]}
     lines = [line_of(reason) for reason in mp.Reason]
     bare = Line(1, NOW, mp.Reason.ACCEPTED, "weigh", mp.Status.PENDING)
@@ -272,7 +276,7 @@ def digests() -> dict[str, Any]:
     }
 
 
-# AWS: the pure encoders, and a stand-in that only writes down what is sent ----------------------------------------------------
+# AWS: the pure encoders, and a stand-in that only writes down what is sent ------------------------
 def golden_route(**more: Any) -> mp.Route:
     """A stage of ours, and one outside."""
     route = mp.Route("parcels", key="id", **more)
@@ -288,7 +292,8 @@ def golden_route(**more: Any) -> mp.Route:
 
 
 class SentRequests:
-    """In the place of the client for AWS: every request is written down, and answered with nothing, or as it must be."""
+    """In the place of the client for AWS: every request is written down, and answered with nothing,
+    or as it must be."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
@@ -341,7 +346,8 @@ class SentRequests:
 
 
 class AwsGolden:
-    """One deployment in which nothing is stored: what would be written and sent can be looked at."""
+    """One deployment in which nothing is stored: what would be written and sent can be looked
+    at."""
 
     def __init__(self) -> None:
         self.requests = SentRequests()
@@ -353,7 +359,8 @@ class AwsGolden:
         self.first = self.requests.taken()
 
     def tables(self) -> list[Any]:
-        """The requests that make tables and queues; a route's key of one, two, four and three fields."""
+        """The requests that make tables and queues; a route's key of one, two, four and three
+        fields."""
         make_common(self.requests, self.store.names)  # type: ignore[arg-type]
         make_route(self.requests, self.store.names, self.plan)  # type: ignore[arg-type]
         for name, key in (
@@ -418,7 +425,8 @@ class AwsGolden:
             yield title, made, item
 
     def writes(self) -> list[Any]:
-        """What is written for each change of a life: the new row, then one conditional update for each change."""
+        """What is written for each change of a life: the new row, then one conditional update for
+        each change."""
         found = []
         for title, made, item in self.life():
             if made.before.version == 0:
@@ -505,7 +513,8 @@ class AwsGolden:
         return self.requests.taken()
 
     def documents(self) -> list[Any]:
-        """A control document written for the first time, written again, and removed; and the layout of a route."""
+        """A control document written for the first time, written again, and removed; and the layout
+        of a route."""
         control = self.store.control
         control.write("hold", "parcels/weigh", {"at": NOW, "by": "anna", "reason": "a reason"})
         control.write(
@@ -517,7 +526,8 @@ class AwsGolden:
         return [*self.first, *self.requests.taken()]
 
     def messages(self) -> list[Any]:
-        """SQS: calls for workers of ours, offers to stages outside in the usual and in their own words, and what is set aside."""
+        """SQS: calls for workers of ours, offers to stages outside in the usual and in their own
+        words, and what is set aside."""
         states = {title: item for title, _, item in self.life()}
         ours, outside = states["offered"], states["offered outside"]
         own = replace(
@@ -544,7 +554,8 @@ class AwsGolden:
         ]
 
     def _bare(self, image: dict[str, Any]) -> Any:
-        """An image with its packed lines unpacked: how well they are packed depends on the library that does it."""
+        """An image with its packed lines unpacked: how well they are packed depends on the library
+        that does it."""
         return plain(
             {
                 name: self._opened(value) if name == "trail" else value

@@ -1,4 +1,5 @@
-"""Where subscribers of the golden history send events: a web server on loopback and a stand-in for the SNS client."""
+"""Where subscribers of the golden history send events: a web server on loopback and a stand-in for
+the SNS client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the AWS ledger stores and sends: tables, attributes of rows, history lines, control documents, SQS messages. No server is asked.
+"""What the AWS ledger stores and sends: tables, attributes of rows, history lines, control
+documents, SQS messages. No server is asked.
 
 (What is sent to SNS is in `events/topic.json`.)"""
 
@@ -54,7 +55,8 @@ def test_rows_in_every_status_have_the_recorded_attributes(
 
 
 def test_a_packed_line_that_was_stored_can_be_read(aws: AwsGolden, golden: Recorder) -> None:
-    """How a line is packed may differ between versions of zlib; what was packed before must be readable for good."""
+    """How a line is packed may differ between versions of zlib; what was packed before must be
+    readable for good."""
     name = "aws/packed-line.json"
     if golden.update:
         golden.json(name, aws.trail())

@@ -1,6 +1,8 @@
-"""The command line: every command with its options, and what commands answer about the golden ledger.
+"""The command line: every command with its options, and what commands answer about the golden
+ledger.
 
-Answers in JSON are in `cli/`; help and text for people, which may be reworded, are in `prose/cli/`."""
+Answers in JSON are in `cli/`; help and text for people, which may be reworded, are in
+`prose/cli/`."""
 
 from __future__ import annotations
 

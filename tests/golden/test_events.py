@@ -1,4 +1,5 @@
-"""Events as subscribers receive them: on the log, by webhook, on an SNS topic, and as a Python function is called."""
+"""Events as subscribers receive them: on the log, by webhook, on an SNS topic, and as a Python
+function is called."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import milepost as mp
 
 
 def one_of_each(events: list[dict[str, Any]], kind_of: str = "type") -> list[dict[str, Any]]:
-    """The first event of each kind, by route and subject: the order in which items happened to be worked on does not matter."""
+    """The first event of each kind, by route and subject: the order in which items happened to be
+    worked on does not matter."""
     ordered = sorted(
         events,
         key=lambda event: (

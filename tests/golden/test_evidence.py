@@ -1,4 +1,5 @@
-"""Evidence: exported files, daily heads, the shapes of control documents, and how ids and digests are made."""
+"""Evidence: exported files, daily heads, the shapes of control documents, and how ids and digests
+are made."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def test_blobs_of_rows_that_have_left_are_as_recorded(copy: Path, golden: Record
 
 
 def test_control_documents_have_the_recorded_shapes(golden: Recorder) -> None:
-    """Each kind of document with its fields; the golden ledger's own are in `sqlite/rows/document.json`."""
+    """Each kind of document with its fields; the golden ledger's own are in
+    `sqlite/rows/document.json`."""
     golden.json("evidence/documents.json", internals.document_shapes())
 
 

@@ -98,8 +98,8 @@ def shown(answer: tuple[int, dict[str, str], Any]) -> dict[str, Any]:
 
 
 def inlined(value: Any, schemas: dict[str, Any], within: tuple[str, ...] = ()) -> Any:
-    """A description with each named schema put in where it is used: what schemas are called makes no difference. That of problems, which
-    every operation has, is left out."""
+    """A description with each named schema put in where it is used: what schemas are called makes
+    no difference. That of problems, which every operation has, is left out."""
     if isinstance(value, list):
         return [inlined(inner, schemas, within) for inner in value]
     if not isinstance(value, dict):

@@ -16,7 +16,8 @@ import milepost_testing
 
 
 def parameters(function: Any) -> list[str]:
-    """What a callable is called with: names, kinds and defaults. Annotations are left out: they name classes that are not public."""
+    """What a callable is called with: names, kinds and defaults. Annotations are left out: they
+    name classes that are not public."""
     found = []
     for parameter in inspect.signature(function).parameters.values():
         default = (

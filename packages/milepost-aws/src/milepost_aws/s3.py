@@ -1,4 +1,5 @@
-"""S3: blobs as objects in a bucket, and an inbox under a prefix. A blob appears complete, and is durable when `write` returns."""
+"""S3: blobs as objects in a bucket, and an inbox under a prefix. A blob appears complete, and is
+durable when `write` returns."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from milepost.blobs.inbox import InboxFile, parts_of
 from milepost.core.errors import UsageError
 
 PART = 8 << 20
-"""A blob up to this size is one request; a larger one is uploaded in parts of it (S3 accepts 10,000 of them: 78 GB)."""
+"""A blob up to this size is one request; a larger one is uploaded in parts of it (S3 accepts 10,000
+of them: 78 GB)."""
 
 Limits = tuple[int, float, float]
 """Tries of a request, and its connect and read timeouts in seconds."""
@@ -55,10 +57,12 @@ def _in_s3(address: str) -> tuple[str, str]:
 
 
 class S3Blobs:
-    """One object per blob, under `prefix` in `bucket`. Errors of AWS are raised as OSError, like those of a folder.
+    """One object per blob, under `prefix` in `bucket`. Errors of AWS are raised as OSError, like
+    those of a folder.
 
-    Reading needs s3:ListBucket too: without it S3 answers "access denied" for a missing object. Parts of an upload whose process died
-    are invisible but charged: give the bucket a lifecycle rule that aborts incomplete uploads.
+    Reading needs s3:ListBucket too: without it S3 answers "access denied" for a missing object.
+    Parts of an upload whose process died are invisible but charged: give the bucket a lifecycle
+    rule that aborts incomplete uploads.
     """
 
     def __init__(
@@ -82,7 +86,8 @@ class S3Blobs:
 
     @property
     def _client(self) -> Any:
-        """A client whose requests end before the deadline. Raises OSError where there is no time for one."""
+        """A client whose requests end before the deadline. Raises OSError where there is no time
+        for one."""
         if self._given is not None:
             return self._given
         left = self._left()
@@ -146,7 +151,8 @@ class S3Blobs:
             with self._os_errors(name, "written"):
                 self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": sent})
         except BaseException:
-            # Raise the original error. The bucket's lifecycle rule aborts an upload that cannot be aborted now.
+            # Raise the original error. The bucket's lifecycle rule aborts an upload that cannot be
+            # aborted now.
             with suppress(Exception):
                 self._client.abort_multipart_upload(**upload)
             raise
@@ -166,8 +172,8 @@ class S3Blobs:
 
 @contextmanager
 def as_os_errors(subject: str, act: str, gone: frozenset[str] = _GONE) -> Iterator[None]:
-    """Raise botocore's errors as an OSError that names the object and the operation; FileNotFoundError for the codes in `gone`,
-    PermissionError for a denied request."""
+    """Raise botocore's errors as an OSError that names the object and the operation;
+    FileNotFoundError for the codes in `gone`, PermissionError for a denied request."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -184,7 +190,8 @@ def as_os_errors(subject: str, act: str, gone: frozenset[str] = _GONE) -> Iterat
 
 
 def _parts_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in new chunks: every part except the last has the length PART, and none is empty."""
+    """The same bytes in new chunks: every part except the last has the length PART, and none is
+    empty."""
     held = bytearray()
     for chunk in chunks:
         held += chunk
@@ -216,9 +223,10 @@ def s3_client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
     return boto3.client("s3", region_name=region, endpoint_url=endpoint, config=config)
 
 
-# Inbox ----------------------------------------------------------------------------------------------------------------
+# Inbox --------------------------------------------------------------------------------------------
 class S3Inbox:
-    """Objects under a prefix of a bucket. It needs s3:ListBucket, and s3:GetObject, s3:PutObject and s3:DeleteObject under the prefix."""
+    """Objects under a prefix of a bucket. It needs s3:ListBucket, and s3:GetObject, s3:PutObject
+    and s3:DeleteObject under the prefix."""
 
     def __init__(self, bucket: str, prefix: str = "", client: Any = None) -> None:
         self.bucket = bucket

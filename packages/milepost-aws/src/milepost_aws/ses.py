@@ -18,7 +18,8 @@ from milepost.subscribers.email.message import (
 from milepost.subscribers.email.transport import check_options
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
-# Errors of this mail. All others end when an account, a limit, a permission or an identity is corrected.
+# Errors of this mail. All others end when an account, a limit, a permission or an identity is
+# corrected.
 _OF_THE_MAIL = frozenset(
     {"MessageRejected", "BadRequestException", "ValidationException", "InvalidParameterValue"}
 )
@@ -32,8 +33,8 @@ def ses_transport(region: str, options: Mapping[str, str], *, timeout: float) ->
 
 
 class SesTransport:
-    """Sends mails through SES in a region. Credentials are those of boto3. `timeout` is the limit in seconds for one mail. SES replaces
-    the Message-ID; the header X-Milepost-Id stays."""
+    """Sends mails through SES in a region. Credentials are those of boto3. `timeout` is the limit
+    in seconds for one mail. SES replaces the Message-ID; the header X-Milepost-Id stays."""
 
     def __init__(self, region: str, *, endpoint: str | None = None, timeout: float = 10.0) -> None:
         if _REGION.fullmatch(region) is None:
@@ -61,12 +62,14 @@ class SesTransport:
 
 
 def _failure(error: Exception) -> MailError:
-    """The MailError for an error of boto3, which has no common type that can be imported without boto3."""
+    """The MailError for an error of boto3, which has no common type that can be imported without
+    boto3."""
     response = getattr(error, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if not code:
-        # A connection that breaks off after the request was sent; a timeout while connecting is certain.
+        # A connection that breaks off after the request was sent; a timeout while connecting is
+        # certain.
         unknown = type(error).__name__ in ("ReadTimeoutError", "ConnectionClosedError")
         maybe = "; the mail may have been sent" if unknown else ""
         return MailNotSent(f"SES cannot be reached: {type(error).__name__}{maybe}", unknown=unknown)

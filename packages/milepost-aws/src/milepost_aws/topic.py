@@ -1,4 +1,5 @@
-"""SNS topic as a subscriber: each event is one message, with attributes for subscription filters."""
+"""SNS topic as a subscriber: each event is one message, with attributes for subscription
+filters."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ ENTRIES = 10
 AT_ONCE = 16
 """Maximum requests at the same time."""
 LARGEST = 262_144
-"""Maximum bytes of one request, bodies and attributes together, unless the topic's MaximumMessageSize was raised."""
+"""Maximum bytes of one request, bodies and attributes together, unless the topic's
+MaximumMessageSize was raised."""
 
 OFFERED = "offered"
 
@@ -26,8 +28,9 @@ _ARN = re.compile(
     r"arn:aws[a-z-]*:sns:(?P<region>[a-z0-9-]+):\d{12}:(?P<name>[A-Za-z0-9_-]{1,256}(\.fifo)?)"
 )
 _GROUP = re.compile(r"[!-~]{1,128}")
-# Errors that AWS may blame on the sender although any other event would get them too: they end when the topic's key, policy or
-# limits are corrected, so no event is refused permanently because of them.
+# Errors that AWS may blame on the sender although any other event would get them too: they end when
+# the topic's key, policy or limits are corrected, so no event is refused permanently because of
+# them.
 _OF_THE_TOPIC = re.compile(
     r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled"
 )
@@ -53,19 +56,21 @@ class _Message(Struct, frozen=True):
 
 
 class Topic:
-    """Publishes events on the topic with this ARN. The cursor's name is the topic's own, unless `name` is given.
+    """Publishes events on the topic with this ARN. The cursor's name is the topic's own, unless
+    `name` is given.
 
-    The body is the envelope as compact JSON; route, stage, status and kind are message attributes, also where the route has a
-    form of its own. The same event always gives the same bytes. On a FIFO topic an item is a group, and SNS drops a repeat within
-    five minutes.
+    The body is the envelope as compact JSON; route, stage, status and kind are message attributes,
+    also where the route has a form of its own. The same event always gives the same bytes. On a
+    FIFO topic an item is a group, and SNS drops a repeat within five minutes.
 
-    With `offers=False` offers to external stages are not published: for ledgers that send each of them to the stage's own queue.
+    With `offers=False` offers to external stages are not published: for ledgers that send each of
+    them to the stage's own queue.
 
-    Without a `client`, one is created that sends each request once: the event relay retries, with growing pauses and in the items'
-    order, and its lease must not expire during retries here.
+    Without a `client`, one is created that sends each request once: the event relay retries, with
+    growing pauses and in the items' order, and its lease must not expire during retries here.
 
-    Requests go out in parallel: no two events of one call belong to the same item. A request that fails as a whole halves their number, and
-    each call without such a failure adds one again.
+    Requests go out in parallel: no two events of one call belong to the same item. A request that
+    fails as a whole halves their number, and each call without such a failure adds one again.
     """
 
     def __init__(
@@ -119,7 +124,8 @@ class Topic:
     def _publish_all(
         self, requests: Sequence[Sequence[_Message]]
     ) -> list[dict[int, Exception] | Exception]:
-        """The result of each request: its events that were not accepted, or the error of the whole request."""
+        """The result of each request: its events that were not accepted, or the error of the whole
+        request."""
         if len(requests) < 2:
             return [self._result_of(request) for request in requests]
         if self._threads is None:
@@ -152,7 +158,8 @@ class Topic:
             },
         }
         if self._fifo:
-            # Its digest where SNS does not allow the item's name. (A digest has no '/', so they never collide.)
+            # Its digest where SNS does not allow the item's name. (A digest has no '/', so they
+            # never collide.)
             item = f"{event.route}/{event.key}"
             entry["MessageGroupId"] = (
                 item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
@@ -179,13 +186,15 @@ class Topic:
             yield request
 
     def _publish(self, request: Sequence[_Message]) -> dict[int, Exception]:
-        """The events of one request that were not accepted, and why. An entry missing in the answer was not accepted either."""
+        """The events of one request that were not accepted, and why. An entry missing in the answer
+        was not accepted either."""
         try:
             answer = self._client.publish_batch(
                 TopicArn=self.arn, PublishBatchRequestEntries=[message.entry for message in request]
             )
         except Exception as error:
-            # The only error of a whole request that certainly belongs to this event, if it is alone: the topic counts bytes differently.
+            # The only error of a whole request that certainly belongs to this event, if it is
+            # alone: the topic counts bytes differently.
             response = getattr(error, "response", None) or {}
             if len(request) == 1 and str(response.get("Error", {}).get("Code", "")).startswith(
                 "BatchRequestTooLong"
@@ -216,9 +225,11 @@ class Topic:
 
 
 def _body(envelope: Envelope) -> str:
-    """The body with sorted names, so that equal content gives equal bytes; a route's own form keeps its order."""
+    """The body with sorted names, so that equal content gives equal bytes; a route's own form keeps
+    its order."""
     text = event_json(envelope, None if envelope.formed else "deterministic").decode()
-    # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only within strings.
+    # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only
+    # within strings.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 

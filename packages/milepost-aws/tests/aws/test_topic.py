@@ -1,4 +1,5 @@
-"""Events on an SNS topic: messages in a queue behind it, an answer for each event, and the relay."""
+"""Events on an SNS topic: messages in a queue behind it, an answer for each event, and the
+relay."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def scene(client: Callable[[str], Any]) -> Scene:
     return Scene(client)
 
 
-# What arrives ---------------------------------------------------------------------------------------------------------------
+# What arrives -------------------------------------------------------------------------------------
 def test_an_event_is_a_message_with_four_attributes(scene: Scene) -> None:
     envelopes = accepted("P-1", "ü")
     assert scene.topic.tell(envelopes) == [None, None]
@@ -108,7 +109,7 @@ def test_any_text_can_be_told(scene: Scene) -> None:
     assert {ord(character) for character in message["Body"]} <= allowed
 
 
-# How it is asked ------------------------------------------------------------------------------------------------------------
+# How it is asked ----------------------------------------------------------------------------------
 def test_ten_to_a_request(scene: Scene) -> None:
     envelopes = accepted(*(f"P-{n}" for n in range(25)))
     assert scene.topic.tell(envelopes) == [None] * 25
@@ -118,7 +119,8 @@ def test_ten_to_a_request(scene: Scene) -> None:
 
 
 def test_offers_need_not_be_published(scene: Scene) -> None:
-    """Where an external stage has a queue of its own, the topic need not repeat what is sent there."""
+    """Where an external stage has a queue of its own, the topic need not repeat what is sent
+    there."""
     route = mp.Route("assets", key="id")
     route.external("tape")
     with mp.open("memory:", routes=[route], clock=VirtualClock(), chance=SeededChance(1)) as post:
@@ -190,7 +192,7 @@ def test_a_form_that_gives_no_object_is_told() -> None:
         accepted("a", form=lambda envelope: "text")  # type: ignore[arg-type, return-value]
 
 
-# What is answered -----------------------------------------------------------------------------------------------------------
+# What is answered ---------------------------------------------------------------------------------
 def test_each_entry_is_answered_for_by_itself(scene: Scene) -> None:
     scene.lose(
         {
@@ -278,7 +280,7 @@ def test_a_topic_that_is_not_there_says_so(scene: Scene) -> None:
         Topic(f"{scene.arn}-not", client=scene.sns).tell(accepted("a"))
 
 
-# FIFO -----------------------------------------------------------------------------------------------------------------------
+# FIFO ---------------------------------------------------------------------------------------------
 def test_on_a_fifo_topic_an_item_is_a_group_and_a_repeat_is_dropped(
     client: Callable[[str], Any],
 ) -> None:
@@ -304,7 +306,7 @@ def test_on_a_fifo_topic_an_item_is_a_group_and_a_repeat_is_dropped(
     assert len({message["Attributes"]["MessageDeduplicationId"] for message in messages}) == 3
 
 
-# With the relay -------------------------------------------------------------------------------------------------------------
+# With the relay -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_through_the_relay_in_order_and_what_was_parked_comes_later(
     scene: Scene, ledger: str, tmp_path: Path
@@ -350,7 +352,7 @@ def test_an_outage_loses_nothing(scene: Scene) -> None:
     assert scene.ids() == [f"parcels/P-{n}/1/accepted" for n in range(12)]
 
 
-# How it is named ------------------------------------------------------------------------------------------------------------
+# How it is named ----------------------------------------------------------------------------------
 @pytest.mark.wire
 def test_milepost_up_tells_a_topic(scene: Scene, endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "milepost.toml").write_text(

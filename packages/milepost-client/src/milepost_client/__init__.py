@@ -1,4 +1,5 @@
-"""Client of the notifications service, for programs that hand over messages: typed, for threads and event loops.
+"""Client of the notifications service, for programs that hand over messages: typed, for threads and
+event loops.
 
 from milepost_client import MessageClient
 
@@ -53,7 +54,8 @@ _HOMES = {
         "RetryPolicy",
     ),
 }
-"""Names that are imported at their first use: the service itself needs the rules of messages, and no client."""
+"""Names that are imported at their first use: the service itself needs the rules of messages, and
+no client."""
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 
 

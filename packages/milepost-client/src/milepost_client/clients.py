@@ -1,4 +1,5 @@
-"""Clients of the notifications service: one for threads, one for event loops, with the same methods."""
+"""Clients of the notifications service: one for threads, one for event loops, with the same
+methods."""
 
 from __future__ import annotations
 
@@ -31,12 +32,14 @@ T = TypeVar("T")
 
 KEY_ENV = "MILEPOST_KEY"
 LARGEST_RECORD, ESCAPED = 1 << 20, 6
-"""Bytes of an answer beside a message's body, and those that one byte of the body may take in JSON."""
+"""Bytes of an answer beside a message's body, and those that one byte of the body may take in
+JSON."""
 TIMEOUTS = net.Timeouts(connect=5, read=30, total=30)
 
 
 class _Service:
-    """The service as both clients see it: its URL, the key, the sender, and how requests are repeated."""
+    """The service as both clients see it: its URL, the key, the sender, and how requests are
+    repeated."""
 
     def __init__(
         self,
@@ -104,9 +107,11 @@ class _Service:
 class MessageClient(_Service):
     """Hands over messages to a notifications service, from any number of threads.
 
-    `url` is the service's address, such as `http://message-sender`. `key` is its API key, MILEPOST_KEY of the environment if none is given. `sender` is the
-    senderId of messages that name none. Each message is checked by the service's own rules before it is sent, and the same request is
-    repeated as `retry` says. `largest_body` is the service's limit for bodies, in bytes. Close it when it is no longer needed, or use `with`.
+    `url` is the service's address, such as `http://message-sender`. `key` is its API key,
+    MILEPOST_KEY of the environment if none is given. `sender` is the senderId of messages that name
+    none. Each message is checked by the service's own rules before it is sent, and the same request
+    is repeated as `retry` says. `largest_body` is the service's limit for bodies, in bytes. Close
+    it when it is no longer needed, or use `with`.
     """
 
     def send(
@@ -122,11 +127,14 @@ class MessageClient(_Service):
         deliver_at: str | datetime | None = None,
         correlation_id: str | None = None,
     ) -> MessageReceipt:
-        """Hand over a message; it is on the service's disk when this returns. Give `message_id` and `timestamp` if your program may send it
-        again after a crash: with the same two it is delivered once. `body` is text, or an object that is sent as JSON. With `deliver_at` it
-        is not delivered earlier. `correlation_id` is in the service's records and logs, and in the request to the partner.
+        """Hand over a message; it is on the service's disk when this returns. Give `message_id` and
+        `timestamp` if your program may send it again after a crash: with the same two it is
+        delivered once. `body` is text, or an object that is sent as JSON. With `deliver_at` it is
+        not delivered earlier. `correlation_id` is in the service's records and logs, and in the
+        request to the partner.
 
-        Raises MessageRefused if the message cannot be accepted, and MessageNotAccepted if the service cannot accept it now.
+        Raises MessageRefused if the message cannot be accepted, and MessageNotAccepted if the
+        service cannot accept it now.
         """
         given = GivenMessage(
             target_url,
@@ -141,8 +149,8 @@ class MessageClient(_Service):
         return self._carry_out(self._sending(given, correlation_id))
 
     def read(self, message: MessageReceipt | str) -> MessageState:
-        """The state of a message, by its receipt or its key. Raises MessageUnknown if the service has none; the key needs the scope
-        `read`."""
+        """The state of a message, by its receipt or its key. Raises MessageUnknown if the service
+        has none; the key needs the scope `read`."""
         return self._carry_out(self._reading(message))
 
     def close(self) -> None:
@@ -180,7 +188,8 @@ class MessageClient(_Service):
 
 
 class AsyncMessageClient(_Service):
-    """`MessageClient` for an event loop: the same arguments, and methods to await. Use `async with`, or `await client.close()`."""
+    """`MessageClient` for an event loop: the same arguments, and methods to await. Use `async
+    with`, or `await client.close()`."""
 
     async def send(
         self,

@@ -1,6 +1,8 @@
-"""Conversation with the service, without I/O: what is sent, what each answer means, and when a request is repeated.
+"""Conversation with the service, without I/O: what is sent, what each answer means, and when a
+request is repeated.
 
-`MessageClient` and `AsyncMessageClient` carry out the same steps, one with threads and one on an event loop.
+`MessageClient` and `AsyncMessageClient` carry out the same steps, one with threads and one on an
+event loop.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ Body = str | Mapping[str, Any] | list[Any] | None
 
 
 class ClientUsageError(ValueError):
-    """An argument is wrong, such as the URL of the service or a time without a zone; nothing was sent."""
+    """An argument is wrong, such as the URL of the service or a time without a zone; nothing was
+    sent."""
 
 
 class MessageNotAccepted(Exception):
-    """The service did not accept a message, and a repeat may succeed: no connection, no answer, or an answer of 5xx or 429, also after
-    several tries. `unknown`: it may have accepted it all the same. Send it again with the same id and timestamp: it is delivered once."""
+    """The service did not accept a message, and a repeat may succeed: no connection, no answer, or
+    an answer of 5xx or 429, also after several tries. `unknown`: it may have accepted it all the
+    same. Send it again with the same id and timestamp: it is delivered once."""
 
     def __init__(
         self, text: str, *, tries: int, status: int | None = None, unknown: bool = False
@@ -45,8 +49,9 @@ class MessageUnknown(Exception):
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How a client repeats a request: at most `attempts` tries within `within` seconds, with pauses that grow from `base` to `cap` seconds and
-    are spread by ± `jitter`. A pause is never shorter than the answer's Retry-After."""
+    """How a client repeats a request: at most `attempts` tries within `within` seconds, with pauses
+    that grow from `base` to `cap` seconds and are spread by ± `jitter`. A pause is never shorter
+    than the answer's Retry-After."""
 
     attempts: int = 5
     base: float = 0.5
@@ -84,9 +89,11 @@ class MessageReceipt:
     """Names the message when it is read back."""
     status: str
     duplicate: bool
-    """The service had it already: from an earlier call, or from a try of this one whose answer was lost."""
+    """The service had it already: from an earlier call, or from a try of this one whose answer was
+    lost."""
     request_id: str
-    """The correlation id, by which the message is found in records, logs and the partner's request."""
+    """The correlation id, by which the message is found in records, logs and the partner's
+    request."""
     tries: int = 1
 
 
@@ -97,7 +104,8 @@ class MessageState:
     key: str
     status: str
     attempts: int
-    """Failed tries that the schedule has counted since the message was last sent again: 0 if it was delivered at once."""
+    """Failed tries that the schedule has counted since the message was last sent again: 0 if it was
+    delivered at once."""
     next_retry_at: str | None
     delivered_at: str | None
     failure: str | None
@@ -166,7 +174,8 @@ class GivenMessage:
 
 
 def checked_message(given: GivenMessage, largest_body: int, now: datetime) -> tuple[Message, bytes]:
-    """The message, checked as the service checks it, and the bytes to send: the same for every try. Raises MessageRefused."""
+    """The message, checked as the service checks it, and the bytes to send: the same for every try.
+    Raises MessageRefused."""
     if given.message_id is not None and given.timestamp is None:
         raise ClientUsageError(
             "send(message_id=…) needs timestamp=… too: the service recognises a repeat by both"
@@ -207,7 +216,8 @@ def sending(
     clock: Callable[[], float],
     chance: Callable[[], float],
 ) -> Conversation[MessageReceipt]:
-    """Hand over a message. Every try is the same request, so that the service accepts one message however many tries arrive."""
+    """Hand over a message. Every try is the same request, so that the service accepts one message
+    however many tries arrive."""
     headers = {"Content-Type": "application/json"}
     if correlation_id is not None:
         try:

@@ -1,4 +1,5 @@
-"""Message rules of POST /message, for the service and its clients alike: fields are checked in a fixed order, and normalised.
+"""Message rules of POST /message, for the service and its clients alike: fields are checked in a
+fixed order, and normalised.
 
 Pure, and without any package besides the standard library.
 """
@@ -17,13 +18,16 @@ from milepost_net.hidden_urls import url_in_key
 
 REQUIRED = ("messageId", "timestamp", "senderId", "targetUrl")
 KEY = ("messageId", "senderId", "timestamp", "targetUrl")
-"""The fields of a message's key, in the order of the table's keys on AWS: pk = messageId#senderId, sk = timestamp#targetUrl."""
+"""The fields of a message's key, in the order of the table's keys on AWS: pk = messageId#senderId,
+sk = timestamp#targetUrl."""
 KEY_FORMS = {"targetUrl": url_in_key}
-"""The forms of these fields in the key: a target URL may hold a secret, and a key is shown everywhere."""
+"""The forms of these fields in the key: a target URL may hold a secret, and a key is shown
+everywhere."""
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD"})
 INLINE_BODY = 262_144
-"""The largest body, in bytes, that a service accepts unless its setting `largest_body` says otherwise."""
+"""The largest body, in bytes, that a service accepts unless its setting `largest_body` says
+otherwise."""
 LARGEST_HEADERS = 49_152
 """Bytes of a sender's headers; a request may have 65,536 with those that the service adds."""
 LONGEST_ID = 256
@@ -38,7 +42,8 @@ RESERVED = frozenset(
 )  # fmt: skip
 """Headers that every delivery sets itself; a sender's are left out."""
 FOR_PROXIES = frozenset({"proxy-authenticate", "proxy-authorization"})
-"""Headers between a client and its proxy. Others that are hop-by-hop no request can have (`milepost_net`)."""
+"""Headers between a client and its proxy. Others that are hop-by-hop no request can have
+(`milepost_net`)."""
 JSON_TYPE, TEXT_TYPE = "application/json", "text/plain; charset=utf-8"
 
 Encode = Callable[[Any], bytes]
@@ -46,7 +51,8 @@ Encode = Callable[[Any], bytes]
 
 
 class MessageRefused(Exception):
-    """A message that cannot be accepted: `code` is the service's error code, `text` names the field, `status` is that of the HTTP answer."""
+    """A message that cannot be accepted: `code` is the service's error code, `text` names the
+    field, `status` is that of the HTTP answer."""
 
     permanent = True
 
@@ -71,7 +77,8 @@ class MessageRefused(Exception):
 
 @dataclass(frozen=True)
 class Message:
-    """A checked message. `content` is what the ledger stores; it holds no time of delivery, so that a repeat with another one is known."""
+    """A checked message. `content` is what the ledger stores; it holds no time of delivery, so that
+    a repeat with another one is known."""
 
     content: dict[str, Any]
     deliver_at: str | None = None
@@ -93,8 +100,8 @@ class Message:
 
 
 def joined_key(parts: Iterable[str]) -> str:
-    """Parts of a key as one text, escaped. A copy of the rule in `milepost.core.values.key_text`, since the client has nothing of Milepost;
-    a test of notifications compares the two."""
+    """Parts of a key as one text, escaped. A copy of the rule in `milepost.core.values.key_text`,
+    since the client has nothing of Milepost; a test of notifications compares the two."""
     return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
 
 
@@ -106,8 +113,9 @@ def plain_json(value: Any) -> bytes:
 def check_message(
     given: Mapping[str, Any], largest_body: int = INLINE_BODY, encode: Encode = plain_json
 ) -> Message:
-    """Check a message's fields; raises MessageRefused for the first thing that is wrong, in this order: required fields,
-    messageId, timestamp, senderId, targetUrl, method, headers, body. `encode` serialises a body that is an object."""
+    """Check a message's fields; raises MessageRefused for the first thing that is wrong, in this
+    order: required fields, messageId, timestamp, senderId, targetUrl, method, headers, body.
+    `encode` serialises a body that is an object."""
     sender = given.get("senderId")
     try:
         return _checked(given, largest_body, encode)
@@ -137,7 +145,8 @@ def _checked(given: Mapping[str, Any], largest_body: int, encode: Encode) -> Mes
 
 
 def normalised_time(value: Any, field: str) -> str:
-    """An ISO 8601 time with a zone as YYYY-MM-DDTHH:MM:SS.mmmZ; digits beyond milliseconds are cut off."""
+    """An ISO 8601 time with a zone as YYYY-MM-DDTHH:MM:SS.mmmZ; digits beyond milliseconds are cut
+    off."""
     example = "an ISO 8601 time such as 2023-12-28T12:00:00.000Z"
     if not isinstance(value, str) or len(value) > 64 or "T" not in value.upper():
         raise _wrong(f"Invalid {field}: must be {example}")
@@ -167,7 +176,8 @@ def _is_day(text: str) -> bool:
 
 
 def target_url(value: Any) -> str:
-    """A target URL that can be called: http or https, a host, no user and password, no control characters."""
+    """A target URL that can be called: http or https, a host, no user and password, no control
+    characters."""
     if not isinstance(value, str):
         raise _wrong("Invalid targetUrl: must be a string")
     try:

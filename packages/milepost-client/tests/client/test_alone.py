@@ -1,4 +1,5 @@
-"""`milepost_net` and `milepost_client` without Milepost: every module of them is imported where nothing else is installed."""
+"""`milepost_net` and `milepost_client` without Milepost: every module of them is imported where
+nothing else is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Message rules: the service and its clients accept and refuse the same, and make the same of it."""
+"""Message rules: the service and its clients accept and refuse the same, and make the same of
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The public names of the client: each can be imported, and type checkers see the same as the interpreter."""
+"""The public names of the client: each can be imported, and type checkers see the same as the
+interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Deposits: every DOI of a publisher's master list is deposited once, and people hear which ones need a manual deposit.
+"""Deposits: every DOI of a publisher's master list is deposited once, and people hear which ones
+need a manual deposit.
 
 In milepost.toml: applications = ["deposits"], with its settings in [deposits].
 """

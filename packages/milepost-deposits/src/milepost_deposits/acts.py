@@ -1,4 +1,5 @@
-"""Acts of people on deposits: requeue, abandon, and mark as deposited by hand. Commands and pages call these.
+"""Acts of people on deposits: requeue, abandon, and mark as deposited by hand. Commands and pages
+call these.
 
 Each act is in the DOI's history with name and reason.
 """
@@ -38,10 +39,12 @@ _HANDLE_URL = re.compile(r"https?://hdl\.handle\.net/", re.IGNORECASE)
 def requeue(
     app: DepositsApp, dois: Sequence[str], *, by: str, reason: str, send_again: bool = False
 ) -> dict[str, str]:
-    """Start the present stage of these DOIs again, with all of its tries. The answer says for each DOI that was refused, why.
+    """Start the present stage of these DOIs again, with all of its tries. The answer says for each
+    DOI that was refused, why.
 
-    Where it is not known whether the last submission was carried out, DSpace is asked first, and a message that the submission service can
-    still read is waited for. `send_again`: the operator says that it will not be read; DSpace is still searched before the next message.
+    Where it is not known whether the last submission was carried out, DSpace is asked first, and a
+    message that the submission service can still read is waited for. `send_again`: the operator
+    says that it will not be read; DSpace is still searched before the next message.
     """
     report = app.act(
         "retry", app.settings.route, keys=keys_of(dois), by=by, reason=reason, as_new=send_again
@@ -50,16 +53,19 @@ def requeue(
 
 
 def abandon(app: DepositsApp, dois: Sequence[str], *, by: str, reason: str) -> dict[str, str]:
-    """Take these DOIs off the route: they are not deposited, and no person need act on them. The answer gives the reason for each refused DOI."""
+    """Take these DOIs off the route: they are not deposited, and no person need act on them. The
+    answer gives the reason for each refused DOI."""
     return dict(
         app.act("cancel", app.settings.route, keys=keys_of(dois), by=by, reason=reason).refused
     )
 
 
 def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: str) -> None:
-    """Note that a person has deposited the DOI, as the item with this handle. Raises mp.UsageError or mp.ActRefused.
+    """Note that a person has deposited the DOI, as the item with this handle. Raises mp.UsageError
+    or mp.ActRefused.
 
-    Of a DOI that has two items, it says which one is right. The stages that the DOI has not been through are confirmed with it. The answer for the last stage is given first, so that no worker
+    Of a DOI that has two items, it says which one is right. The stages that the DOI has not been
+    through are confirmed with it. The answer for the last stage is given first, so that no worker
     submits the DOI meanwhile.
     """
     [key] = keys_of([doi])
@@ -95,7 +101,8 @@ def mark_deposited(app: DepositsApp, doi: str, handle: str, *, by: str, reason: 
 
 
 def _confirm(app: DepositsApp, key: str, stage: str, value: Any, by: str, reason: str) -> None:
-    """Confirm one stage as an operator. A worker that has the item gets the answer when it is done: the answer takes precedence."""
+    """Confirm one stage as an operator. A worker that has the item gets the answer when it is done:
+    the answer takes precedence."""
     route = app.settings.route
     try:
         app.confirm(route, key, stage, value, by=by, force=True, reason=reason)
@@ -109,7 +116,8 @@ def _confirm(app: DepositsApp, key: str, stage: str, value: Any, by: str, reason
 
 
 def keys_of(dois: Sequence[str]) -> list[str]:
-    """The keys of DOIs as people write them; raises mp.UsageError that names the one that is no DOI."""
+    """The keys of DOIs as people write them; raises mp.UsageError that names the one that is no
+    DOI."""
     keys = []
     for doi in dois:
         try:
@@ -130,7 +138,8 @@ def handle_of(text: str) -> str:
 
 
 def is_item_known(error: dict[str, Any] | None) -> bool:
-    """Does the error name an item in DSpace, and say what people have to do with it? Then there is nothing to search for."""
+    """Does the error name an item in DSpace, and say what people have to do with it? Then there is
+    nothing to search for."""
     details = (error or {}).get("details")
     mismatch = isinstance(details, dict) and "files" in details
     return error is not None and (
@@ -144,6 +153,6 @@ def search_first(error: dict[str, Any] | None, stage: str) -> bool:
 
 
 def may_be_deposited(error: dict[str, Any] | None, stage: str) -> bool:
-    """May a failed DOI be in DSpace nevertheless? Then people must search there before they deposit it. `error` and `stage` are as `items`
-    and `show` give them."""
+    """May a failed DOI be in DSpace nevertheless? Then people must search there before they deposit
+    it. `error` and `stage` are as `items` and `show` give them."""
     return stage == SUBMIT and error is not None and error["category"] not in SETTLED

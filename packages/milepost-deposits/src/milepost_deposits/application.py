@@ -62,7 +62,8 @@ def moved(name: str, value: Any, place: Callable[[int], int]) -> Any:
 
 @application.service("inbox", every="1m")
 def inbox(app: DepositsApp) -> None:
-    """Take in lists while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
+    """Take in lists while `milepost up` runs, in continuous mode; in rounds `milepost deposits run`
+    does."""
     if app.settings.mode == "continuous":
         report = take_in_lists(app, app.settings)
         note_files(app, report)
@@ -72,7 +73,8 @@ def inbox(app: DepositsApp) -> None:
 
 @application.aws
 def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
-    """The queues of the submission service or the login of DSpace, the places of lists and files, and mail."""
+    """The queues of the submission service or the login of DSpace, the places of lists and files,
+    and mail."""
     dss = settings.submit.dss
     return mp.AwsAccess(
         sends_to=() if dss is None else (dss.queue,),
@@ -135,7 +137,8 @@ def results(app: DepositsApp) -> None:
 
 @application.service("digest", every="15m")
 def digest(app: DepositsApp) -> None:
-    """Collect a digest while `milepost up` runs, in continuous mode; in rounds `milepost deposits run` does."""
+    """Collect a digest while `milepost up` runs, in continuous mode; in rounds `milepost deposits
+    run` does."""
     if app.settings.mode == "continuous":
         collect_when_due(app)
 
@@ -165,7 +168,8 @@ def _digests(count: int) -> str:
 
 @application.service("late-deposits", every="15m")
 def late_deposits(app: DepositsApp) -> None:
-    """Complete DOIs that failed with an unknown result and are in DSpace, and find DOIs that have two items there."""
+    """Complete DOIs that failed with an unknown result and are in DSpace, and find DOIs that have
+    two items there."""
     find_late_deposits(app)
     find_twins(app)
 
@@ -190,7 +194,8 @@ def login(app: DepositsApp) -> None:
 
 @application.check("form")
 def form_check(app: DepositsApp) -> Iterator[mp.Finding]:
-    """Is the form of the metadata files that of today's submission service because the setting is left out? It was the old one once."""
+    """Is the form of the metadata files that of today's submission service because the setting is
+    left out? It was the old one once."""
     dss = app.settings.submit.dss
     if dss is not None and dss.metadata is None:
         said = 'the submission service gets metadata in the form dspace8; for a service from before August 2026 set metadata = "old"'

@@ -1,4 +1,5 @@
-"""Commands of deposits: `milepost deposits run`, `worklist`, `requeue` and others; the command line alone imports them."""
+"""Commands of deposits: `milepost deposits run`, `worklist`, `requeue` and others; the command line
+alone imports them."""
 
 from __future__ import annotations
 
@@ -45,9 +46,12 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="The repor
 def run(app: DepositsApp, as_json: bool) -> int:
     """One round, for cron.
 
-    Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure waits for the next round, until the
-    threshold of its stage is reached. The exit code is 1 if something needs people: a manual deposit, a file in the inbox that is no list, a malformed line, a digest
-    that could not be mailed, a login that DSpace refuses, or a queue or file store that Milepost cannot use. A partner that asks to slow down is named, and its DOIs wait for the next round; the exit code stays 0.
+    Takes in the lists of the inbox and tries each unfinished DOI at most once per stage. A failure
+    waits for the next round, until the threshold of its stage is reached. The exit code is 1 if
+    something needs people: a manual deposit, a file in the inbox that is no list, a malformed line,
+    a digest that could not be mailed, a login that DSpace refuses, or a queue or file store that
+    Milepost cannot use. A partner that asks to slow down is named, and its DOIs wait for the next
+    round; the exit code stays 0.
     """
     check_settings(app.settings, os.environ)
     report = run_round(app, app.work)
@@ -128,7 +132,8 @@ def _list_lines(taken: TakenList) -> Iterator[str]:
 
 
 def round_lines(app: DepositsApp, report: RoundReport) -> Iterator[str]:
-    """The result of the round, and the DOIs that need a manual deposit with the last error of each."""
+    """The result of the round, and the DOIs that need a manual deposit with the last error of
+    each."""
     if report.tried_again:
         yield f"tried again: {report.tried_again:,}"
     yield from _count_lines(report.counts)
@@ -199,7 +204,8 @@ def _count_lines(counts: dict[str, int]) -> Iterator[str]:
 def worklist_command(
     app: DepositsApp, search: str, limit: int, after: str, as_csv: bool, as_json: bool
 ) -> None:
-    """List the DOIs that need a manual deposit, the latest failure first, with the last error and advice."""
+    """List the DOIs that need a manual deposit, the latest failure first, with the last error and
+    advice."""
     if as_csv:
         sys.stdout.buffer.write(worklist_csv(whole_worklist(app, search)))
         sys.stdout.buffer.flush()
@@ -329,9 +335,11 @@ def deposited_command(
 def import_command(
     app: DepositsApp, file: Path, dry_run: bool, by: str | None, reason: str | None, as_json: bool
 ) -> int:
-    """Take in DOIs that another system has finished, from a CSV or .xlsx with the columns doi, status, handle and attempts.
+    """Take in DOIs that another system has finished, from a CSV or .xlsx with the columns doi,
+    status, handle and attempts.
 
-    SUCCESS becomes Success, FAILED goes to the worklist, and nothing is fetched. Unfinished DOIs are left out: deliver them as a list.
+    SUCCESS becomes Success, FAILED goes to the worklist, and nothing is fetched. Unfinished DOIs
+    are left out: deliver them as a list.
     """
     by, reason = mp.check_signed(by, reason)
     with file.open("rb") as stream:

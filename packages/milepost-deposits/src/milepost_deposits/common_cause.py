@@ -1,4 +1,5 @@
-"""Common cause: one error that every DOI had at a stage, which is then no fault of a DOI, and is said before all else."""
+"""Common cause: one error that every DOI had at a stage, which is then no fault of a DOI, and is
+said before all else."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class CommonCause(msgspec.Struct, frozen=True):
 
 
 def cause_in(lines: Iterable[Mapping[str, Any]], settings: DepositsSettings) -> CommonCause | None:
-    """The error that all DOIs had at a stage by these history lines; None: some passed it, or they had different errors, or were too few."""
+    """The error that all DOIs had at a stage by these history lines; None: some passed it, or they
+    had different errors, or were too few."""
     errors: dict[str, dict[str, str]] = {}
     passed: set[str] = set()
     for line in lines:

@@ -1,8 +1,10 @@
-"""Controls that handlers use: faults that operators correct, pauses of a stage for its partner, and the check of a claim.
+"""Controls that handlers use: faults that operators correct, pauses of a stage for its partner, and
+the check of a claim.
 
-A partner that asks for fewer requests (429, or 503 with Retry-After) says nothing about the DOI that it answered; neither does an error that
-people have to put right in the configuration. The stage is paused in the ledger until the partner may be asked again, so that all
-processes stop; the DOIs wait with their tries kept.
+A partner that asks for fewer requests (429, or 503 with Retry-After) says nothing about the DOI
+that it answered; neither does an error that people have to put right in the configuration. The
+stage is paused in the ledger until the partner may be asked again, so that all processes stop; the
+DOIs wait with their tries kept.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from milepost_deposits.status_names import PARTNERS, SUBMIT
 
 log = logging.getLogger(__name__)
 
-# Faults that operators correct ----------------------------------------------------------------------------------------
+# Faults that operators correct --------------------------------------------------------------------
 LONGEST = 300
 _LOG_IN = "put valid AWS credentials into the environment of every process of Milepost"
 _ALLOW = "allow it in the policy of the role or user that Milepost's processes have"
@@ -68,13 +70,13 @@ CURES: dict[str | int | None, str] = {
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR), _RIGHTS),
 }
-"""The cure, by the error code of AWS, the name of boto3's own error, or the error number of the operating system. The codes of the
-ledger on AWS are among them; a test compares the two."""
+"""The cure, by the error code of AWS, the name of boto3's own error, or the error number of the
+operating system. The codes of the ledger on AWS are among them; a test compares the two."""
 
 
 def operators_fault(error: BaseException) -> str | None:
-    """The error and its cure, where people have to correct the configuration; None for any other error. The errors of a blob
-    store have that of AWS as their cause."""
+    """The error and its cure, where people have to correct the configuration; None for any other
+    error. The errors of a blob store have that of AWS as their cause."""
     cause = error.__cause__ or error
     answer = getattr(cause, "response", None)
     code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else type(cause).__name__
@@ -83,19 +85,21 @@ def operators_fault(error: BaseException) -> str | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """The error in one line. Where AWS refuses a signature, further lines would hold headers of the request."""
+    """The error in one line. Where AWS refuses a signature, further lines would hold headers of the
+    request."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(said).splitlines()[0][:LONGEST]
 
 
-# The open ledger ------------------------------------------------------------------------------------------------------
+# The open ledger ----------------------------------------------------------------------------------
 PAUSED_BY = "deposits"
-"""The operator's name of pauses that handlers make. One with an end is for a partner that asks for fewer requests; one without an end is a
-hold, until a person has put something right."""
+"""The operator's name of pauses that handlers make. One with an end is for a partner that asks for
+fewer requests; one without an end is a hold, until a person has put something right."""
 MOST_READ = 500
 """Rows that are read to find some deposits."""
 TRUSTED = "5s"
-"""A claim that is younger than this holds without a question to the ledger: no lease is that short."""
+"""A claim that is younger than this holds without a question to the ledger: no lease is that
+short."""
 
 
 def moment_s(text: str) -> float:
@@ -113,7 +117,8 @@ def own_pauses(app: DepositsApp) -> dict[str, mp.PauseView]:
 
 
 class LedgerControls:
-    """The controls of one process. Without an open ledger nothing is paused, and every claim holds."""
+    """The controls of one process. Without an open ledger nothing is paused, and every claim
+    holds."""
 
     def __init__(self, settings: DepositsSettings) -> None:
         self._route = settings.route
@@ -128,8 +133,8 @@ class LedgerControls:
         return time.time() if self._app is None else self._app.time()
 
     def pause(self, stage: str, seconds: float | None, reason: str) -> None:
-        """Pause a stage for so long; None: until a person resumes it. A pause by a person stays as it is, and so does a longer one of
-        another process."""
+        """Pause a stage for so long; None: until a person resumes it. A pause by a person stays as
+        it is, and so does a longer one of another process."""
         app = self._app
         if app is None:
             return
@@ -150,7 +155,8 @@ class LedgerControls:
             )
 
     def hold_reason(self, stage: str) -> str:
-        """Why a handler holds this stage until a person resumes it; empty: it does not, or the ledger does not say so now."""
+        """Why a handler holds this stage until a person resumes it; empty: it does not, or the
+        ledger does not say so now."""
         try:
             held = None if self._app is None else own_pauses(self._app).get(stage)
         except mp.MilepostError:
@@ -159,7 +165,8 @@ class LedgerControls:
         return held.reason if held is not None and held.until is None else ""
 
     def claim_left(self, item: mp.Item) -> float:
-        """Seconds for which the claim of an item still holds, by the ledger; 0: another worker may have done the work meanwhile."""
+        """Seconds for which the claim of an item still holds, by the ledger; 0: another worker may
+        have done the work meanwhile."""
         return math.inf if self._app is None else self._app.claim_left(item, trust=TRUSTED)
 
     def view(self, doi: str) -> dict[str, Any] | None:
@@ -180,7 +187,7 @@ class LedgerControls:
         return result if isinstance(result, dict) else None
 
 
-# Rate limits of partners ----------------------------------------------------------------------------------------------
+# Rate limits of partners --------------------------------------------------------------------------
 FIRST_S = 15.0
 LONGEST_S = 6 * 3600.0
 """Most seconds of a pause, whatever the partner asks for: then one request finds out."""
@@ -188,20 +195,22 @@ SLOW_DOWN = "asks us to slow down"
 CONFIGURATION = "CONFIGURATION"
 """Category of a failed try whose error people have to put right for all DOIs."""
 NO_FAULT_OF_A_DOI = frozenset({CONFIGURATION, "DSPACE_INDEX", "DSPACE_FORBIDDEN", "NO_COLLECTION"})
-"""Categories of failed tries that every DOI would have: the stage is paused, and no try is counted."""
+"""Categories of failed tries that every DOI would have: the stage is paused, and no try is
+counted."""
 FIRST_CONFIGURATION_S = 900.0
 
 
 def asks_to_slow_down(outcome: mp.Outcome) -> bool:
-    """Is this failed try a partner's wish for fewer requests? Its status is 429, or 503 with Retry-After."""
+    """Is this failed try a partner's wish for fewer requests? Its status is 429, or 503 with
+    Retry-After."""
     if not isinstance(outcome, mp.Retry):
         return False
     return outcome.http_status == 429 or (outcome.http_status == 503 and outcome.after is not None)
 
 
 def pause_s(asked: float | None, before: int, first: float = FIRST_S) -> float:
-    """Seconds until the next request: at least as many as the partner asked for, and twice as many as after the wish before. `before`: how
-    many wishes in a row came before this one."""
+    """Seconds until the next request: at least as many as the partner asked for, and twice as many
+    as after the wish before. `before`: how many wishes in a row came before this one."""
     return min(LONGEST_S, max(asked or 0.0, first * 2.0 ** min(before, 20)))
 
 
@@ -216,8 +225,8 @@ class StageLimit:
         self._until = 0.0
 
     def judged(self, outcome: mp.Outcome) -> mp.Outcome:
-        """The outcome of a try; where the partner asks for fewer requests, or every DOI would fail in the same way, a wait that is not counted,
-        and its stage is paused."""
+        """The outcome of a try; where the partner asks for fewer requests, or every DOI would fail
+        in the same way, a wait that is not counted, and its stage is paused."""
         wrong = isinstance(outcome, mp.Retry) and outcome.category in NO_FAULT_OF_A_DOI
         if not (wrong or asks_to_slow_down(outcome)):
             if not isinstance(outcome, mp.Retry) or outcome.http_status is not None:
@@ -259,24 +268,28 @@ class LimitedStage:
         self._handler, self._limit = handler, limit
 
     def ready(self) -> None:
-        """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is missing."""
+        """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is
+        missing."""
         self._handler.ready()  # type: ignore[attr-defined]
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self._limit.judged(self._handler(item))
 
 
-# Waits for partners ---------------------------------------------------------------------------------------------------
+# Waits for partners -------------------------------------------------------------------------------
 SHORT_S = 120.0
-"""A pause of at most so many seconds is waited for within a round; with a longer one the round ends its tries for this partner."""
+"""A pause of at most so many seconds is waited for within a round; with a longer one the round ends
+its tries for this partner."""
 MOST_WAITING_S = 3600.0
 """Most seconds that a round waits for partners, all pauses together."""
 BEHIND_S = 2.0
-"""The wait of a DOI is recorded after the pause that it caused, and ends so much later than that at most."""
+"""The wait of a DOI is recorded after the pause that it caused, and ends so much later than that at
+most."""
 
 
 class PartnerWait(msgspec.Struct, frozen=True):
-    """A partner that asks for fewer requests, or refuses the login or the queue, and the DOIs that wait for it."""
+    """A partner that asks for fewer requests, or refuses the login or the queue, and the DOIs that
+    wait for it."""
 
     stage: str
     partner: str
@@ -305,7 +318,8 @@ class PartnerWait(msgspec.Struct, frozen=True):
 
 
 def partner_waits(app: DepositsApp) -> list[PartnerWait]:
-    """The partners whose stages are paused now, by their rate limits or because a login or a queue was refused."""
+    """The partners whose stages are paused now, by their rate limits or because a login or a queue
+    was refused."""
     held = own_pauses(app)
     stages = app.status()["routes"].get(app.settings.route, {}).get("stages", {}) if held else {}
     now = app.time()
@@ -334,7 +348,8 @@ def end_waits(app: DepositsApp) -> None:
 def work_within_limits(
     app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None]
 ) -> None:
-    """Work until nothing is left to try. A partner that asks for a short pause gets it, and the work continues after it."""
+    """Work until nothing is left to try. A partner that asks for a short pause gets it, and the
+    work continues after it."""
     patience = MOST_WAITING_S
     while True:
         work()
@@ -359,7 +374,8 @@ def _pauses_with_end(app: DepositsApp) -> dict[str, float]:
 
 
 def _waiting(app: DepositsApp, stage: str, statuses: dict[str, Any]) -> int:
-    """DOIs at a stage that wait for its partner. Those that the submission service has are not among them."""
+    """DOIs at a stage that wait for its partner. Those that the submission service has are not
+    among them."""
     with_service = stage == SUBMIT and app.settings.submit.dss is not None
     waiting = (
         (mp.Status.PENDING, mp.Status.QUEUED)

@@ -1,4 +1,5 @@
-"""DOIs: normalisation of the forms in which people and programs write them, and lists of them as publishers deliver them."""
+"""DOIs: normalisation of the forms in which people and programs write them, and lists of them as
+publishers deliver them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ LONGEST = 1_000
 """Most characters of a DOI here: it is the key of an item."""
 
 LONGEST_TEXT = 4 * LONGEST
-"""Most characters of a text that is looked at: it may be an encoded URL. The time to find a DOI in it grows with the square."""
+"""Most characters of a text that is looked at: it may be an encoded URL. The time to find a DOI in
+it grows with the square."""
 _PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-%'-~]*[0-9A-Za-z]")
 """The usual case, which needs nothing but lower case."""
 _PREFIX = re.compile(r"info:doi/|urn:doi:|doi(?:\s*:\s*|\s+)", re.IGNORECASE)
@@ -23,7 +25,8 @@ _URL = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
 _PUBLISHER = re.compile(
     r"https?://[^/\s]+/(?:[^\s?#]*/)?doi/(?:[a-z]+/)?(?=10\.[0-9])", re.IGNORECASE
 )
-"""The beginning of a publisher's address of an article, such as https://onlinelibrary.wiley.com/doi/full/10.1002/abc."""
+"""The beginning of a publisher's address of an article, such as
+https://onlinelibrary.wiley.com/doi/full/10.1002/abc."""
 _VALID = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/\S+")
 _ENTITY = re.compile(r"&(lt|gt|amp|quot);", re.IGNORECASE)
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
@@ -44,7 +47,8 @@ class DoiMistake(ValueError):
 
 
 def normalise(text: str) -> str:
-    """The one form of a DOI: without prefix, ASCII letters in lower case (a DOI ignores the case of those alone). Raises DoiMistake."""
+    """The one form of a DOI: without prefix, ASCII letters in lower case (a DOI ignores the case of
+    those alone). Raises DoiMistake."""
     if _PLAIN.fullmatch(text) is not None and len(text) <= LONGEST:
         return text.lower()
     if len(text.strip()) > LONGEST_TEXT:
@@ -60,8 +64,8 @@ def normalise(text: str) -> str:
 
 
 def normalise_all(texts: list[str]) -> list[str] | None:
-    """The normalised forms of many DOIs that are all written in one of the usual ways, at the speed of a few expressions over the whole;
-    None: `normalise` must look at each."""
+    """The normalised forms of many DOIs that are all written in one of the usual ways, at the speed
+    of a few expressions over the whole; None: `normalise` must look at each."""
     lines = "\n".join([*texts, ""])
     begun = ":" in lines and ("doi" in lines or "DOI" in lines)
     plain = _USUAL_BEGINNING.sub("", lines) if begun else lines
@@ -74,7 +78,8 @@ def normalise_all(texts: list[str]) -> list[str] | None:
 
 
 def doi_url(doi: str) -> str:
-    """The address of a normalised DOI at the resolver. Characters that begin another part of a URL are encoded."""
+    """The address of a normalised DOI at the resolver. Characters that begin another part of a URL
+    are encoded."""
     return f"https://doi.org/{quote(doi, safe=_SAFE_IN_URL)}"
 
 
@@ -92,7 +97,8 @@ def is_doi(text: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    """The text without what surrounds a DOI: spaces, quotes, prefixes, the resolver's address, and a sentence's punctuation."""
+    """The text without what surrounds a DOI: spaces, quotes, prefixes, the resolver's address, and
+    a sentence's punctuation."""
     before = None
     while text != before:
         before = text
@@ -100,7 +106,8 @@ def _bare(text: str) -> str:
         if prefix := _PREFIX.match(text):
             text = text[prefix.end() :]
         elif url := _URL.match(text) or _PUBLISHER.match(text):
-            # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may hold all three.
+            # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may
+            # hold all three.
             text = unquote(re.split(r"[?#]", text[url.end() :], maxsplit=1)[0]).translate(
                 _INVISIBLE
             )
@@ -108,7 +115,8 @@ def _bare(text: str) -> str:
 
 
 def _trimmed(text: str) -> str:
-    """The text without spaces, quotes and final punctuation around it, and without a bracket that has no partner or encloses it."""
+    """The text without spaces, quotes and final punctuation around it, and without a bracket that
+    has no partner or encloses it."""
     before = None
     while text != before:
         before = text
@@ -124,7 +132,7 @@ def _trimmed(text: str) -> str:
     return text
 
 
-# Lists ----------------------------------------------------------------------------------------------------------------
+# Lists --------------------------------------------------------------------------------------------
 FIELD = "doi"
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLE = 200
@@ -132,7 +140,8 @@ SAMPLE = 200
 
 
 def parse_input(given: Any) -> dict[str, str]:
-    """The recorded input of a DOI: its normalised form, and nothing else, so that a changed title makes no other item."""
+    """The recorded input of a DOI: its normalised form, and nothing else, so that a changed title
+    makes no other item."""
     text = given.get(FIELD) if isinstance(given, dict) else None
     if not isinstance(text, str):
         raise mp.MalformedInput(f"the field {FIELD!r} is missing", field=FIELD, expected="a DOI")
@@ -145,10 +154,12 @@ def parse_input(given: Any) -> dict[str, str]:
 
 
 def doi_column(lines: list[str], wanted: str = "") -> mp.KeyColumn | None:
-    """The column with the DOIs, by the names in the first line and by the content of the first lines; None if no column has any. `wanted`: its
-    name by the settings. Raises mp.UsageError where a list lacks that name, or where two columns may be meant.
+    """The column with the DOIs, by the names in the first line and by the content of the first
+    lines; None if no column has any. `wanted`: its name by the settings. Raises mp.UsageError where
+    a list lacks that name, or where two columns may be meant.
 
-    A comma always separates columns. Other delimiters count only where they show more, since a DOI may hold a semicolon."""
+    A comma always separates columns. Other delimiters count only where they show more, since a DOI
+    may hold a semicolon."""
     readings = [
         _reading(lines[:SAMPLE], delimiter, wanted.strip().lower()) for delimiter in DELIMITERS
     ]
@@ -168,7 +179,8 @@ def doi_column(lines: list[str], wanted: str = "") -> mp.KeyColumn | None:
 
 
 class _Reading(NamedTuple):
-    """The lines as one delimiter separates them; the best reading is the greatest by its first three fields."""
+    """The lines as one delimiter separates them; the best reading is the greatest by its first
+    three fields."""
 
     named: bool
     """A column of the first line is called DOI."""
@@ -249,5 +261,6 @@ def _rows(lines: list[str], delimiter: str) -> Iterator[list[str]]:
 
 
 def _is_header(cell: str) -> bool:
-    """Is this cell of the first line a name? A cell that was meant as a DOI is an item, if a malformed one."""
+    """Is this cell of the first line a name? A cell that was meant as a DOI is an item, if a
+    malformed one."""
     return not is_doi(cell) and "10." not in cell

@@ -17,8 +17,9 @@ def place_at(app: DepositsApp, since: datetime) -> int:
 
 
 def place_before(since: datetime, line_after: Callable[[int], Mapping[str, Any] | None]) -> int:
-    """The place of the last history line that is older than `since`; 0 if none is. `line_after` gives the line after a place. Few lines are
-    read, however long the history is: those of a binary search."""
+    """The place of the last history line that is older than `since`; 0 if none is. `line_after`
+    gives the line after a place. Few lines are read, however long the history is: those of a binary
+    search."""
 
     def older(line: Mapping[str, Any] | None) -> bool:
         return line is not None and datetime.fromisoformat(line["at"]) < since

@@ -1,4 +1,5 @@
-"""Files of a deposit: metadata and PDF in a folder or an S3 prefix, under names that cannot collide."""
+"""Files of a deposit: metadata and PDF in a folder or an S3 prefix, under names that cannot
+collide."""
 
 from __future__ import annotations
 
@@ -37,12 +38,13 @@ NO_CHECKSUM = "the submission service names no checksum of the PDF that was sent
 
 
 class StoreFault(OSError):
-    """The store takes no file, or people have to correct what keeps it from giving or removing one: credentials, rights, a folder or a bucket.
-    That is no fault of the DOI or of a partner."""
+    """The store takes no file, or people have to correct what keeps it from giving or removing one:
+    credentials, rights, a folder or a bucket. That is no fault of the DOI or of a partner."""
 
 
 class StoredFile(msgspec.Struct, frozen=True):
-    """One file in the store. `name` is its name there, `place` its path or s3:// address, `bitstream` the name that readers see."""
+    """One file in the store. `name` is its name there, `place` its path or s3:// address,
+    `bitstream` the name that readers see."""
 
     name: str
     place: str
@@ -53,12 +55,14 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 def readable(doi: str) -> str:
-    """The DOI as a file name: 10.1002/abcd.20417 is 10.1002-abcd.20417. Two DOIs may have the same one."""
+    """The DOI as a file name: 10.1002/abcd.20417 is 10.1002-abcd.20417. Two DOIs may have the same
+    one."""
     return _UNSAFE.sub("-", doi).strip(".-")[:100] or "doi"
 
 
 def file_name(doi: str, suffix: str) -> str:
-    """The name of a DOI's file in the store: readable, and different for different DOIs (10.1/a/b and 10.1/a-b)."""
+    """The name of a DOI's file in the store: readable, and different for different DOIs (10.1/a/b
+    and 10.1/a-b)."""
     return f"{readable(doi)}-{sha256(doi.encode()).hexdigest()[:32]}{suffix}"
 
 
@@ -81,8 +85,8 @@ class FileStore:
         return str(Path(self._place).absolute() / name)
 
     def write(self, doi: str, suffix: str, chunks: Iterable[bytes]) -> StoredFile:
-        """Store a file of this DOI, chunk by chunk; it appears complete or not at all. One that was there is replaced. Raises
-        StoreFault."""
+        """Store a file of this DOI, chunk by chunk; it appears complete or not at all. One that was
+        there is replaced. Raises StoreFault."""
         name = file_name(doi, suffix)
         size, sums = 0, (md5(usedforsecurity=False), sha256())
 
@@ -105,8 +109,8 @@ class FileStore:
         )
 
     def check(self) -> None:
-        """Raise StoreFault if the last file could not be stored, and another one, which is written for this, cannot either: then no partner
-        need be asked for more."""
+        """Raise StoreFault if the last file could not be stored, and another one, which is written
+        for this, cannot either: then no partner need be asked for more."""
         if self._faulty:
             name = f"probe-{secrets.token_hex(8)}"
             self._put(name, [PROBE])
@@ -126,7 +130,8 @@ class FileStore:
         self._faulty = False
 
     def read(self, file: StoredFile) -> Iterator[bytes]:
-        """A file's content in chunks, from the beginning at each call; FileNotFoundError if it is not there. Raises StoreFault."""
+        """A file's content in chunks, from the beginning at each call; FileNotFoundError if it is
+        not there. Raises StoreFault."""
         with self._operators_faults(GIVES_NO_FILE):
             try:
                 yield from self._blobs.read(file.name)
@@ -187,8 +192,8 @@ class Deposit(msgspec.Struct, frozen=True):
 
 
 def deposit_of(item: mp.Item) -> Deposit | None:
-    """The deposit of an item at the submit stage, from the results of the stages before. None: one of them has stored no file, since an
-    operator has skipped or confirmed it."""
+    """The deposit of an item at the submit stage, from the results of the stages before. None: one
+    of them has stored no file, since an operator has skipped or confirmed it."""
     metadata, content = (
         result_in({"results": item.results}, stage) for stage in (METADATA, CONTENT)
     )
@@ -200,7 +205,8 @@ def deposit_of(item: mp.Item) -> Deposit | None:
 
 
 def accepts_file(value: Any, payload: Any) -> bool:
-    """Does this answer from outside end a stage that stores a file? The next stage needs the file, unless the DOI is deposited by hand."""
+    """Does this answer from outside end a stage that stores a file? The next stage needs the file,
+    unless the DOI is deposited by hand."""
     if isinstance(value, dict) and (
         value.get("by_hand") is True or isinstance(value.get("file"), dict)
     ):
@@ -211,9 +217,10 @@ def accepts_file(value: Any, payload: Any) -> bool:
 
 
 def accepts_deposit(value: Any, payload: Any) -> bool:
-    """Does this answer from outside say that the deposit is in DSpace? It names the handle, which is None where DSpace still reviews the
-    item. A file's checksum must be that of the PDF in `payload`, the output of the content stage; raises ValueError where it is not. The
-    submission service must name that file with its checksum."""
+    """Does this answer from outside say that the deposit is in DSpace? It names the handle, which
+    is None where DSpace still reviews the item. A file's checksum must be that of the PDF in
+    `payload`, the output of the content stage; raises ValueError where it is not. The submission
+    service must name that file with its checksum."""
     if not isinstance(value, dict) or not isinstance(value.get("handle", 0), str | None):
         raise ValueError('give the handle of the item: {"handle": "1721.1/400778"}')
     sent = payload.get("file") if isinstance(payload, dict) else None
@@ -235,9 +242,9 @@ def accepts_deposit(value: Any, payload: Any) -> bool:
 
 
 def waits_for_store(files: FileStore, fetch: Callable[[], mp.Outcome]) -> mp.Outcome:
-    """The outcome of `fetch`, which asks a partner and stores a file. Where the store takes none, the DOI waits: neither the DOI nor the
-    partner is at fault, and the tries of all DOIs would be used up. Once one file was refused, no partner is asked until the store
-    takes files again."""
+    """The outcome of `fetch`, which asks a partner and stores a file. Where the store takes none,
+    the DOI waits: neither the DOI nor the partner is at fault, and the tries of all DOIs would be
+    used up. Once one file was refused, no partner is asked until the store takes files again."""
     try:
         files.check()
         return fetch()

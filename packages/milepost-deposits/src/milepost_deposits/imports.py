@@ -1,4 +1,5 @@
-"""Import of DOIs that another system has finished: deposited ones become Success here, failed ones go to the worklist, and nothing is fetched."""
+"""Import of DOIs that another system has finished: deposited ones become Success here, failed ones
+go to the worklist, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ class ImportReport(msgspec.Struct, frozen=True):
 
 
 def read_import(lines: BinaryIO, name: str) -> tuple[list[ImportedDoi], list[WrongLine]]:
-    """The DOIs of a file with a first line of names, and the lines that cannot be used. A DOI that comes twice counts once. Raises
-    mp.UsageError for a file without the columns doi and status."""
+    """The DOIs of a file with a first line of names, and the lines that cannot be used. A DOI that
+    comes twice counts once. Raises mp.UsageError for a file without the columns doi and status."""
     text = io.TextIOWrapper(lines, encoding="utf-8-sig", errors="replace", newline="")
     head = text.readline()
     delimiter, columns = _columns(head, name)
@@ -131,8 +132,8 @@ def _imported(line: int, values: Mapping[str, str]) -> ImportedDoi:
 def import_dois(
     app: DepositsApp, stream: BinaryIO, name: str, *, by: str, reason: str, dry_run: bool = False
 ) -> ImportReport:
-    """Take in the finished DOIs of a file, and note how each has ended. What is finished here already stays as it is. A repeat after an
-    interruption continues."""
+    """Take in the finished DOIs of a file, and note how each has ended. What is finished here
+    already stays as it is. A repeat after an interruption continues."""
     by, reason = mp.check_signed(by, reason)
     with readable_list(stream, name) as lines:
         dois, wrong = read_import(lines, name)

@@ -1,4 +1,5 @@
-"""Intake of DOIs: lists that publishers deliver into the inbox are taken in, reconciled, reported and archived."""
+"""Intake of DOIs: lists that publishers deliver into the inbox are taken in, reconciled, reported
+and archived."""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ from milepost_deposits.settings import DepositsSettings
 
 ARCHIVED, QUARANTINE = "archived", "quarantine"
 LONGEST_NAME = 150
-"""Most bytes of a delivered file's name that its archived one keeps, from the end: a file system allows 255 for the whole."""
+"""Most bytes of a delivered file's name that its archived one keeps, from the end: a file system
+allows 255 for the whole."""
 ENDINGS = (".csv", ".txt", ".xlsx")
 BY = "deposits"
 _COMMAND = re.compile(r", as in: .* \| milepost submit ROUTE -")
 
 
 class TakenList(msgspec.Struct, frozen=True):
-    """A list that was taken in. `archived` is its name in the inbox now; empty if another process has moved it."""
+    """A list that was taken in. `archived` is its name in the inbox now; empty if another process
+    has moved it."""
 
     name: str
     archived: str
@@ -30,7 +33,8 @@ class TakenList(msgspec.Struct, frozen=True):
 
 
 class RefusedList(msgspec.Struct, frozen=True):
-    """A file that is not a list of DOIs. `quarantined` is its name in the inbox now; empty where it stayed."""
+    """A file that is not a list of DOIs. `quarantined` is its name in the inbox now; empty where it
+    stayed."""
 
     name: str
     quarantined: str
@@ -74,8 +78,9 @@ class IntakeReport(msgspec.Struct, frozen=True):
 def take_in_lists(
     app: mp.Operations, settings: DepositsSettings, now: datetime | None = None
 ) -> IntakeReport:
-    """Take in every list in the inbox. A file that is no list goes into quarantine, and the others are taken in. Raises MilepostError if
-    the inbox cannot be listed, or if the ledger is not available: then the file stays, and known DOIs are recognised next time."""
+    """Take in every list in the inbox. A file that is no list goes into quarantine, and the others
+    are taken in. Raises MilepostError if the inbox cannot be listed, or if the ledger is not
+    available: then the file stays, and known DOIs are recognised next time."""
     inbox = open_inbox(settings.inbox)
     at = now or datetime.now(UTC)
     try:
@@ -129,7 +134,8 @@ def _take_in(
 def _why_no_list(
     app: mp.Operations, settings: DepositsSettings, inbox: Inbox, file: InboxFile
 ) -> str:
-    """Why a file without a valid DOI is no list, whatever its form: it would be taken for one from which all DOIs have vanished."""
+    """Why a file without a valid DOI is no list, whatever its form: it would be taken for one from
+    which all DOIs have vanished."""
     shown = _printable(file.name)
     try:
         with inbox.open(file) as opened, readable_list(opened, shown) as lines:
@@ -153,7 +159,8 @@ def _quarantined(inbox: Inbox, file: InboxFile, at: datetime, reason: str) -> Re
 
 
 def archive_name(folder: str, name: str, at: datetime, id: str) -> str:
-    """The name of a file that was dealt with: in `folder`, with time and id, so that no delivery replaces an earlier one."""
+    """The name of a file that was dealt with: in `folder`, with time and id, so that no delivery
+    replaces an earlier one."""
     place, _, last = name.rpartition("/")
     last = last.encode()[-LONGEST_NAME:].decode(errors="ignore")
     return "/".join(part for part in (folder, place, f"{at:%Y%m%dT%H%M%SZ}-{id}-{last}") if part)

@@ -1,4 +1,5 @@
-"""Files of lists as people make them: UTF-8, UTF-16 with a byte order mark, line ends of an old Mac, and .xlsx, each as lines of UTF-8."""
+"""Files of lists as people make them: UTF-8, UTF-16 with a byte order mark, line ends of an old
+Mac, and .xlsx, each as lines of UTF-8."""
 
 from __future__ import annotations
 
@@ -37,9 +38,11 @@ STRINGS = "xl/sharedStrings.xml"
 
 @contextmanager
 def readable_list(opened: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """A list's bytes as UTF-8 text in lines. Raises mp.UsageError where the file cannot be read as a list."""
+    """A list's bytes as UTF-8 text in lines. Raises mp.UsageError where the file cannot be read as
+    a list."""
     head = opened.read(CHUNK)
-    # Excel writes the delimiter into a line before the first one. A blank line keeps the numbers of the others.
+    # Excel writes the delimiter into a line before the first one. A blank line keeps the numbers of
+    # the others.
     head = _SEPARATOR.sub(rb"\1\2", head, count=1)
     rest = _Rest(head, opened)
     encoding = next((encoding for mark, encoding in UTF_16.items() if head.startswith(mark)), None)
@@ -79,7 +82,8 @@ class _Rest(io.RawIOBase):
 
 
 def names_a_doi(stream: BinaryIO) -> bool:
-    """Has any line of a list a DOI in a column? A list without one says nothing, and would report all DOIs as vanished."""
+    """Has any line of a list a DOI in a column? A list without one says nothing, and would report
+    all DOIs as vanished."""
     while line := stream.readline(LONGEST_LINE):
         text = line.decode(errors="replace")
         if "10." in text and any(
@@ -108,9 +112,10 @@ def _write_decoded(rest: _Rest, file: IO[bytes], encoding: str, name: str) -> No
         ) from None
 
 
-# Workbooks ------------------------------------------------------------------------------------------------------------
+# Workbooks ----------------------------------------------------------------------------------------
 def _write_workbook(rest: _Rest, file: IO[bytes], name: str) -> None:
-    """Write the first sheet that has a DOI, or the first one, as CSV: one line for each row, so that the numbers of lines are those of rows."""
+    """Write the first sheet that has a DOI, or the first one, as CSV: one line for each row, so
+    that the numbers of lines are those of rows."""
     with SpooledTemporaryFile(IN_MEMORY) as packed:
         size = 0
         for chunk in rest.chunks():
@@ -156,7 +161,8 @@ def _write_sheet(workbook: Workbook, file: IO[bytes]) -> None:
 
 
 class Workbook:
-    """The sheets of an .xlsx file, which is a zip archive of XML. Texts and cells only; no formula, link or entity is followed."""
+    """The sheets of an .xlsx file, which is a zip archive of XML. Texts and cells only; no formula,
+    link or entity is followed."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         self._archive = zipfile.ZipFile(packed)

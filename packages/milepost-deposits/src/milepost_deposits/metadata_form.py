@@ -1,4 +1,5 @@
-"""Forms of the metadata file: DSpace's own, and that of the submission service before August 2026."""
+"""Forms of the metadata file: DSpace's own, and that of the submission service before August
+2026."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from typing import Any, Literal
 
 
 def in_form(content: Any, form: Literal["old", "dspace8"]) -> Any:
-    """The content of a metadata file of either form in this form: the setting may have changed since the file was written."""
+    """The content of a metadata file of either form in this form: the setting may have changed
+    since the file was written."""
     if not isinstance(content, dict):
         return content
     entries = content.get("metadata")

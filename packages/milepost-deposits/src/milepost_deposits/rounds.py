@@ -1,4 +1,5 @@
-"""Rounds: a run from cron that takes in lists and tries each unfinished DOI at most once per stage."""
+"""Rounds: a run from cron that takes in lists and tries each unfinished DOI at most once per
+stage."""
 
 from __future__ import annotations
 
@@ -57,27 +58,33 @@ class RoundReport(msgspec.Struct, frozen=True):
     digests: int = 0
     """Mails to people about this round."""
     unmailed: int = 0
-    """Mails, of earlier rounds too, that could not be sent yet, the refused ones among them. All are kept, and the next round sends the others."""
+    """Mails, of earlier rounds too, that could not be sent yet, the refused ones among them. All
+    are kept, and the next round sends the others."""
     mails_refused: int = 0
     """Mails that were refused for good, and that no round sends by itself."""
     recipients_refused: list[str] = []
-    """Recipients of this round's mails that the mail server refused, each with the reason; others have the mail."""
+    """Recipients of this round's mails that the mail server refused, each with the reason; others
+    have the mail."""
     mailed_late: int = 0
     """Mails of earlier rounds that this one has sent."""
     interrupted: list[RunRecord] = []
-    """Earlier runs whose processes were gone before their end, and that no run has reported before."""
+    """Earlier runs whose processes were gone before their end, and that no run has reported
+    before."""
     waits: list[PartnerWait] = []
-    """Partners that ask us to slow down, or refuse the login or the queue: the round has ended its tries with them."""
+    """Partners that ask us to slow down, or refuse the login or the queue: the round has ended its
+    tries with them."""
     twins: dict[str, list[str]] = {}
     """DOIs that have two items in DSpace, each with the items."""
     cause: CommonCause | None = None
     """The error that all DOIs had that were tried at a stage in this round."""
     store_fault: str = ""
-    """Why files of DOIs could not be stored, read or removed; these DOIs wait, and no try is counted."""
+    """Why files of DOIs could not be stored, read or removed; these DOIs wait, and no try is
+    counted."""
 
     @property
     def needs_people(self) -> bool:
-        """Do people have to act on a DOI, a file in the inbox, the mail server, the file store, a login or a queue?"""
+        """Do people have to act on a DOI, a file in the inbox, the mail server, the file store, a
+        login or a queue?"""
         intake = self.intake
         files = (
             intake.refused
@@ -100,9 +107,10 @@ class RoundReport(msgspec.Struct, frozen=True):
 def run_round(
     app: DepositsApp, work: Callable[[], None], sleep: Callable[[float], None] = time.sleep
 ) -> RoundReport:
-    """Take in lists, apply results of earlier rounds, bring failures forward with their attempts kept, and work until nothing is left to
-    try. A DOI that fails waits for the next round: its delay is longer than any pause between rounds. A partner that asks for a long pause
-    is asked nothing more in this round; its DOIs wait for the next one, and no try of theirs is counted."""
+    """Take in lists, apply results of earlier rounds, bring failures forward with their attempts
+    kept, and work until nothing is left to try. A DOI that fails waits for the next round: its
+    delay is longer than any pause between rounds. A partner that asks for a long pause is asked
+    nothing more in this round; its DOIs wait for the next one, and no try of theirs is counted."""
     late = unmailed_keys(app)
     interrupted = close_interrupted(app, word_counts(app))
     with RunJournal(app, lambda: word_counts(app)) as journal:
@@ -145,13 +153,15 @@ def run_round(
 
 
 def _take_in(app: DepositsApp, journal: RunJournal, sleep: Callable[[float], None]) -> IntakeReport:
-    """Take in lists. An inbox that cannot be listed is reported, and stops no round: there are results, retries and digests."""
+    """Take in lists. An inbox that cannot be listed is reported, and stops no round: there are
+    results, retries and digests."""
     journal.note(step=TAKING_IN)
     intake = IntakeReport()
     try:
         intake = take_in_lists(app, app.settings)
         if intake.growing:
-            # The sender of a file that was just written has most likely finished: wait for the proof once.
+            # The sender of a file that was just written has most likely finished: wait for the
+            # proof once.
             sleep(mp.span_ms(app.settings.inbox_quiet, "inbox_quiet") / 1000)
             intake = intake.followed_by(take_in_lists(app, app.settings))
         return intake
@@ -164,7 +174,8 @@ def _take_in(app: DepositsApp, journal: RunJournal, sleep: Callable[[float], Non
 
 
 def apply_results(app: DepositsApp) -> None:
-    """Apply results of the submission service, and find failed DOIs that DSpace has. A partner that does not answer stops no round."""
+    """Apply results of the submission service, and find failed DOIs that DSpace has. A partner that
+    does not answer stops no round."""
     try:
         if app.settings.submit.dss is not None:
             ResultListener(app).turn()
@@ -177,8 +188,9 @@ def apply_results(app: DepositsApp) -> None:
 
 
 def bring_forward(app: DepositsApp) -> int:
-    """Make every failed DOI that will be retried due now, every one that waits for the file store, and every mail that could not be sent. No
-    attempt is counted or forgotten. How many DOIs had failed. One whose last submission may have been carried out waits until DSpace's index would
+    """Make every failed DOI that will be retried due now, every one that waits for the file store,
+    and every mail that could not be sent. No attempt is counted or forgotten. How many DOIs had
+    failed. One whose last submission may have been carried out waits until DSpace's index would
     show its item: a search before that proves nothing."""
     if store_fault(app):
         app.act(
@@ -213,7 +225,8 @@ def bring_forward(app: DepositsApp) -> int:
 
 
 def store_fault(app: DepositsApp) -> str:
-    """Why the file store takes, gives or removes no files at present, as DOIs that wait for it say; empty: none does."""
+    """Why the file store takes, gives or removes no files at present, as DOIs that wait for it say;
+    empty: none does."""
     places = [(app.settings.route, stage) for stage in (METADATA, CONTENT, SUBMIT)]
     if app.settings.clean != "never":
         places.append((app.settings.clean_route, CLEAN))

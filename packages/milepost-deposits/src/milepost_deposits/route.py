@@ -48,13 +48,15 @@ class Submission(Protocol):
         """Submit once. `item.work_id` is the same for every try of this deposit."""
 
     def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | bool | None:
-        """Is it in DSpace already? Done(…) or True: yes. False or None: no, submit it. An exception: not known, try later."""
+        """Is it in DSpace already? Done(…) or True: yes. False or None: no, submit it. An
+        exception: not known, try later."""
 
 
 def open_submission(
     settings: DepositsSettings, files: FileStore, controls: LedgerControls | None = None
 ) -> Submission:
-    """The submission that [deposits.submit] asks for. It connects to nothing before the first item."""
+    """The submission that [deposits.submit] asks for. It connects to nothing before the first
+    item."""
     kind = DSpaceSubmission if settings.submit.dss is None else DssSubmission
     return kind(settings, files, controls=controls)
 
@@ -64,8 +66,8 @@ def deposits_route(
     submission: Submission | None = None,
     controls: LedgerControls | None = None,
 ) -> mp.Route:
-    """The route of DOIs with these settings. The handlers connect to nothing before the first item. `controls` are those of
-    the ledger, once it is open."""
+    """The route of DOIs with these settings. The handlers connect to nothing before the first item.
+    `controls` are those of the ledger, once it is open."""
     files, controls = FileStore(settings.files), controls or LedgerControls(settings)
 
     def column(lines: list[str]) -> mp.KeyColumn | None:
@@ -93,11 +95,13 @@ def add_submit(
     submission: Submission,
     controls: LedgerControls | None = None,
 ) -> None:
-    """Add the submit stage: it submits, asks DSpace before a repeat whose predecessor's result is unknown, and takes results."""
+    """Add the submit stage: it submits, asks DSpace before a repeat whose predecessor's result is
+    unknown, and takes results."""
     dss = settings.submit.dss
     submit = SubmitStage(submission, StageLimit(controls or LedgerControls(settings), SUBMIT))
     checks = mp.Checks(every="15m", up_to="6h", overdue=None if dss is None else dss.answer_within)
-    # Rounds are far apart. In between a partner that is down for an hour would use up the tries of every DOI.
+    # Rounds are far apart. In between a partner that is down for an hour would use up the tries of
+    # every DOI.
     breaker = (
         mp.Breaker(failures=10, within="10m", cooldown="10m")
         if settings.mode == "continuous"
@@ -115,8 +119,9 @@ def add_submit(
 
 
 class FirstSearch:
-    """Handler of the metadata stage that asks DSpace before Crossref: nothing is fetched for a DOI that readers find there. Where DSpace does not
-    answer, the fetch goes on: it is asked again before a deposit."""
+    """Handler of the metadata stage that asks DSpace before Crossref: nothing is fetched for a DOI
+    that readers find there. Where DSpace does not answer, the fetch goes on: it is asked again
+    before a deposit."""
 
     def __init__(
         self, fetch: LimitedStage, submission: Submission, controls: LedgerControls
@@ -125,7 +130,8 @@ class FirstSearch:
         self._silent_until = 0.0
 
     def ready(self) -> None:
-        """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is missing."""
+        """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is
+        missing."""
         self._fetch.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
@@ -162,20 +168,22 @@ class UnlessPresent:
 
 
 def present_in(item: mp.Item) -> dict[str, Any] | None:
-    """The item that DSpace had before the DOI was fetched, as the output of the submit stage; None: it had none."""
+    """The item that DSpace had before the DOI was fetched, as the output of the submit stage; None:
+    it had none."""
     present = result_in({"results": item.results}, METADATA).get(PRESENT)
     return present if isinstance(present, dict) else None
 
 
 class SubmitStage:
-    """Handler of the submit stage. It gives the `Submission` a `Deposit`: the DOI, and name, place, size and checksums of the metadata
-    file and of the PDF."""
+    """Handler of the submit stage. It gives the `Submission` a `Deposit`: the DOI, and name, place,
+    size and checksums of the metadata file and of the PDF."""
 
     def __init__(self, submission: Submission, limit: StageLimit) -> None:
         self._submission, self._limit = submission, limit
 
     def ready(self) -> None:
-        """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is missing."""
+        """Raises mp.ConfigMistake before any item is claimed, if a setting or a secret is
+        missing."""
         self._submission.ready()
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
@@ -193,7 +201,8 @@ class SubmitStage:
             return mp.NotYet(after=LATER, unknown=item.unknown, note=str(fault))
 
     def verify(self, item: mp.Item) -> mp.Outcome | bool | None:
-        """Is the deposit in DSpace already? Runs before a repeat of a try whose result is unknown. An error leaves it unknown."""
+        """Is the deposit in DSpace already? Runs before a repeat of a try whose result is unknown.
+        An error leaves it unknown."""
         deposit = deposit_of(item)
         if deposit is None:
             return None

@@ -1,7 +1,8 @@
-"""Runs: the record of each `milepost deposits run` from its start on, and what is known of one whose process died.
+"""Runs: the record of each `milepost deposits run` from its start on, and what is known of one
+whose process died.
 
-A run writes its record when it begins, at each step, and every 20 seconds. If its process dies, the record stays, and says so; the next run
-completes it from the traces that the other has left.
+A run writes its record when it begins, at each step, and every 20 seconds. If its process dies, the
+record stays, and says so; the next run completes it from the traces that the other has left.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ from milepost_deposits.settings import DepositsApp
 
 log = logging.getLogger(__name__)
 
-# The process ----------------------------------------------------------------------------------------------------------
+# The process --------------------------------------------------------------------------------------
 PROC = Path("/proc")
 
 
 class RunProcess(msgspec.Struct, frozen=True):
-    """The process of a run: where it is, and when it was started, since a number is used again when a process has ended."""
+    """The process of a run: where it is, and when it was started, since a number is used again when
+    a process has ended."""
 
     host: str
     pid: int
     space: str = ""
-    """The start of the machine and the space of process numbers in it (a container has its own); empty where the system does not say."""
+    """The start of the machine and the space of process numbers in it (a container has its own);
+    empty where the system does not say."""
     started: str = ""
 
 
@@ -47,14 +50,16 @@ def this_process(proc: Path = PROC) -> RunProcess:
 
 
 def seen_from_here(process: RunProcess, proc: Path = PROC) -> bool | None:
-    """Is the process alive? None: it runs elsewhere, or the system does not say, so that only its silence can tell."""
+    """Is the process alive? None: it runs elsewhere, or the system does not say, so that only its
+    silence can tell."""
     if not process.space or not process.started or process.space != _space(proc):
         return None
     return started(process.pid, proc) == process.started
 
 
 def started(pid: int, proc: Path = PROC) -> str:
-    """When a process was started, in ticks since the start of the machine; empty if there is none, or if it has ended already."""
+    """When a process was started, in ticks since the start of the machine; empty if there is none,
+    or if it has ended already."""
     try:
         # The name, in brackets, may hold blanks and brackets itself.
         state, *fields = (
@@ -72,7 +77,7 @@ def _space(proc: Path) -> str:
         return ""
 
 
-# The record -----------------------------------------------------------------------------------------------------------
+# The record ---------------------------------------------------------------------------------------
 NAMED = 5
 """Most files that are named in the record of a run."""
 LONGEST = 300
@@ -100,7 +105,8 @@ class RunRecord(msgspec.Struct, frozen=True):
     """Keys of the mail items."""
     id: str = ""
     state: Literal["running", "finished", "failed", "interrupted"] = "finished"
-    """"failed": it ended with an error; "interrupted": its process is gone, and has not ended it."""
+    """"failed": it ended with an error; "interrupted": its process is gone, and has not ended
+    it."""
     process: RunProcess | None = None
     step: str = ""
     """Its last step, in words."""
@@ -143,7 +149,8 @@ def ended(
     state: Literal["finished", "failed", "interrupted"],
     error: str = "",
 ) -> RunRecord:
-    """The record of a run that has ended, with these DOIs by status name. `run.counts` are those before it."""
+    """The record of a run that has ended, with these DOIs by status name. `run.counts` are those
+    before it."""
     changes = {
         word: counts.get(word, 0) - run.counts.get(word, 0) for word in {**run.counts, **counts}
     }
@@ -164,7 +171,8 @@ def cut_off(run: RunRecord, counts: Mapping[str, int]) -> RunRecord:
 
 
 def is_running(run: RunRecord, now: datetime, alive: bool | None) -> bool:
-    """Does a run whose record says so still run? `alive`: whether its process is there; None: that cannot be seen from here."""
+    """Does a run whose record says so still run? `alive`: whether its process is there; None: that
+    cannot be seen from here."""
     if alive is not None:
         return alive
     # A time in the future is that of a clock that was set back.
@@ -179,20 +187,22 @@ def interruption_text(run: RunRecord) -> str:
     return f"The run of {run.at[:10]} {run.at[11:16]} UTC{where} was interrupted{doing}.{files}"
 
 
-# The journal ----------------------------------------------------------------------------------------------------------
+# The journal --------------------------------------------------------------------------------------
 ENDED = "runs"
 RUNNING = "run/"
 KEPT = 60
 """Runs that are kept, the latest ones: two months of one run a day."""
 LARGEST = 150_000
-"""Most bytes of all of them: a ledger keeps a document as one value. Runs with many long names are kept in smaller number."""
+"""Most bytes of all of them: a ledger keeps a document as one value. Runs with many long names are
+kept in smaller number."""
 TRIES = 10
 RENEWED_S = 20.0
 Counts = Callable[[], dict[str, int]]
 
 
 class RunJournal:
-    """Record of one run, as a context: written at the beginning, ended at the end. `counts` gives the DOIs by status name."""
+    """Record of one run, as a context: written at the beginning, ended at the end. `counts` gives
+    the DOIs by status name."""
 
     def __init__(self, app: DepositsApp, counts: Counts) -> None:
         self._app, self._counts = app, counts
@@ -246,7 +256,8 @@ class RunJournal:
                     ),
                 )
             except Exception:
-                # The run's own error is the one to see; without an end its record says that it was interrupted.
+                # The run's own error is the one to see; without an end its record says that it was
+                # interrupted.
                 log.exception("the end of the run could not be recorded")
 
     def _write(self) -> None:
@@ -265,7 +276,8 @@ class RunJournal:
 
 
 def runs(app: DepositsApp) -> list[RunRecord]:
-    """The runs that are kept, the latest first. One whose process is gone is interrupted, also if no later run has noted it yet."""
+    """The runs that are kept, the latest first. One whose process is gone is interrupted, also if
+    no later run has noted it yet."""
     found = {one.id or one.at: one for one in _ended(app)}
     for one in _unended(app):
         found.setdefault(one.id, one if one.state == "running" else cut_off(one, one.counts))
@@ -273,14 +285,16 @@ def runs(app: DepositsApp) -> list[RunRecord]:
 
 
 def interrupted_runs(app: DepositsApp) -> list[RunRecord]:
-    """The records that runs have left whose processes are gone, as they are, the first one first."""
+    """The records that runs have left whose processes are gone, as they are, the first one
+    first."""
     return sorted(
         (one for one in _unended(app) if one.state == "interrupted"), key=lambda one: one.at
     )
 
 
 def end_run(app: DepositsApp, run: RunRecord) -> None:
-    """Move a run to those that have ended. Runs that end at the same time are all kept, and one that is ended twice is kept once."""
+    """Move a run to those that have ended. Runs that end at the same time are all kept, and one
+    that is ended twice is kept once."""
     _change_ended(
         app,
         lambda earlier: sorted(
@@ -342,7 +356,7 @@ def _unended(app: DepositsApp) -> list[RunRecord]:
     return found
 
 
-# Recovery -------------------------------------------------------------------------------------------------------------
+# Recovery -----------------------------------------------------------------------------------------
 TAKING_IN = "taking in lists"
 REPORT, REASON = ".report.json", ".reason.txt"
 _TRACE = re.compile(
@@ -352,8 +366,8 @@ _TRACE = re.compile(
 
 
 def close_interrupted(app: DepositsApp, counts: dict[str, int]) -> list[RunRecord]:
-    """End the records of runs whose processes are gone, with what can be found of them, and return all interrupted ones that no run has
-    reported yet. `counts` are the DOIs by status name now."""
+    """End the records of runs whose processes are gone, with what can be found of them, and return
+    all interrupted ones that no run has reported yet. `counts` are the DOIs by status name now."""
     for run in interrupted_runs(app):
         log.warning("the run of %s was interrupted; this one reports it", run.at)
         end_run(app, cut_off(replace(run, **_traces(app, run)), counts))
@@ -383,7 +397,8 @@ def _digests(app: DepositsApp, run: RunRecord) -> list[str]:
 
 
 def _intake_traces(inbox: Inbox, since: str) -> dict[str, Any]:
-    """Lists that were taken in, and lists that were not, since this time, by the files in the inbox."""
+    """Lists that were taken in, and lists that were not, since this time, by the files in the
+    inbox."""
     begun = re.sub("[-:]", "", since)
     files = {file.name: file for file in inbox.files()}
     lists, refused, new, malformed = [], [], 0, 0

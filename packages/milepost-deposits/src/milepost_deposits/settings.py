@@ -23,8 +23,8 @@ class AttemptSettings(mp.AppSettings, frozen=True):
 
 
 class ConcurrencySettings(mp.AppSettings, frozen=True):
-    """Most calls of a stage at once, in each process. (Crossref's polite pool allows three. DSpace waits for its index at each write: more
-    than a few at once make it slower.)"""
+    """Most calls of a stage at once, in each process. (Crossref's polite pool allows three. DSpace
+    waits for its index at each write: more than a few at once make it slower.)"""
 
     metadata: int = 3
     content: int = 8
@@ -40,12 +40,13 @@ class RateSettings(mp.AppSettings, frozen=True):
 
 
 class DssSettings(mp.AppSettings, frozen=True):
-    """The DSpace Submission Service: `queue` takes submit messages, `results` brings result messages (each a name or a URL). `system` and
-    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads: "dspace8"
+    """The DSpace Submission Service: `queue` takes submit messages, `results` brings result
+    messages (each a name or a URL). `system` and `source` are SubmissionSystem and
+    SubmissionSource. `metadata` is the form of the metadata file that the service reads: "dspace8"
     if it hands the file to DSpace as it is, as it has done since August 2026, "old" before.
 
-    A deposit without a result after `answer_within` is reported as stuck, and DSpace is searched. `apart` is the time between the two
-    searches that must not find it before it is sent again."""
+    A deposit without a result after `answer_within` is reported as stuck, and DSpace is searched.
+    `apart` is the time between the two searches that must not find it before it is sent again."""
 
     queue: str
     results: str
@@ -62,37 +63,44 @@ class DssSettings(mp.AppSettings, frozen=True):
 
 
 class SubmitSettings(mp.AppSettings, frozen=True):
-    """The table [deposits.submit]: either `dspace`, the address of a DSpace 7+ server, or `dss`. `search` is the address of the DSpace
-    server that the `verify` probe searches; with `dspace` it is that one. Secrets are in the environment, in the variables named."""
+    """The table [deposits.submit]: either `dspace`, the address of a DSpace 7+ server, or `dss`.
+    `search` is the address of the DSpace server that the `verify` probe searches; with `dspace` it
+    is that one. Secrets are in the environment, in the variables named."""
 
     dspace: str | None = None
     dss: DssSettings | None = None
     search: str | None = None
     site: str = ""
-    """Address of DSpace's own pages, such as https://dspace.example.org, to which the dashboard's pages link."""
+    """Address of DSpace's own pages, such as https://dspace.example.org, to which the dashboard's
+    pages link."""
     collection: str = ""
     apart: str = "2m"
-    """Time between the two searches that must not find a DOI in DSpace before it is deposited there again, where the result of the last try is
-    unknown: more than its index is ever behind. With `dss` it is `dss.apart`."""
+    """Time between the two searches that must not find a DOI in DSpace before it is deposited there
+    again, where the result of the last try is unknown: more than its index is ever behind. With
+    `dss` it is `dss.apart`."""
     doi_fields: tuple[str, ...] = (
         "dc.identifier.doi",
         "dc.relation.isversionof",
         "dc.identifier.uri",
     )
-    """Metadata fields of DSpace that may hold an article's DOI: a DOI in another field is not found, and gets a second item."""
+    """Metadata fields of DSpace that may hold an article's DOI: a DOI in another field is not
+    found, and gets a second item."""
     canary: str = ""
-    """A DOI that DSpace has, and keeps. A search that does not find it says nothing about other DOIs. It is needed only where Milepost knows no
-    item of DSpace: no deposit of its own, and no login of an administrator, who may list items."""
+    """A DOI that DSpace has, and keeps. A search that does not find it says nothing about other
+    DOIs. It is needed only where Milepost knows no item of DSpace: no deposit of its own, and no
+    login of an administrator, who may list items."""
     user_env: str = "DSPACE_USER"
     password_env: str = "DSPACE_PASSWORD"
 
 
 class MailSettings(mp.AppSettings, frozen=True):
-    """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of Amazon SES instead. The password of an
-    SMTP user is in the environment variable `password_env`. `owners` are the addresses for DOIs that begin with a prefix, such as
-    "10.1002"; all others go to `to`. In continuous mode a digest is sent `every` so often; in rounds, after each run. The `first` digest of a ledger
-    begins so long ago: what happened earlier is not mailed. `dashboard` is the URL at which people open the dashboard: digests then link to
-    the page of manual deposits."""
+    """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of
+    Amazon SES instead. The password of an SMTP user is in the environment variable `password_env`.
+    `owners` are the addresses for DOIs that begin with a prefix, such as "10.1002"; all others go
+    to `to`. In continuous mode a digest is sent `every` so often; in rounds, after each run. The
+    `first` digest of a ledger begins so long ago: what happened earlier is not mailed. `dashboard`
+    is the URL at which people open the dashboard: digests then link to the page of manual
+    deposits."""
 
     smtp: str | None = None
     ses: str | None = None
@@ -114,13 +122,16 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     """Your address, by which Crossref's polite pool knows you."""
     route: str = "deposits"
     mode: Literal["rounds", "continuous"] = "rounds"
-    """"rounds": a failure waits for the next `milepost deposits run`. "continuous": `milepost up` tries again by itself, with backoff."""
+    """"rounds": a failure waits for the next `milepost deposits run`. "continuous": `milepost up`
+    tries again by itself, with backoff."""
     inbox: str = "inbox"
     """Folder, or s3://BUCKET/PREFIX, into which lists of DOIs are delivered."""
     inbox_quiet: str = "2s"
-    """A file in a folder is taken in when it was last written to so long ago: its sender may not have finished."""
+    """A file in a folder is taken in when it was last written to so long ago: its sender may not
+    have finished."""
     doi_column: str = ""
-    """Name of the column with the DOIs in the first line of lists; left out, it is found by its name and by its content."""
+    """Name of the column with the DOIs in the first line of lists; left out, it is found by its
+    name and by its content."""
     full_lists: bool = True
     """Is each list the whole master list? Then DOIs that vanished from it are reported."""
     files: str = "files"
@@ -133,16 +144,19 @@ class DepositsSettings(mp.AppSettings, frozen=True):
     content_largest: int = 500 * MB
     """Largest PDF in bytes."""
     content_end: bool = True
-    """Must a PDF end with the mark %%EOF? Without it a file may have been cut on the way. False: this publisher's files lack it."""
+    """Must a PDF end with the mark %%EOF? Without it a file may have been cut on the way. False:
+    this publisher's files lack it."""
     content_headers: dict[str, str] = {}
-    """Further headers for the publisher, each with the environment variable that holds its value, such as a token. They go to the publisher's own
-    host alone, and their values are never shown."""
+    """Further headers for the publisher, each with the environment variable that holds its value,
+    such as a token. They go to the publisher's own host alone, and their values are never shown."""
     user_agent: str = "Mozilla/5.0 (compatible; milepost)"
     """User-Agent for the publisher: some refuse clients that do not look like a browser."""
     markup: Literal["keep", "strip"] = "keep"
-    """What becomes of markup in texts of Crossref, such as <i> or &amp;: "keep" hands it to DSpace as it is, "strip" leaves the text alone."""
+    """What becomes of markup in texts of Crossref, such as <i> or &amp;: "keep" hands it to DSpace
+    as it is, "strip" leaves the text alone."""
     mapping: dict[str, str] = {}
-    """Changes to the mapping: from a Crossref key to a DSpace field; an empty field leaves the key out."""
+    """Changes to the mapping: from a Crossref key to a DSpace field; an empty field leaves the key
+    out."""
     attempts: AttemptSettings = AttemptSettings()
     concurrency: ConcurrencySettings = ConcurrencySettings()
     rates: RateSettings = RateSettings()
@@ -162,7 +176,8 @@ class DepositsSettings(mp.AppSettings, frozen=True):
 
     @property
     def metadata_form(self) -> Literal["old", "dspace8"]:
-        """Form of the metadata file: DSpace's own REST form, unless the submission service wants the old one."""
+        """Form of the metadata file: DSpace's own REST form, unless the submission service wants
+        the old one."""
         return "dspace8" if self.submit.dss is None else self.submit.dss.form
 
 
@@ -190,7 +205,8 @@ def missing_settings(settings: DepositsSettings) -> list[str]:
 def check_settings(
     settings: DepositsSettings, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Raise one ConfigMistake that names everything that is missing or contradicts itself; without an environment, in milepost.toml."""
+    """Raise one ConfigMistake that names everything that is missing or contradicts itself; without
+    an environment, in milepost.toml."""
     wrong = [f"{field} is missing" for field in missing_settings(settings)]
     if settings.submit.dspace and environment is not None:
         named = (settings.submit.user_env, settings.submit.password_env)

@@ -1,4 +1,5 @@
-"""Words of deposits: the stages and their partners, and the statuses of a DOI as librarians name them."""
+"""Words of deposits: the stages and their partners, and the statuses of a DOI as librarians name
+them."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ NOTES = frozenset(
         mp.Reason.UNDECIDED,
     )
 )
-"""Reasons of history lines that change no status: a late result or a claim, for example, is only noted."""
+"""Reasons of history lines that change no status: a late result or a claim, for example, is only
+noted."""
 
 
 def word_of(status: str) -> str:
@@ -51,8 +53,8 @@ def word_of(status: str) -> str:
 
 
 def result_in(view: Mapping[str, Any] | None, stage: str) -> Mapping[str, Any]:
-    """The result of a DOI's stage; `view` is as `show` gives it. Empty if there is none: an operator may have confirmed the stage with any
-    value."""
+    """The result of a DOI's stage; `view` is as `show` gives it. Empty if there is none: an
+    operator may have confirmed the stage with any value."""
     result = ((view or {}).get("results") or {}).get(stage)
     return result if isinstance(result, Mapping) else {}
 
@@ -64,7 +66,8 @@ def handle_in(view: Mapping[str, Any] | None) -> str | None:
 
 
 def counts_by_word(statuses: Mapping[str, int]) -> dict[str, int]:
-    """How many DOIs each word stands for, in the usual order; "Abandoned" only where there are any."""
+    """How many DOIs each word stands for, in the usual order; "Abandoned" only where there are
+    any."""
     found = dict.fromkeys(WORDS, 0)
     for status, count in statuses.items():
         found[word_of(status)] += count

@@ -1,4 +1,5 @@
-"""Deposits whose submission has no known result: the stuck report, and a search for those that have failed."""
+"""Deposits whose submission has no known result: the stuck report, and a search for those that have
+failed."""
 
 from __future__ import annotations
 
@@ -26,14 +27,16 @@ MOST_LISTED = 10_000
 MOST_SEARCHED = 200
 """Searches of one call, the latest failures first."""
 SINCE = timedelta(days=7)
-"""Failures that are older are not searched for again: what DSpace makes late, it makes within hours."""
+"""Failures that are older are not searched for again: what DSpace makes late, it makes within
+hours."""
 BY = "search in DSpace"
 
 log = logging.getLogger(__name__)
 
 
 def stuck_deposits(app: DepositsApp) -> list[dict[str, Any]]:
-    """The rows of DOIs that the submission service has had for longer than `answer_within`, without a result that ended their submission."""
+    """The rows of DOIs that the submission service has had for longer than `answer_within`, without
+    a result that ended their submission."""
     dss = app.settings.submit.dss
     if dss is None:
         return []
@@ -52,9 +55,10 @@ def stuck_deposits(app: DepositsApp) -> list[dict[str, Any]]:
 def find_late_deposits(
     app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Search DSpace for DOIs that failed at the submit stage with an unknown result, for good or a moment ago, and complete those that it has. The DOIs that were
-    found. Without this a DOI would be on the list for manual deposits although its last try has succeeded. None is searched for while DSpace
-    refuses the login."""
+    """Search DSpace for DOIs that failed at the submit stage with an unknown result, for good or a
+    moment ago, and complete those that it has. The DOIs that were found. Without this a DOI would
+    be on the list for manual deposits although its last try has succeeded. None is searched for
+    while DSpace refuses the login."""
     settings = app.settings
     url = settings.submit.dspace or settings.submit.search
     if url is None:
@@ -100,7 +104,8 @@ def _may_be_late(row: dict[str, Any], after: datetime) -> bool:
 
 
 def too_early(app: DepositsApp, row: dict[str, Any]) -> bool:
-    """Has a DOI failed so short a time ago, with an unknown result, that DSpace's index need not show its item yet?"""
+    """Has a DOI failed so short a time ago, with an unknown result, that DSpace's index need not
+    show its item yet?"""
     if row["status"] != mp.Status.RETRY_SCHEDULED or not may_be_deposited(row["error"], SUBMIT):
         return False
     submit = app.settings.submit

@@ -1,7 +1,9 @@
-"""Twins: the second search for deposits that may have two items in DSpace, hours after their success, and the record of those that have.
+"""Twins: the second search for deposits that may have two items in DSpace, hours after their
+success, and the record of those that have.
 
-An index that is behind hides an item for a while, and the submission service can make a second one after it has died. So a deposit whose
-creation had an unknown result before, and every success of the submission service, is searched for again.
+An index that is behind hides an item for a while, and the submission service can make a second one
+after it has died. So a deposit whose creation had an unknown result before, and every success of
+the submission service, is searched for again.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def twins(app: DepositsApp) -> dict[str, Twins]:
 
 
 def needs_second_search(view: Mapping[str, Any]) -> bool:
-    """May a deposited DOI have a second item? The service may have made two, and so may a try after one whose result is unknown."""
+    """May a deposited DOI have a second item? The service may have made two, and so may a try after
+    one whose result is unknown."""
     via = result_in(view, SUBMIT).get("via")
     if via in ("hand", IMPORTED):
         return False
@@ -81,7 +84,8 @@ def needs_second_search(view: Mapping[str, Any]) -> bool:
 
 
 def is_success(line: Mapping[str, Any]) -> bool:
-    """Does this history line end the submission of a DOI with success? A note leaves a success as it is."""
+    """Does this history line end the submission of a DOI with success? A note leaves a success as
+    it is."""
     return (
         line["stage"] == SUBMIT
         and line.get("status") == "COMPLETED"
@@ -92,8 +96,9 @@ def is_success(line: Mapping[str, Any]) -> bool:
 def find_twins(
     app: DepositsApp, dspace: DSpace | None = None, environment: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Search again for deposits whose time has come, record those with two items, and forget those that have one by now. The DOIs that were
-    recorded. A search that fails, or that the index cannot answer, is made again by the next call."""
+    """Search again for deposits whose time has come, record those with two items, and forget those
+    that have one by now. The DOIs that were recorded. A search that fails, or that the index cannot
+    answer, is made again by the next call."""
     url = app.settings.submit.dspace or app.settings.submit.search
     if url is None:
         return []
@@ -119,7 +124,8 @@ def find_twins(
 
 
 def settle(app: DepositsApp, doi: str) -> Twins | None:
-    """Take a DOI off the record, since a person has said which item is right; what was recorded. None: it was not on record."""
+    """Take a DOI off the record, since a person has said which item is right; what was recorded.
+    None: it was not on record."""
     for _ in range(TRIES):
         document = app.documents.get(TWINS)
         recorded = {} if document is None else msgspec.convert(document.value, dict[str, Twins])
@@ -141,7 +147,7 @@ def twins_note(line: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(item) for item in items) if isinstance(items, list) else ()
 
 
-# The second search ----------------------------------------------------------------------------------------------------
+# The second search --------------------------------------------------------------------------------
 def _search_again(app: DepositsApp, dspace: DSpace, search: ItemSearch) -> list[str]:
     recorded: list[str] = []
     searches = 0
@@ -160,7 +166,8 @@ def _search_again(app: DepositsApp, dspace: DSpace, search: ItemSearch) -> list[
 
 
 def _items_of(dspace: DSpace, search: ItemSearch, doi: str, view: Mapping[str, Any]) -> list[str]:
-    """The items of a deposited DOI that are not withdrawn. The one that Milepost knows counts even if the index does not have it."""
+    """The items of a deposited DOI that are not withdrawn. The one that Milepost knows counts even
+    if the index does not have it."""
     items = [item for item in search.items(doi) if not item.withdrawn]
     handle = handle_in(view)
     if handle is not None and all(item.handle != handle for item in items):
@@ -222,7 +229,8 @@ def _record(app: DepositsApp, doi: str, items: list[str]) -> bool:
 
 
 def _forget_settled(app: DepositsApp, dspace: DSpace) -> None:
-    """Take DOIs off the record of which DSpace has one item by now: people have deleted the other."""
+    """Take DOIs off the record of which DSpace has one item by now: people have deleted the
+    other."""
     for doi, recorded in twins(app).items():
         left = [name for name in recorded.items if _is_there(dspace, name)]
         if len(left) < 2 and settle(app, doi) is not None:

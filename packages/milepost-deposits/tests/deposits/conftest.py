@@ -1,4 +1,5 @@
-"""Stand-ins for Crossref and the publisher, one of each for the tests of a process, and a scene that asks them."""
+"""Stand-ins for Crossref and the publisher, one of each for the tests of a process, and a scene
+that asks them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ MakeScene = Callable[..., DepositsScene]
 
 @pytest.fixture(autouse=True)
 def no_first_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause between the first requests to Crossref, before it has stated its limit: the tests of the pace have clocks of their own."""
+    """No pause between the first requests to Crossref, before it has stated its limit: the tests of
+    the pace have clocks of their own."""
     monkeypatch.setattr(metadata_stage, "GAP_S", 0.0)
 
 

@@ -1,4 +1,5 @@
-"""A scene for tests of deposits: an inbox and a file store in a folder, a ledger, and a submission that notes what it was given."""
+"""A scene for tests of deposits: an inbox and a file store in a folder, a ledger, and a submission
+that notes what it was given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A service for tests of the pages of deposits: the application on a ledger, its HTTP server, and stand-ins for all partners."""
+"""A service for tests of the pages of deposits: the application on a ledger, its HTTP server, and
+stand-ins for all partners."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class DepositsService:
 def deposits_service(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> Iterator[DepositsService]:
-    """The service with its data in this folder; a DOI ending in no-pdf or no-record fails at its first try."""
+    """The service with its data in this folder; a DOI ending in no-pdf or no-record fails at its
+    first try."""
     monkeypatch.setenv("DSPACE_USER", USER)
     monkeypatch.setenv("DSPACE_PASSWORD", PASSWORD)
     inbox = folder / "inbox"
@@ -78,7 +80,8 @@ def deposits_service(
 
 
 def with_manual_deposits(service: DepositsService) -> None:
-    """One DOI deposited, and three that need a manual deposit: no PDF, no record, and a submission whose result is unknown."""
+    """One DOI deposited, and three that need a manual deposit: no PDF, no record, and a submission
+    whose result is unknown."""
     service.deliver(DEPOSITED, NO_PDF, NO_RECORD)
     service.round()
     service.dspace.fail("status", 500, where="POST */core/items", times=1)

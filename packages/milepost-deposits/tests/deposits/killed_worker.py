@@ -1,4 +1,5 @@
-"""Worker process of the tests that kill it: takes in DOIs and deposits them, with a clock that is ahead by so many seconds.
+"""Worker process of the tests that kill it: takes in DOIs and deposits them, with a clock that is
+ahead by so many seconds.
 
 killed_worker.py FOLDER DSPACE_URL SECONDS DOI…
 """
@@ -26,7 +27,8 @@ from milepost_deposits.standins.dspace import COLLECTION
 
 
 class ClockAhead:
-    """The system's clock, and some seconds more: leases of dead processes and waits have run out."""
+    """The system's clock, and some seconds more: leases of dead processes and waits have run
+    out."""
 
     def __init__(self, seconds: float) -> None:
         self._ahead = seconds

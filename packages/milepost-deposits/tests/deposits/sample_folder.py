@@ -1,4 +1,5 @@
-"""A folder with the smallest configuration of deposits, in which commands run as people type them."""
+"""A folder with the smallest configuration of deposits, in which commands run as people type
+them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A scene for tests of submissions: DOIs that have metadata and PDF, a stand-in DSpace, a stand-in submission service on a model of SQS, and
-one virtual clock for all of them."""
+"""A scene for tests of submissions: DOIs that have metadata and PDF, a stand-in DSpace, a stand-in
+submission service on a model of SQS, and one virtual clock for all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def pdf_of(doi: str) -> bytes:
 
 
 class SubmitScene:
-    """`scene.take_in("10.1/a")`, `scene.work()`, and then look into `scene.dspace` and `scene.view(doi)`."""
+    """`scene.take_in("10.1/a")`, `scene.work()`, and then look into `scene.dspace` and
+    `scene.view(doi)`."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class SubmitScene:
     def app(self) -> DepositsApp:
         return mp.AppContext("deposits", self.settings, self.ledger.context)
 
-    # Steps ------------------------------------------------------------------------------------------------------------------
+    # Steps ----------------------------------------------------------------------------------------
     def take_in(self, *dois: str) -> None:
         self.ledger.submit("deposits", *({"doi": doi} for doi in dois))
         self.work()
@@ -188,7 +189,7 @@ class SubmitScene:
         """Apply the results that are there."""
         return ResultListener(self.app, self.sqs, self.submission.dspace).turn()
 
-    # What is to be seen -----------------------------------------------------------------------------------------------------
+    # What is to be seen ---------------------------------------------------------------------------
     def view(self, doi: str) -> dict[str, Any]:
         found = self.ledger.show("deposits", doi)
         assert found is not None

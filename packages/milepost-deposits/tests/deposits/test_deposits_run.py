@@ -1,4 +1,5 @@
-"""`milepost deposits run` as cron runs it: a process with the smallest configuration, its words, and its exit code."""
+"""`milepost deposits run` as cron runs it: a process with the smallest configuration, its words,
+and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings of deposits: the sample of the guide is read, and everything that is missing is named at once."""
+"""Settings of deposits: the sample of the guide is read, and everything that is missing is named at
+once."""
 
 from __future__ import annotations
 

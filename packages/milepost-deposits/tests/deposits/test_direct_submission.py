@@ -1,4 +1,5 @@
-"""Deposits to DSpace itself: whatever DSpace does, each DOI has one item there or an error that people see."""
+"""Deposits to DSpace itself: whatever DSpace does, each DOI has one item there or an error that
+people see."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def whole(scene: SubmitScene, doi: str = DOI) -> None:
 
 
 def older_deposit(scene: SubmitScene) -> None:
-    """An item that the index has. Without one the search reads DSpace's own list, which is never behind."""
+    """An item that the index has. Without one the search reads DSpace's own list, which is never
+    behind."""
     scene.take_in("10.1002/first")
     scene.work("5m")
 
@@ -332,7 +334,8 @@ def test_an_error_that_is_not_foreseen_is_followed_by_a_search(
 
 
 def test_a_search_before_the_last_submission_does_not_count_for_it(quick: SubmitScene) -> None:
-    """An operator sends it as new between the two searches, its answer is lost, and the index is behind."""
+    """An operator sends it as new between the two searches, its answer is lost, and the index is
+    behind."""
     quick.dspace.index_lag = 60
     quick.dspace.fail("reset", where="POST */core/items", times=1)
     quick.take_in(DOI)

@@ -1,4 +1,5 @@
-"""Lists of DOIs: the column is found by its name and by its content, with any delimiter, with a header or without."""
+"""Lists of DOIs: the column is found by its name and by its content, with any delimiter, with a
+header or without."""
 
 from __future__ import annotations
 

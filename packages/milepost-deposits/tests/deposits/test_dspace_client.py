@@ -1,4 +1,5 @@
-"""The DSpace client against the stand-in over HTTP: tokens, logins, items, files, search and errors."""
+"""The DSpace client against the stand-in over HTTP: tokens, logins, items, files, search and
+errors."""
 
 from __future__ import annotations
 

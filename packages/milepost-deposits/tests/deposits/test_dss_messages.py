@@ -1,4 +1,5 @@
-"""Messages to the DSpace Submission Service, and its result messages in every form, to the letter."""
+"""Messages to the DSpace Submission Service, and its result messages in every form, to the
+letter."""
 
 from __future__ import annotations
 

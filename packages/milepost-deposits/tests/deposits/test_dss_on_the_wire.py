@@ -1,4 +1,5 @@
-"""Rounds through the submission service with SQS over HTTP: commands as cron runs them, and the service between two of them."""
+"""Rounds through the submission service with SQS over HTTP: commands as cron runs them, and the
+service between two of them."""
 
 from __future__ import annotations
 
@@ -87,6 +88,7 @@ def _config(crossref: CrossrefStandIn, publisher: PublisherStandIn, dspace: DSpa
     )
     for port, origin in {"9101": crossref.origin, "9102": publisher.origin}.items():
         text = text.replace(f"http://127.0.0.1:{port}", origin)
-    # No mail server is part of this test, and a digest that cannot be mailed is something for people: exit 1.
+    # No mail server is part of this test, and a digest that cannot be mailed is something for
+    # people: exit 1.
     text = text.partition("[deposits.mail]")[0]
     return text.replace('inbox = "inbox"', 'inbox = "inbox"\ninbox_quiet = "0s"')

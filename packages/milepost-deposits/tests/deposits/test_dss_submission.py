@@ -1,4 +1,5 @@
-"""Deposits through the DSpace Submission Service: one message, one item, and the result is the outcome."""
+"""Deposits through the DSpace Submission Service: one message, one item, and the result is the
+outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def quick(tmp_path: Path) -> Iterator[SubmitScene]:
 
 
 def test_a_new_doi_is_handed_over_with_one_message(scene: SubmitScene) -> None:
-    """Scenario 1, as far as the submission goes: the row is handed over, files are stored, one message has the exact body."""
+    """Scenario 1, as far as the submission goes: the row is handed over, files are stored, one
+    message has the exact body."""
     scene.take_in(DOI)
     view = scene.view(DOI)
     assert (view["stage"], view["status"], view["handed_over"]) == ("submit", "WAITING", True)
@@ -274,7 +276,8 @@ def test_a_message_whose_delete_failed_is_applied_once(quick: SubmitScene) -> No
 
 
 def test_a_worker_that_dies_after_sending_sends_no_second_message(scene: SubmitScene) -> None:
-    """Scenario 23: the record was written first, and DSpace is asked before anything is sent again."""
+    """Scenario 23: the record was written first, and DSpace is asked before anything is sent
+    again."""
 
     def lost(self: Any, deposit: Any, item: mp.Item) -> mp.Outcome:
         DssSubmission._send(scene.submission, deposit, item)  # type: ignore[arg-type]
@@ -296,7 +299,8 @@ def test_a_worker_that_dies_after_sending_sends_no_second_message(scene: SubmitS
 
 
 def test_a_worker_that_is_stopped_after_sending_sends_no_second_message(tmp_path: Path) -> None:
-    """Scenario 23, with a process that ends while its handler hangs: the item is given back with an unknown result."""
+    """Scenario 23, with a process that ends while its handler hangs: the item is given back with an
+    unknown result."""
     sent, released = threading.Event(), threading.Event()
     send = DssSubmission._send
 
@@ -389,7 +393,8 @@ def test_an_error_that_comes_twice_counts_once(scene: SubmitScene) -> None:
 def test_an_answer_that_is_noted_late_says_nothing_about_a_later_message(
     quick: SubmitScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process that reads results stops for a while between reading the record and noting the answer."""
+    """The process that reads results stops for a while between reading the record and noting the
+    answer."""
     quick.plan(DOI, "no-bundle")
     quick.take_in(DOI)
     quick.service.run()
@@ -433,7 +438,8 @@ def test_an_error_of_an_earlier_message_is_not_taken_for_the_answer_to_the_last(
 
 @pytest.mark.parametrize("behaviour", ["no-item-made", "no-bundle-left", "no-bitstream"])
 def test_a_person_without_patience_makes_no_second_item(quick: SubmitScene, behaviour: Any) -> None:
-    """After an error that may have left an item, DSpace is searched twice, even where the DOI is requeued at once."""
+    """After an error that may have left an item, DSpace is searched twice, even where the DOI is
+    requeued at once."""
     quick.dspace.index_lag = 60
     quick.plan(DOI, behaviour, "success")
     quick.take_in(DOI)
@@ -472,7 +478,8 @@ def test_a_success_after_the_last_error_completes_the_doi(quick: SubmitScene) ->
 
 
 def test_no_result_in_time_is_reported_and_not_silently_sent_again(scene: SubmitScene) -> None:
-    """Scenario 27: the stuck report, then searches, and a second message only when the first can no longer be read."""
+    """Scenario 27: the stuck report, then searches, and a second message only when the first can no
+    longer be read."""
     scene.take_in(DOI)
     first = scene.now()
     assert stuck_deposits(scene.app) == []
@@ -508,7 +515,8 @@ def test_a_service_that_makes_the_item_and_dies(scene: SubmitScene) -> None:
 
 @pytest.mark.parametrize("how", ["queue", "system"])
 def test_a_service_that_never_answers(tmp_path: Path, how: str) -> None:
-    """Scenario 35: the queue for results is not allowed, or the system is unknown. It ends at the threshold, with one message at a time."""
+    """Scenario 35: the queue for results is not allowed, or the system is unknown. It ends at the
+    threshold, with one message at a time."""
     dss = replace(DSS, system="Dome") if how == "system" else DSS
     with submit_scene(tmp_path, "memory", dss=dss) as scene:
         if how == "queue":
@@ -648,7 +656,8 @@ def test_a_failed_doi_whose_last_try_had_succeeded_is_found(tmp_path: Path) -> N
 def test_an_error_that_comes_again_while_the_next_message_is_sent_does_not_answer_it(
     quick: SubmitScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The listener dies before it deletes the error. The error comes again when a worker searches DSpace before the second message."""
+    """The listener dies before it deletes the error. The error comes again when a worker searches
+    DSpace before the second message."""
     quick.plan(DOI, "refused")
     quick.take_in(DOI)
     quick.service.run()
@@ -683,7 +692,8 @@ def test_an_error_that_comes_again_while_the_next_message_is_sent_does_not_answe
 def test_the_rows_of_many_results_are_read_with_one_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A result that is no answer of ours, one that comes twice and one of another file stop no other in the same portion."""
+    """A result that is no answer of ours, one that comes twice and one of another file stop no
+    other in the same portion."""
     with submit_scene(tmp_path, "aws", dss=DSS) as scene:
         dois = [f"10.1002/many.{number}" for number in range(25)]
         scene.take_in(*dois)

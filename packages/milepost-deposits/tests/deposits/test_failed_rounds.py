@@ -1,4 +1,5 @@
-"""Rounds after an error whose result is unknown: "Failed and will retry" right after it, and one try in each round."""
+"""Rounds after an error whose result is unknown: "Failed and will retry" right after it, and one
+try in each round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every partner fails in every documented way, at random. In the end each DOI is deposited once, or people are to deposit it by hand."""
+"""Every partner fails in every documented way, at random. In the end each DOI is deposited once, or
+people are to deposit it by hand."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def requeue_one(scene: SubmitScene, dice: random.Random) -> None:
 
 
 def work_through_pauses(scene: SubmitScene, hours: int) -> None:
-    """Work for some hours; a pause whose time has come is ended, as the next round or `milepost up` does."""
+    """Work for some hours; a pause whose time has come is ended, as the next round or `milepost up`
+    does."""
     for _ in range(hours):
         end_waits(scene.app)
         scene.work("1h")
@@ -80,7 +82,8 @@ def check(scene: SubmitScene, dois: list[str]) -> None:
 
 
 def check_end(scene: SubmitScene, dois: list[str]) -> None:
-    """Each DOI is deposited once with its PDF, or is on the list for people and DSpace has no complete item of it."""
+    """Each DOI is deposited once with its PDF, or is on the list for people and DSpace has no
+    complete item of it."""
     by_hand = {row["key"] for row in scene.ledger.items("deposits", statuses=FAILED, limit=1000)}
     for doi in dois:
         items = scene.dspace.having(doi)
@@ -94,7 +97,8 @@ def check_end(scene: SubmitScene, dois: list[str]) -> None:
         else:
             assert doi in by_hand, f"{doi} is {scene.state(doi)}"
             assert whole == [], f"{doi} is on the list, and in DSpace"
-    # A refused answer of the search for late deposits is noted in the history; on AWS its line has a place once the stream is read.
+    # A refused answer of the search for late deposits is noted in the history; on AWS its line has
+    # a place once the stream is read.
     scene.work()
     context = scene.ledger.context
     assert audit(context.ledger, "deposits", context.plan("deposits")) == len(dois)
@@ -144,7 +148,8 @@ def test_deposits_through_the_service(
     dice, (count, steps) = random.Random(seed), SIZES[kind]
     dois = numbered(count)
     with submit_scene(tmp_path, kind, dss=DSS, **scene_settings(crossref, publisher)) as scene:
-        # A message that the service died with is dropped by its queue before it is seen again: else the service itself makes two items.
+        # A message that the service died with is dropped by its queue before it is seen again: else
+        # the service itself makes two items.
         scene.service.visibility_s = 12 * 3600
         for doi in dois:
             scene.plan(doi, *dice.choices(BEHAVIOURS, k=4))

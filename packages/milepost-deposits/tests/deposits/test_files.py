@@ -1,4 +1,5 @@
-"""Files of deposits: names that cannot collide, in a folder and in S3, removed after success as the policy says."""
+"""Files of deposits: names that cannot collide, in a folder and in S3, removed after success as the
+policy says."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A worker is stopped for hours at some step of a deposit, another one does the whole job meanwhile, and then the first one wakes up: one
-item remains in DSpace."""
+"""A worker is stopped for hours at some step of a deposit, another one does the whole job
+meanwhile, and then the first one wakes up: one item remains in DSpace."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def test_the_second_worker_is_in_the_middle_of_it(
 def test_the_clean_up_of_a_worker_that_was_stopped_deletes_nothing_of_the_other(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first worker is about to delete its half-made item; the second one has completed and published it."""
+    """The first worker is about to delete its half-made item; the second one has completed and
+    published it."""
     with submit_scene(tmp_path, kind) as scene:
         scene.dspace.fail("status", 500, where="POST */bitstreams", times=1)
         worker = FrozenWorker(
@@ -134,7 +135,8 @@ def test_the_clean_up_of_a_worker_that_was_stopped_deletes_nothing_of_the_other(
 def test_a_twin_of_a_lost_worker_is_removed_by_the_winner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first worker's request arrives while the second one uploads the file, and the first one never wakes up."""
+    """The first worker's request arrives while the second one uploads the file, and the first one
+    never wakes up."""
     with submit_scene(tmp_path, "sqlite") as scene:
         twins: list[str] = []
 
@@ -174,7 +176,8 @@ def test_a_message_is_not_sent_after_the_claim_was_lost(
         )
         scene.take_in(DOI)
         assert worker.frozen
-        # The second worker has searched for as long as a message could have been read, and has then sent one.
+        # The second worker has searched for as long as a message could have been read, and has then
+        # sent one.
         assert scene.messages() == 1
         assert scene.state(DOI)[1] == "WAITING"
         assert "late" in scene.reasons(DOI)
@@ -183,7 +186,8 @@ def test_a_message_is_not_sent_after_the_claim_was_lost(
 def freeze_with_record(
     scene: SubmitScene, meanwhile: Callable[[], None], patch: pytest.MonkeyPatch
 ) -> list[SubmissionRecord]:
-    """Stop the scene's own worker once, when `verify` has read the record of the submission. The answer gets that record."""
+    """Stop the scene's own worker once, when `verify` has read the record of the submission. The
+    answer gets that record."""
     records: Any = scene.submission._records
     get, read = records.get, []
 
@@ -202,7 +206,8 @@ def freeze_with_record(
 def test_a_record_of_a_later_message_is_not_replaced_after_the_claim_was_lost(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the old record the next message would be sent while the service can still read the last one."""
+    """With the old record the next message would be sent while the service can still read the last
+    one."""
     with submit_scene(tmp_path, kind, dss=DSS) as scene:
         scene.take_in(DOI)
         first = scene.submission._records.get(DOI)

@@ -1,4 +1,5 @@
-"""Import of what another system has finished: nothing is fetched, nothing is deposited again, and it is on record."""
+"""Import of what another system has finished: nothing is fetched, nothing is deposited again, and
+it is on record."""
 
 from __future__ import annotations
 

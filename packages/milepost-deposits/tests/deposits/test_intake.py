@@ -299,7 +299,8 @@ def test_on_aws_known_dois_are_looked_up_in_batches_of_100(
         scene.deliver("2.csv", _dois(known) + _dois(new, "new"))
         [taken] = scene.take_in().taken
         assert (taken.report.counts["new"], taken.report.counts["in_progress"]) == (new, known)
-        # 21 look-ups of rows, one of the seals of what has no row, one write for each new DOI, two for the record of the list.
+        # 21 look-ups of rows, one of the seals of what has no row, one write for each new DOI, two
+        # for the record of the list.
         assert requests["batch_get_item"] <= 22
         assert requests["put_item"] == new
         assert requests["update_item"] <= 2

@@ -1,4 +1,5 @@
-"""Deposits by processes that are killed (SIGKILL) at every request that changes something in DSpace: no DOI gets a second item."""
+"""Deposits by processes that are killed (SIGKILL) at every request that changes something in
+DSpace: no DOI gets a second item."""
 
 from __future__ import annotations
 

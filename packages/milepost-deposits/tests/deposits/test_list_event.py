@@ -1,4 +1,5 @@
-"""Lists of DOIs on AWS by event: an object under lists/deposits/ in the deployment's bucket is taken in as from an inbox."""
+"""Lists of DOIs on AWS by event: an object under lists/deposits/ in the deployment's bucket is
+taken in as from an inbox."""
 
 from __future__ import annotations
 

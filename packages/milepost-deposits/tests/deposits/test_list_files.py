@@ -1,4 +1,5 @@
-"""Files as librarians make them: spreadsheets and UTF-16 are lists; what is no list is in quarantine, and people are mailed about it."""
+"""Files as librarians make them: spreadsheets and UTF-16 are lists; what is no list is in
+quarantine, and people are mailed about it."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def digests(scene: DepositsScene) -> list[Digest]:
     return [msgspec.convert(view["input"]["digest"], Digest) for view in views if view is not None]
 
 
-# Forms of lists -------------------------------------------------------------------------------------------------------
+# Forms of lists -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_spreadsheet_is_a_list(scene: DepositsScene, shared: bool) -> None:
     scene.deliver("list.xlsx", workbook(ROWS, shared=shared))
@@ -166,7 +167,7 @@ def test_a_spreadsheet_that_unpacks_to_more_than_the_limit_is_refused(
     assert "unpacked it has more than 1 MB" in scene.take_in().refused[0].reason
 
 
-# No DOI at all --------------------------------------------------------------------------------------------------------
+# No DOI at all ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "content",
     [
@@ -187,7 +188,7 @@ def test_a_file_without_a_valid_doi_is_no_list(scene: DepositsScene, content: st
     assert len(scene.archived()) == 1, "no DOI is reported as vanished"
 
 
-# Several columns ------------------------------------------------------------------------------------------------------
+# Several columns ----------------------------------------------------------------------------------
 def test_a_column_with_the_same_doi_on_all_lines_is_not_that_of_the_articles(
     scene: DepositsScene,
 ) -> None:
@@ -228,7 +229,7 @@ def test_two_columns_that_may_be_meant_are_for_people_and_the_setting_decides(
         assert "no column of the list is called 'chapter doi'" in report.refused[0].reason
 
 
-# News for people ------------------------------------------------------------------------------------------------------
+# News for people ----------------------------------------------------------------------------------
 def test_refused_and_ignored_files_are_mailed_and_the_round_needs_people(
     mailed: DepositsScene,
 ) -> None:

@@ -1,5 +1,5 @@
-"""A login that DSpace refuses: one request for all DOIs, no try counted, the stage `submit` held; once the password is right, each DOI is
-deposited once."""
+"""A login that DSpace refuses: one request for all DOIs, no try counted, the stage `submit` held;
+once the password is right, each DOI is deposited once."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_pause_by_a_person_stays_and_a_pause_for_a_rate_limit_becomes_a_hold(
         assert hold(scene) == first
 
 
-# Probes ---------------------------------------------------------------------------------------------------------------------
+# Probes -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", LEDGERS)
@@ -286,7 +286,7 @@ def test_the_delay_doubles_up_to_a_limit() -> None:
     assert delay_s(10_000) == LONGEST_S
 
 
-# Rounds, the search for late deposits, and what people see -------------------------------------------------------------------
+# Rounds, the search for late deposits, and what people see ----------------------------------------
 
 
 def one_round(scene: SubmitScene) -> RoundReport:

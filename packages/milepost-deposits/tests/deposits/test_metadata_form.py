@@ -1,4 +1,5 @@
-"""The form of the metadata file: that of today's submission service, and a wrong one is named as the common cause of all failures."""
+"""The form of the metadata file: that of today's submission service, and a wrong one is named as
+the common cause of all failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""DOIs with characters that mean something in URLs: each is found again in DSpace, so that none gets a second item."""
+"""DOIs with characters that mean something in URLs: each is found again in DSpace, so that none
+gets a second item."""
 
 from __future__ import annotations
 

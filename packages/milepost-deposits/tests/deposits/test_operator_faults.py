@@ -1,5 +1,6 @@
-"""Errors of SQS, S3 and folders that people put right in the configuration: no try is counted, however long they last; what is wrong and what
-to do is said; afterwards each DOI is deposited once."""
+"""Errors of SQS, S3 and folders that people put right in the configuration: no try is counted,
+however long they last; what is wrong and what to do is said; afterwards each DOI is deposited
+once."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def refusal(
     )
 
 
-# The table ------------------------------------------------------------------------------------------------------------------
+# The table ----------------------------------------------------------------------------------------
 
 
 def test_the_codes_of_the_ledger_on_aws_are_in_the_table() -> None:
@@ -93,7 +94,7 @@ def test_any_other_error_is_none_of_them(error: Exception) -> None:
     assert operators_fault(error) is None
 
 
-# The queue of the submission service ------------------------------------------------------------------------------------------
+# The queue of the submission service --------------------------------------------------------------
 
 
 @pytest.fixture
@@ -260,7 +261,7 @@ def test_a_queue_that_does_not_answer_is_a_failed_try(
         assert scene.app.pauses("deposits") == []
 
 
-# The file store ---------------------------------------------------------------------------------------------------------------
+# The file store -----------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""DOIs that DSpace has already: nothing is fetched for them, and people hear with which file it has them."""
+"""DOIs that DSpace has already: nothing is fetched for them, and people hear with which file it has
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A partner's rate limit: it pauses its stage and counts no try, for a week if need be; afterwards each DOI is deposited once."""
+"""A partner's rate limit: it pauses its stage and counts no try, for a week if need be; afterwards
+each DOI is deposited once."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ CASES = [
     ("dspace", "submit", "POST */core/items", 503),
     ("dspace", "submit", "POST */bitstreams", 429),
 ]
-"""The partner that is busy, its stage, the requests that it answers so (None: all), and its status."""
+"""The partner that is busy, its stage, the requests that it answers so (None: all), and its
+status."""
 NAMES = {"crossref": "Crossref", "publisher": "The publisher", "dspace": "DSpace"}
 
 
@@ -122,7 +124,8 @@ def test_a_week_of_refusals_uses_no_try_in_rounds(
         scene.ledger.submit("deposits", *({"doi": doi} for doi in DOIS))
         for _ in range(7):
             report = one_round(scene)
-            # After a refused creation with 503 DSpace may have the item: a round then only searches for it.
+            # After a refused creation with 503 DSpace may have the item: a round then only searches
+            # for it.
             assert len(report.waits) == 1 or where == "POST */core/items"
             assert all(
                 wait.text.startswith(f"{NAMES[busy]} asks us to slow down; 5 DOIs wait until 20")
@@ -134,7 +137,8 @@ def test_a_week_of_refusals_uses_no_try_in_rounds(
         # A round asks a few at the same time, and then no more.
         assert standin.count(where or "*") <= 7 * 4 * len(DOIS)
         standin.mend()
-        # Where the result of the last try is unknown, DSpace is searched twice, some time apart: in two rounds.
+        # Where the result of the last try is unknown, DSpace is searched twice, some time apart: in
+        # two rounds.
         for _ in range(3):
             assert one_round(scene).waits == []
             scene.clock.advance(86_400)
@@ -155,7 +159,8 @@ def test_a_short_pause_is_waited_for_within_the_round(
 def test_a_round_waits_for_the_dois_whose_waits_end_after_the_pause(
     make_scene: MakeSubmitScene, publisher: PublisherStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker records the outcome a moment after it has paused the stage, and a round works only until nothing is due."""
+    """A worker records the outcome a moment after it has paused the stage, and a round works only
+    until nothing is due."""
     with make_scene("sqlite", mode="rounds") as scene:
         pause = scene.controls.pause
 
@@ -190,7 +195,8 @@ def test_a_partner_that_refuses_again_and_again_ends_the_round(
 def test_a_search_that_is_refused_before_a_repeat_counts_no_try_and_stays_unknown(
     make_scene: MakeSubmitScene,
 ) -> None:
-    """`verify` meets the rate limit: the result of the try before stays unknown, and no second item is made."""
+    """`verify` meets the rate limit: the result of the try before stays unknown, and no second item
+    is made."""
     with make_scene("sqlite") as scene:
         # With an item in the index, DSpace's own list, which is never behind, is not read.
         scene.take_in("10.1002/first")

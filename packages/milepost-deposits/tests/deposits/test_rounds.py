@@ -1,4 +1,5 @@
-"""Rounds: each unfinished DOI is tried at most once per stage, a failure waits for the next round, and the threshold ends it."""
+"""Rounds: each unfinished DOI is tried at most once per stage, a failure waits for the next round,
+and the threshold ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The scenarios of deposits by number, each with the tests that show it; a scenario without a test, or with one that is gone, fails."""
+"""The scenarios of deposits by number, each with the tests that show it; a scenario without a test,
+or with one that is gone, fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A DOI gets no second item where DSpace's index lacks items, and where it gets one nevertheless, people hear of it."""
+"""A DOI gets no second item where DSpace's index lacks items, and where it gets one nevertheless,
+people hear of it."""
 
 from __future__ import annotations
 
@@ -189,9 +190,10 @@ def test_a_second_search_of_an_unknown_try_does_not_count_while_the_index_is_reb
     assert len(scene.dspace.having(DOI)) == 1
 
 
-# An index that is behind ----------------------------------------------------------------------------------------------
+# An index that is behind --------------------------------------------------------------------------
 def lagging(scene: SubmitScene) -> None:
-    """The answer to the creation is lost, and the index, which has older items, is ten minutes behind: more than `apart`."""
+    """The answer to the creation is lost, and the index, which has older items, is ten minutes
+    behind: more than `apart`."""
     scene.take_in("10.1002/ours")
     scene.work("2d")
     scene.dspace.index_lag = 600
@@ -278,7 +280,8 @@ def test_a_deposit_without_a_failed_try_is_not_searched_for_again(scene: SubmitS
 def test_a_second_item_that_the_submission_service_makes_is_on_the_worklist(
     tmp_path: Path, kind: str
 ) -> None:
-    """The service dies after it has made the item, reads the message again, and reports the second one."""
+    """The service dies after it has made the item, reads the message again, and reports the second
+    one."""
     with submit_scene(tmp_path, kind, dss=DSS) as scene:
         scene.plan(DOI, "dies-made", "success")
         scene.take_in(DOI)

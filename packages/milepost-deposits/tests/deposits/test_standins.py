@@ -1,4 +1,5 @@
-"""Stand-ins for Crossref and the publisher: they answer as the real ones do, keep their limits, and start as one process."""
+"""Stand-ins for Crossref and the publisher: they answer as the real ones do, keep their limits, and
+start as one process."""
 
 from __future__ import annotations
 

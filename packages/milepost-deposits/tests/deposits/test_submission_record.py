@@ -1,4 +1,5 @@
-"""The rule for a submission whose result is unknown: two searches apart, and no second message while the first can be read."""
+"""The rule for a submission whose result is unknown: two searches apart, and no second message
+while the first can be read."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_a_clock_that_was_set_back_begins_anew() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_the_times_nothing_is_sent_too_early(seed: int) -> None:
-    """Looks at random times, from a random send: "again" comes only after two looks apart and after the retention; and it does come."""
+    """Looks at random times, from a random send: "again" comes only after two looks apart and after
+    the retention; and it does come."""
     dice = random.Random(seed)
     sent = dice.uniform(0, 1000)
     readable = dice.choice([None, dice.uniform(60, 1e6)])

@@ -14,7 +14,8 @@ HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 def workbook(
     *sheets: Sequence[Sequence[str]], shared: bool = True, parts: dict[str, str] | None = None
 ) -> bytes:
-    """A workbook of these sheets, each a list of rows. `shared`: its texts are kept apart, as Excel does. `parts` replaces or adds parts."""
+    """A workbook of these sheets, each a list of rows. `shared`: its texts are kept apart, as Excel
+    does. `parts` replaces or adds parts."""
     texts: list[str] = []
     content = {
         "[Content_Types].xml": f"{HEAD}<Types/>",

@@ -1,4 +1,5 @@
-"""One HTTP client for everything that calls out: deadlines, size limits, an address guard, signatures.
+"""One HTTP client for everything that calls out: deadlines, size limits, an address guard,
+signatures.
 
 import milepost_net as net
 
@@ -97,8 +98,9 @@ _HOMES = {
     "tls": ("Tls",),
     "url": ("HttpUrl", "parse_url"),
 }
-"""The public names by the module that defines them. Each is imported when it is first used, so that a command which only checks
-`allow_cidrs` does not load asyncio and TLS. Type checkers read the imports above; a test compares the two."""
+"""The public names by the module that defines them. Each is imported when it is first used, so that
+a command which only checks `allow_cidrs` does not load asyncio and TLS. Type checkers read the
+imports above; a test compares the two."""
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 
 

@@ -1,4 +1,5 @@
-"""The event loop behind synchronous calls: one thread for all clients of the process, while any of them needs it."""
+"""The event loop behind synchronous calls: one thread for all clients of the process, while any of
+them needs it."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ class BackgroundLoop:
         self.thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine on the loop and wait for its result. An interrupt of the wait cancels it. (A lock is all that is needed;
-        `run_coroutine_threadsafe` makes two futures and a condition.)"""
+        """Run a coroutine on the loop and wait for its result. An interrupt of the wait cancels it.
+        (A lock is all that is needed; `run_coroutine_threadsafe` makes two futures and a
+        condition.)"""
         done = threading.Lock()
         done.acquire()
         tasks: list[asyncio.Task[R]] = []
@@ -83,7 +85,8 @@ def release(background: BackgroundLoop) -> None:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where it is installed (it comes with `milepost[http]`), else asyncio's own."""
+    """uvloop's event loop where it is installed (it comes with `milepost[http]`), else asyncio's
+    own."""
     try:
         import uvloop
     except ImportError:

@@ -15,7 +15,8 @@ PIECE = 262_144
 
 
 class RequestBody(Protocol):
-    """A body that is sent piece by piece. It can be read more than once, since a request may be sent again."""
+    """A body that is sent piece by piece. It can be read more than once, since a request may be
+    sent again."""
 
     @property
     def length(self) -> int:
@@ -30,7 +31,8 @@ class RequestBody(Protocol):
 
 
 class FileBody:
-    """A file as the body of a request. It is read while it is sent, and must not change meanwhile."""
+    """A file as the body of a request. It is read while it is sent, and must not change
+    meanwhile."""
 
     def __init__(self, path: str | os.PathLike[str], *, content_type: str | None = None) -> None:
         self.path = Path(path)
@@ -59,8 +61,8 @@ class FileBody:
 
 @dataclass(frozen=True)
 class FormPart:
-    """One field of a multipart form: a text as bytes, or a body that is sent piece by piece, such as a file, with the name that the
-    receiver sees."""
+    """One field of a multipart form: a text as bytes, or a body that is sent piece by piece, such
+    as a file, with the name that the receiver sees."""
 
     name: str
     content: bytes | RequestBody

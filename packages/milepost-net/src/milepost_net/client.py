@@ -79,7 +79,8 @@ class _Call:
         return "".join(lines).encode("ascii")
 
     def redirected(self, url: HttpUrl) -> _Call:
-        """The same call to where the answer sent it; another origin gets no header that may be a credential."""
+        """The same call to where the answer sent it; another origin gets no header that may be a
+        credential."""
         if url.origin == self.url.origin:
             return replace(self, url=url)
         return replace(self, url=url, tls=_NO_TLS if url.host != self.url.host else self.tls, headers={
@@ -88,13 +89,16 @@ class _Call:
 
 
 class Client:
-    """An HTTP/1.1 client for threads (`request`) and for event loops (`request_async`), with the same rules for both.
+    """An HTTP/1.1 client for threads (`request`) and for event loops (`request_async`), with the
+    same rules for both.
 
-    A request goes only to addresses that the guard lets through: ordinary public ones, and those within `allow_cidrs`. Each destination
-    has up to `connections` connections per event loop, which are kept for `idle` seconds. An answer's body may have `largest` bytes.
-    Redirects are answers, unless a call says which ones to follow. Proxies in the environment are not used. `resolver` is a coroutine
-    function from a name to its addresses, instead of the system's. Close it when it is no longer needed: `with` for calls from threads,
-    `async with` on the event loop that the calls run on.
+    A request goes only to addresses that the guard lets through: ordinary public ones, and those
+    within `allow_cidrs`. Each destination has up to `connections` connections per event loop, which
+    are kept for `idle` seconds. An answer's body may have `largest` bytes. Redirects are answers,
+    unless a call says which ones to follow. Proxies in the environment are not used. `resolver` is
+    a coroutine function from a name to its addresses, instead of the system's. Close it when it is
+    no longer needed: `with` for calls from threads, `async with` on the event loop that the calls
+    run on.
     """
 
     def __init__(
@@ -137,12 +141,15 @@ class Client:
         repeatable: bool | None = None,
         share: str = "",
     ) -> Response:
-        """Send a request and return the answer, whatever its status; raises NetError if there is no whole answer.
+        """Send a request and return the answer, whatever its status; raises NetError if there is no
+        whole answer.
 
-        `timeouts`, `largest` and `tls` replace the client's own. `sink` is called with the pieces of a 2xx answer's body, which then is
-        not held in memory. `repeatable`: where the partner has closed a kept connection without an answer, send the request again on a
-        new one; so it is for GET, HEAD, OPTIONS, PUT and DELETE, unless said otherwise. `share`: for whom the call is, such as the sender of
-        a message: names are looked up in turn for all of them, so that one with many slow names does not hold up the others.
+        `timeouts`, `largest` and `tls` replace the client's own. `sink` is called with the pieces
+        of a 2xx answer's body, which then is not held in memory. `repeatable`: where the partner
+        has closed a kept connection without an answer, send the request again on a new one; so it
+        is for GET, HEAD, OPTIONS, PUT and DELETE, unless said otherwise. `share`: for whom the call
+        is, such as the sender of a message: names are looked up in turn for all of them, so that
+        one with many slow names does not hold up the others.
         """
         running = background.hold()
         try:
@@ -180,7 +187,8 @@ class Client:
         repeatable: bool | None = None,
         share: str = "",
     ) -> Response:
-        """`request`, awaited, on the running event loop. A call that is cancelled closes its connection."""
+        """`request`, awaited, on the running event loop. A call that is cancelled closes its
+        connection."""
         loop = asyncio.get_running_loop()
         timeouts = timeouts or self._timeouts
         if (
@@ -238,7 +246,8 @@ class Client:
             try:
                 return await self._exchange(pool, destination, kept, call, head, sent)
             except NoAnswer as error:
-                # Most likely the partner closed it while it was idle. Nothing of an answer has come.
+                # Most likely the partner closed it while it was idle. Nothing of an answer has
+                # come.
                 if error.kind != "closed" or not call.repeatable or sent.begun:
                     raise
             pool.drop_idle(destination)
@@ -284,7 +293,7 @@ class Client:
             connection.abort()
         return response
 
-    # Pools ----------------------------------------------------------------------------------------------------------------
+    # Pools ----------------------------------------------------------------------------------------
     def _pool(self, loop: asyncio.AbstractEventLoop) -> ConnectionPool:
         pool = self._pools.get(loop)
         if pool is None or pool.closed:
@@ -306,8 +315,8 @@ class Client:
             self._background = background.hold()
 
     def close(self) -> None:
-        """Close the connections of synchronous calls; calls that run in other threads end with CallStopped. The next call connects
-        anew."""
+        """Close the connections of synchronous calls; calls that run in other threads end with
+        CallStopped. The next call connects anew."""
         with self._lock:
             running, self._background = self._background, None
         if running is None or running.pid != os.getpid():
@@ -320,7 +329,8 @@ class Client:
             background.release(running)
 
     async def close_async(self) -> None:
-        """Close the connections of calls on the running event loop; such calls end with CallStopped."""
+        """Close the connections of calls on the running event loop; such calls end with
+        CallStopped."""
         pool = self._pools.get(asyncio.get_running_loop())
         if pool is not None:
             await pool.close()
@@ -357,7 +367,8 @@ class Client:
 def _with_content_type(
     headers: Mapping[str, str], body: bytes | RequestBody | None
 ) -> Mapping[str, str]:
-    """The headers, with the body's own Content-Type unless they have one; raises InvalidRequest if the body is none."""
+    """The headers, with the body's own Content-Type unless they have one; raises InvalidRequest if
+    the body is none."""
     if body is None or isinstance(body, bytes):
         return headers
     if not hasattr(body, "pieces"):

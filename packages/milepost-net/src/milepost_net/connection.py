@@ -1,4 +1,5 @@
-"""One connection to a partner, one exchange of request and answer on it, and the time that it may take."""
+"""One connection to a partner, one exchange of request and answer on it, and the time that it may
+take."""
 
 from __future__ import annotations
 
@@ -29,22 +30,26 @@ BUFFERED = 1 << 20
 """Bytes of a streamed body that wait for the sink before the partner is asked to pause."""
 
 UNREAD_S = 0.01
-"""How long bytes that have come and are not read yet put off the end of a call whose time is over: an event loop may run timers before it reads."""
+"""How long bytes that have come and are not read yet put off the end of a call whose time is over:
+an event loop may run timers before it reads."""
 
 TCP_ESTABLISHED = b"\x01"
 """The first byte of TCP_INFO while both sides may send."""
 SO_MEMINFO = 55
-"""Socket option of Linux; its first number is the memory that holds data received and not read yet, an end of the stream included."""
+"""Socket option of Linux; its first number is the memory that holds data received and not read yet,
+an end of the stream included."""
 NOTHING = bytes(4)
 
 Sink = Callable[[bytes], object]
-"""Takes the body of an answer piece by piece: a file's `write`, say. It is called in another thread, one call after the other."""
+"""Takes the body of an answer piece by piece: a file's `write`, say. It is called in another
+thread, one call after the other."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds that a call may take. `connect`: resolve the name, connect and agree on TLS. `read`: the longest silence of the partner.
-    `total`: from the call to the last byte of the answer, redirects included."""
+    """Seconds that a call may take. `connect`: resolve the name, connect and agree on TLS. `read`:
+    the longest silence of the partner. `total`: from the call to the last byte of the answer,
+    redirects included."""
 
     connect: float = 5.0
     read: float = 15.0
@@ -63,8 +68,9 @@ class Timeouts:
 
 
 def _is_quiet(sock: socket.socket) -> bool:
-    """Does Linux say that the connection is established and that nothing waits to be read? `poll` says so on every system, but lets
-    another thread take over the interpreter meanwhile, for milliseconds where many compute. False: ask `poll`."""
+    """Does Linux say that the connection is established and that nothing waits to be read? `poll`
+    says so on every system, but lets another thread take over the interpreter meanwhile, for
+    milliseconds where many compute. False: ask `poll`."""
     if sys.platform != "linux":
         return False
     try:
@@ -124,7 +130,8 @@ class HttpConnection(asyncio.Protocol):
             self._writable.set_result(None)
 
     def is_silent(self) -> bool:
-        """Is there nothing to read? An idle connection on which there is has been closed by the partner, or spoilt."""
+        """Is there nothing to read? An idle connection on which there is has been closed by the
+        partner, or spoilt."""
         sock = self.sock
         if not hasattr(select, "poll") or sock is None or _is_quiet(sock):
             return True
@@ -184,12 +191,14 @@ class Exchange:
 
     @property
     def reusable(self) -> bool:
-        """May the connection carry another request? Not while a part of this one waits to be sent: the next one would wait behind it."""
+        """May the connection carry another request? Not while a part of this one waits to be sent:
+        the next one would wait behind it."""
         sent = not self._transport.get_write_buffer_size()
         return self.parser.done and self.parser.reusable and sent and not self._connection.lost
 
     async def run(self, head: bytes, body: bytes | RequestBody) -> Response:
-        """Send the request and read the answer. However it ends, nothing of it goes on afterwards."""
+        """Send the request and read the answer. However it ends, nothing of it goes on
+        afterwards."""
         connection = self._connection
         connection.exchange = self
         sender: asyncio.Task[None] | None = None
@@ -212,7 +221,8 @@ class Exchange:
             connection.exchange = None
             self._timer.cancel()
             if sender is not None and not sender.done():
-                # The answer came before the whole body was sent: the rest is not wanted, and the connection cannot be used again.
+                # The answer came before the whole body was sent: the rest is not wanted, and the
+                # connection cannot be used again.
                 connection.abort()
                 sender.cancel()
         return self._response()
@@ -265,13 +275,15 @@ class Exchange:
 
     @property
     def _streams(self) -> bool:
-        """Does the sink take the body? Only what was asked for: an error's text stays in the response."""
+        """Does the sink take the body? Only what was asked for: an error's text stays in the
+        response."""
         return self._sink is not None and 200 <= self.parser.status < 300
 
     def received(self, data: bytes) -> None:
         self._last = self._loop.time()
         if self._whole.done():
-            # More than was asked for: nothing that comes on this connection can be trusted to answer the next request.
+            # More than was asked for: nothing that comes on this connection can be trusted to
+            # answer the next request.
             self._connection.abort()
             return
         try:
@@ -339,7 +351,8 @@ class Exchange:
         self._unsent = unsent
         is_late = now >= min(self._last + self._timeouts.read, self._ends_at)
         if is_late and not self._looked and not self._connection.is_silent():
-            # This process was stopped, or too busy to read: what has come is read first, and may be the rest of the answer.
+            # This process was stopped, or too busy to read: what has come is read first, and may be
+            # the rest of the answer.
             self._looked = True
             self._timer = self._loop.call_later(UNREAD_S, self._check)
             return

@@ -10,8 +10,8 @@ NetError
 ├── RedirectRefused         the answer redirects to a place that is not allowed
 └── CallStopped             the client was closed while the call ran
 
-`NetUsageError`, a ValueError, is an argument that is wrong: nothing was done. InvalidRequest is one too.
-No message holds a path, a query, a header or a part of a body: these may be secrets.
+`NetUsageError`, a ValueError, is an argument that is wrong: nothing was done. InvalidRequest is one
+too. No message holds a path, a query, a header or a part of a body: these may be secrets.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ class SendState(StrEnum):
 
 
 class NetUsageError(ValueError):
-    """An argument is wrong, such as a network, a timeout, a secret or a file of certificates; nothing was done."""
+    """An argument is wrong, such as a network, a timeout, a secret or a file of certificates;
+    nothing was done."""
 
 
 class NetError(Exception):
     """A call over HTTP failed.
 
-    `sent` says how far the request got: NOT_SENT is certain, MAYBE_SENT means that the partner may have acted on it, ANSWERED means that
-    it answered. `kind` is a stable code of the cause. `response` is what was read of the answer, if its head was read. A handler may
-    let it through: it is a `Retry` with these facts, or a `Reject` where `permanent` is True.
+    `sent` says how far the request got: NOT_SENT is certain, MAYBE_SENT means that the partner may
+    have acted on it, ANSWERED means that it answered. `kind` is a stable code of the cause.
+    `response` is what was read of the answer, if its head was read. A handler may let it through:
+    it is a `Retry` with these facts, or a `Reject` where `permanent` is True.
     """
 
     permanent = False
@@ -67,7 +69,8 @@ class NetError(Exception):
 
     @property
     def unknown(self) -> bool:
-        """May the partner have acted on the request? A handler that raises the error then has its `verify` run before the next try."""
+        """May the partner have acted on the request? A handler that raises the error then has its
+        `verify` run before the next try."""
         return self.sent is not SendState.NOT_SENT
 
     @property
@@ -82,7 +85,8 @@ class NetError(Exception):
 
 
 class InvalidRequest(NetError, NetUsageError):
-    """The URL, the method, a header or the body cannot be sent. `kind`: `invalid-url`, `invalid-method`, `invalid-header`, `invalid-body`."""
+    """The URL, the method, a header or the body cannot be sent. `kind`: `invalid-url`,
+    `invalid-method`, `invalid-header`, `invalid-body`."""
 
     permanent = True
 
@@ -94,14 +98,16 @@ class AddressRefused(NetError):
 
 
 class ConnectFailed(NetError):
-    """There is no connection to the host. `kind`: `name-not-resolved`, `connection-refused`, `unreachable`, `connect-timeout`, `timeout`,
-    `tls-failed`, `certificate-refused`, `no-connection-free` (all that are allowed to the destination were in use), or `lookup-waits`
+    """There is no connection to the host. `kind`: `name-not-resolved`, `connection-refused`,
+    `unreachable`, `connect-timeout`, `timeout`, `tls-failed`, `certificate-refused`,
+    `no-connection-free` (all that are allowed to the destination were in use), or `lookup-waits`
     (its name was not even looked up, because of other names: that says nothing about the host)."""
 
 
 class NoAnswer(NetError):
-    """The request was sent, at least in part, and no whole answer came. `kind`: `closed`, `silent` (the partner sent nothing for the read
-    timeout), `timeout` (the total time is over), or `tls-failed` (the partner has refused the TLS connection, such as for want of a client
+    """The request was sent, at least in part, and no whole answer came. `kind`: `closed`, `silent`
+    (the partner sent nothing for the read timeout), `timeout` (the total time is over), or
+    `tls-failed` (the partner has refused the TLS connection, such as for want of a client
     certificate)."""
 
 
@@ -110,7 +116,8 @@ class InvalidAnswer(NetError):
 
 
 class AnswerTooLarge(NetError):
-    """The answer's body is larger than the limit; `response.body` holds the part up to it. `kind`: `too-large`."""
+    """The answer's body is larger than the limit; `response.body` holds the part up to it. `kind`:
+    `too-large`."""
 
 
 class RedirectRefused(NetError):

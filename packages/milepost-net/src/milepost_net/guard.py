@@ -1,7 +1,8 @@
 """Address rules: which IP addresses a request may go to. Pure functions; no name is resolved here.
 
-Every address that is not an ordinary public one is refused, unless a CIDR in `allow_cidrs` contains it. An IPv6 address that carries an
-IPv4 address (mapped, compatible, NAT64, 6to4, Teredo) is refused as well; where its CIDR is allowed, the IPv4 address within must pass too.
+Every address that is not an ordinary public one is refused, unless a CIDR in `allow_cidrs` contains
+it. An IPv6 address that carries an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo) is
+refused as well; where its CIDR is allowed, the IPv4 address within must pass too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ METADATA = {
     IPv4Address("192.0.0.192"): "cloud metadata",
     IPv6Address("fd00:ec2::254"): "cloud metadata",
 }
-"""Addresses at which clouds give credentials to the machine itself. (168.63.129.16 lies in a public range.)"""
+"""Addresses at which clouds give credentials to the machine itself. (168.63.129.16 lies in a public
+range.)"""
 
 REFUSED_V4: tuple[tuple[IPv4Network, str], ...] = tuple(
     (IPv4Network(cidr), reason)
@@ -108,7 +110,8 @@ class AddressGuard:
 
     @classmethod
     def allowing(cls, cidrs: Iterable[str], field: str = "allow_cidrs") -> AddressGuard:
-        """The guard that also lets these CIDRs through; raises NetUsageError that names the field and the wrong entry."""
+        """The guard that also lets these CIDRs through; raises NetUsageError that names the field
+        and the wrong entry."""
         return cls(tuple(parse_cidrs(cidrs, field)))
 
     def refusal(self, address: IpAddress) -> str | None:
@@ -149,7 +152,8 @@ def carried_v4(address: IpAddress) -> IPv4Address | None:
 def literal(host: str) -> IpAddress | None:
     """The address that a URL's host is, in its one usual notation; None: it is a name.
 
-    Other notations (2130706433, 0x7f.1, 127.1, 0177.0.0.1, a zone) raise ValueError: programs disagree on what they mean.
+    Other notations (2130706433, 0x7f.1, 127.1, 0177.0.0.1, a zone) raise ValueError: programs
+    disagree on what they mean.
     """
     if ":" in host:
         address = IPv6Address(host)
@@ -168,7 +172,8 @@ def literal(host: str) -> IpAddress | None:
 
 
 def parse_cidrs(cidrs: Iterable[str], field: str) -> Iterator[IpNetwork]:
-    """The networks that texts name; raises NetUsageError that names the field and the wrong entry."""
+    """The networks that texts name; raises NetUsageError that names the field and the wrong
+    entry."""
     if isinstance(cidrs, str):
         raise NetUsageError(f'{field} is {cidrs!r}; it must be a list, such as ["{cidrs}"]')
     for number, cidr in enumerate(cidrs):
@@ -199,7 +204,8 @@ def _with_host_bits(cidr: str, field: str, example: str) -> IpNetwork:
 
 
 def vetted(guard: AddressGuard, addresses: Iterable[str]) -> tuple[list[IpAddress], list[str]]:
-    """The addresses that a request may go to, in their order, and the reasons why it may not go to the others."""
+    """The addresses that a request may go to, in their order, and the reasons why it may not go to
+    the others."""
     allowed: list[IpAddress] = []
     reasons: list[str] = []
     for text in addresses:

@@ -1,4 +1,5 @@
-"""Headers of requests and answers. Those of a request are checked, so that no value can end a line and begin another header."""
+"""Headers of requests and answers. Those of a request are checked, so that no value can end a line
+and begin another header."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ OURS = frozenset(
         "upgrade",
     }
 )
-"""Headers that the client sets by itself: they describe the connection and the body's framing, not the request."""
+"""Headers that the client sets by itself: they describe the connection and the body's framing, not
+the request."""
 PASSED_ON = frozenset({"accept", "accept-language", "range", "user-agent"})
 """Headers that go along when a redirect leads to another origin; all others may be credentials."""
 
@@ -64,7 +66,8 @@ class HeaderList:
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """A request's headers, each name once; raises InvalidRequest that names the header and never its value."""
+    """A request's headers, each name once; raises InvalidRequest that names the header and never
+    its value."""
     header_lines(headers)
     return dict(headers)
 
@@ -97,7 +100,8 @@ def header_lines(headers: Mapping[str, str]) -> tuple[str, set[str]]:
 
 @lru_cache(1024)
 def checked_name(name: str) -> str:
-    """A header's name in lower case; raises InvalidRequest if a request cannot have it. Most requests have the names of those before."""
+    """A header's name in lower case; raises InvalidRequest if a request cannot have it. Most
+    requests have the names of those before."""
     if not isinstance(name, str) or not TOKEN.match(name):
         raise InvalidRequest(
             f"the header name {str(name)[:80]!r} is not made of letters, digits and '-'",
@@ -119,7 +123,8 @@ def _all_different(names: tuple[str, ...]) -> bool:
 
 
 def merged_headers(*layers: Mapping[str, str]) -> dict[str, str]:
-    """Headers of several layers, of which a later one replaces those of an earlier one, whatever the case of their names."""
+    """Headers of several layers, of which a later one replaces those of an earlier one, whatever
+    the case of their names."""
     merged: dict[str, str] = {}
     for layer in layers:
         merged.update(layer)

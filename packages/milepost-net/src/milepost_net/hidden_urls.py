@@ -1,4 +1,5 @@
-"""Hidden parts of URLs: what may be a secret in a URL, the URL without it, and the URL as a part of a key."""
+"""Hidden parts of URLs: what may be a secret in a URL, the URL without it, and the URL as a part of
+a key."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _URL_PARTS = re.compile(
 LONG_SEGMENT = 20
 """Characters of a path segment that is taken for a secret whatever it holds."""
 SHORT_SEGMENT = 6
-"""The same for one of letters and digits, and for the last one on a host of webhooks, such as hooks.zapier.com."""
+"""The same for one of letters and digits, and for the last one on a host of webhooks, such as
+hooks.zapier.com."""
 _WEBHOOK_HOST = re.compile(r"(?:^|\.)(?:web)?hooks?\.", re.IGNORECASE)
 URL_DIGEST = 16
 """Hex digits of a URL's digest in a key."""
@@ -25,15 +27,17 @@ _URL_IN_KEY = re.compile(rf"~[0-9a-f]{{{URL_DIGEST}}}\Z")
 
 
 def hidden_url(url: str) -> str:
-    """The same URL, with what may be secret in it hidden: user and password, all values of its query, its fragment, and segments of its path
-    that look like a token, as in the URLs of webhooks. A URL in the form of `url_in_key` stays as it is."""
+    """The same URL, with what may be secret in it hidden: user and password, all values of its
+    query, its fragment, and segments of its path that look like a token, as in the URLs of
+    webhooks. A URL in the form of `url_in_key` stays as it is."""
     return url if _is_url_in_key(url) else _hidden(url)
 
 
 @lru_cache(4096)
 def url_in_key(url: str) -> str:
-    """The URL as a part of an item's key: the URL itself; or, if something in it is hidden, its hidden form with a digest of the whole URL,
-    so that two URLs are two parts. A URL in this form stays as it is."""
+    """The URL as a part of an item's key: the URL itself; or, if something in it is hidden, its
+    hidden form with a digest of the whole URL, so that two URLs are two parts. A URL in this form
+    stays as it is."""
     hidden = hidden_url(url)
     return (
         url
@@ -53,7 +57,8 @@ def _hidden(url: str) -> str:
 
 
 def url_pieces(url: str) -> Iterator[tuple[str, bool]]:
-    """The pieces of a URL in order, each with whether it may be a secret. What is no URL is one piece, and no secret."""
+    """The pieces of a URL in order, each with whether it may be a secret. What is no URL is one
+    piece, and no secret."""
     parts = _URL_PARTS.match(url)
     if parts is None:
         yield url, False

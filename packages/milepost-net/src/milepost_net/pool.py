@@ -1,4 +1,5 @@
-"""Connections of one event loop: a bounded pool per destination, kept alive. Each new one goes to an address that the guard let through."""
+"""Connections of one event loop: a bounded pool per destination, kept alive. Each new one goes to
+an address that the guard let through."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ MARGIN = 1.0
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """`connections` to one destination at most; `idle` connections kept altogether; each closed after `idle_s` seconds unused."""
+    """`connections` to one destination at most; `idle` connections kept altogether; each closed
+    after `idle_s` seconds unused."""
 
     connections: int = 64
     idle: int = 512
@@ -70,7 +72,7 @@ class ConnectionPool:
         """All idle connections, the one that has been idle longest first."""
         self._sweep: asyncio.TimerHandle | None = None
 
-    # One call's use of a destination --------------------------------------------------------------------------------------
+    # One call's use of a destination --------------------------------------------------------------
     async def enter(self, url: HttpUrl, tls: Tls, ends_at: float, total: float) -> HostConnections:
         """Wait for a slot at the destination; every `enter` is followed by one `leave`."""
         key = (url.origin, tls)
@@ -108,10 +110,10 @@ class ConnectionPool:
         ):
             del self._destinations[key]
 
-    # Idle connections -----------------------------------------------------------------------------------------------------
+    # Idle connections -----------------------------------------------------------------------------
     def take(self, destination: HostConnections, *, look: bool = True) -> HttpConnection | None:
-        """The idle connection that was used last. With `look`, the system is asked whether the partner has closed it, which the event
-        loop may not have noticed yet."""
+        """The idle connection that was used last. With `look`, the system is asked whether the
+        partner has closed it, which the event loop may not have noticed yet."""
         now = self.loop.time()
         while destination.idle:
             connection = destination.idle.pop()
@@ -145,7 +147,8 @@ class ConnectionPool:
             self._sweep = self.loop.call_later(self._limits.idle_s, self._close_unused)
 
     def drop_idle(self, destination: HostConnections) -> None:
-        """Close what is kept for a destination: one connection was found closed, and the others are as old."""
+        """Close what is kept for a destination: one connection was found closed, and the others are
+        as old."""
         while (connection := self.take(destination, look=False)) is not None:
             connection.abort()
 
@@ -173,11 +176,12 @@ class ConnectionPool:
         if destination is not None:
             self._forget(connection, destination)
 
-    # New connections ------------------------------------------------------------------------------------------------------
+    # New connections ------------------------------------------------------------------------------
     async def connect(
         self, url: HttpUrl, tls: Tls, timeouts: Timeouts, ends_at: float, share: str = ""
     ) -> HttpConnection:
-        """Resolve, vet, and connect to exactly what was vetted; raises AddressRefused or ConnectFailed. `share`: whose lookup it is."""
+        """Resolve, vet, and connect to exactly what was vetted; raises AddressRefused or
+        ConnectFailed. `share`: whose lookup it is."""
         host = url.host_header
         limit = min(self.loop.time() + timeouts.connect, ends_at)
         addresses = await self._addresses(url, timeouts, limit, ends_at, share)
@@ -206,7 +210,8 @@ class ConnectionPool:
             raise ConnectFailed(f"{host}: connection refused", kind="connection-refused") from None
         except OSError as error:
             said = f"{host}: no connection ({error.strerror or type(error).__name__})"
-            # A shortage of this process is not the host's failure: its cause tells (see `core.errors.is_shortage`).
+            # A shortage of this process is not the host's failure: its cause tells (see
+            # `core.errors.is_shortage`).
             raise ConnectFailed(said, kind="unreachable") from (
                 error if error.errno in NO_DESCRIPTOR else None
             )
@@ -229,7 +234,8 @@ class ConnectionPool:
     async def _resolved(
         self, url: HttpUrl, timeouts: Timeouts, limit: float, ends_at: float, share: str
     ) -> Sequence[str]:
-        """The addresses of a name. A name that takes too long is the partner's own fault; a wait for a slot is not."""
+        """The addresses of a name. A name that takes too long is the partner's own fault; a wait
+        for a slot is not."""
         host, resolver, found = url.host_header, self._resolver, list[str]()
         try:
             async with asyncio.timeout_at(limit):
@@ -267,7 +273,8 @@ class ConnectionPool:
         context: ssl.SSLContext | None,
         limit: float,
     ) -> HttpConnection:
-        """Try the addresses one after the other, each with its share of the time; the first that takes the connection."""
+        """Try the addresses one after the other, each with its share of the time; the first that
+        takes the connection."""
         failure: OSError = OSError("no address")
         for number, address in enumerate(addresses):
             share = (limit - self.loop.time()) / (len(addresses) - number)
@@ -289,7 +296,8 @@ class ConnectionPool:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self.loop.sock_connect(sock, (str(address), url.port))
-            # The socket is connected: no name is looked up again. The name is for SNI and for the certificate.
+            # The socket is connected: no name is looked up again. The name is for SNI and for the
+            # certificate.
             name = url.host if context is not None else None
             connection = await self._made(sock, context, name)
         except BaseException:
@@ -313,7 +321,7 @@ class ConnectionPool:
             raise _HandshakeRefused from error
         return connection
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------
     async def close(self) -> None:
         """Stop running calls, close every connection; returns when the calls have ended."""
         self.closed = True

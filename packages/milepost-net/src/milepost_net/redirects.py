@@ -14,8 +14,9 @@ STATUSES = frozenset({301, 302, 303, 307, 308})
 
 @dataclass(frozen=True)
 class Redirects:
-    """Follow redirects of GET and HEAD to these hosts, and to the host that was asked. `"*.example.org"` stands for every host below
-    example.org. Each hop passes the address guard; one from https to http is refused."""
+    """Follow redirects of GET and HEAD to these hosts, and to the host that was asked.
+    `"*.example.org"` stands for every host below example.org. Each hop passes the address guard;
+    one from https to http is refused."""
 
     hosts: Sequence[str] = ()
     most: int = 5

@@ -1,7 +1,8 @@
 """Name resolution: the system's resolver, in threads that no exit of the process waits for.
 
-A lookup that hangs keeps its slot until the system gives up, which may take half a minute. So slots are shared: a caller's share of them is never
-all, a call that gets no slot soon ends with `LookupsBusy`, which says nothing about its partner, and a name that was too slow is not looked up
+A lookup that hangs keeps its slot until the system gives up, which may take half a minute. So slots
+are shared: a caller's share of them is never all, a call that gets no slot soon ends with
+`LookupsBusy`, which says nothing about its partner, and a name that was too slow is not looked up
 again for a while.
 """
 
@@ -25,13 +26,15 @@ SLOW_S = 30.0
 MOST_SLOW = 10_000
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
-"""The addresses of a name, as texts, in the order in which they are tried. Raises OSError if there are none."""
+"""The addresses of a name, as texts, in the order in which they are tried. Raises OSError if there
+are none."""
 Lookup = Callable[[str], Sequence[str]]
 """The same, blocking: called in a thread of its own."""
 
 
 class LookupsBusy(Exception):
-    """There was no slot for a lookup: nothing is known of the name, and its owner has nothing to do with it."""
+    """There was no slot for a lookup: nothing is known of the name, and its owner has nothing to do
+    with it."""
 
 
 class SlowName(OSError):
@@ -39,12 +42,14 @@ class SlowName(OSError):
 
 
 def may_look_up(running: int, all_running: int, lookups: int) -> bool:
-    """May a share with so many running lookups begin another? Never more than are free then, so that some are always left for others."""
+    """May a share with so many running lookups begin another? Never more than are free then, so
+    that some are always left for others."""
     return running < lookups - all_running
 
 
 def next_share(waiting: Mapping[str, int], running: Mapping[str, int]) -> str | None:
-    """The share, of those with waiting calls, that is next: the one with the fewest running lookups, the first of these."""
+    """The share, of those with waiting calls, that is next: the one with the fewest running
+    lookups, the first of these."""
     return min(
         (share for share, count in waiting.items() if count),
         key=lambda share: running.get(share, 0),
@@ -59,8 +64,9 @@ def system_lookup(host: str) -> Sequence[str]:
 
 
 class SystemResolver:
-    """Asks the operating system. Calls for one name at the same time share one lookup; at most 100 names are looked up at once, shared fairly among
-    those that `share` names, such as the senders of messages. Belongs to one event loop."""
+    """Asks the operating system. Calls for one name at the same time share one lookup; at most 100
+    names are looked up at once, shared fairly among those that `share` names, such as the senders
+    of messages. Belongs to one event loop."""
 
     def __init__(self, lookup: Lookup | None = None, lookups: int = LOOKUPS) -> None:
         self._lookup = lookup or system_lookup
@@ -69,7 +75,8 @@ class SystemResolver:
         self._by_share: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._slow: dict[str, float] = {}
-        """Names that were too slow, and until when they are not looked up again (seconds of the event loop)."""
+        """Names that were too slow, and until when they are not looked up again (seconds of the
+        event loop)."""
 
     async def __call__(self, host: str, share: str = "") -> Sequence[str]:
         loop = asyncio.get_running_loop()
@@ -91,7 +98,7 @@ class SystemResolver:
                 self._slow.clear()
             self._slow[host] = asyncio.get_running_loop().time() + SLOW_S
 
-    # Slots ----------------------------------------------------------------------------------------------------------------
+    # Slots ----------------------------------------------------------------------------------------
     async def _enter(self, share: str, loop: asyncio.AbstractEventLoop) -> None:
         """Take a slot for this share; raises LookupsBusy if there is none soon."""
         if may_look_up(self._by_share[share], self._by_share.total(), self._lookups):
@@ -130,7 +137,7 @@ class SystemResolver:
             self._by_share[following] += 1
             self._waiting[following].popleft().set_result(None)
 
-    # Lookups --------------------------------------------------------------------------------------------------------------
+    # Lookups --------------------------------------------------------------------------------------
     def _begin(self, host: str, share: str, loop: asyncio.AbstractEventLoop) -> None:
         answer: asyncio.Future[Sequence[str]] = loop.create_future()
         self._running[host] = answer

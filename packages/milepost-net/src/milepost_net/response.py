@@ -1,7 +1,8 @@
 """Responses, and the parser that makes one from the bytes of a connection.
 
-The parser does no I/O. It is strict: what RFC 9112 forbids is an error, so that no two programs can read one answer in two ways. Where RFC 9112
-lets a reader be tolerant (lines of the head that end with LF alone, folded lines, empty lines before the first one), it is, since the partner has acted
+The parser does no I/O. It is strict: what RFC 9112 forbids is an error, so that no two programs can
+read one answer in two ways. Where RFC 9112 lets a reader be tolerant (lines of the head that end
+with LF alone, folded lines, empty lines before the first one), it is, since the partner has acted
 all the same; such a connection is not used again.
 """
 
@@ -34,7 +35,8 @@ _FRAMING = frozenset({"connection", "content-length", "keep-alive", "transfer-en
 
 @dataclass(frozen=True)
 class Response:
-    """A partner's answer, whatever its status. `body` is empty where it was written to a sink; `size` counts its bytes in either case."""
+    """A partner's answer, whatever its status. `body` is empty where it was written to a sink;
+    `size` counts its bytes in either case."""
 
     status: int
     headers: HeaderList
@@ -62,8 +64,9 @@ class Response:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds of the Retry-After header, at most `LONGEST_RETRY_AFTER_S`: no partner parks a request for years. A date counts from
-        the answer's own Date, so that our clock does not matter."""
+        """The seconds of the Retry-After header, at most `LONGEST_RETRY_AFTER_S`: no partner parks
+        a request for years. A date counts from the answer's own Date, so that our clock does not
+        matter."""
         said = (self.headers.get("Retry-After") or "").strip()
         if said.isascii() and said.isdigit():
             return min(float(said[:9]), LONGEST_RETRY_AFTER_S)
@@ -92,7 +95,8 @@ class _State(Enum):
 
 
 class ResponseParser:
-    """Reads one response. Feed it bytes until `done`; the head is in `status` and `headers` as soon as it is there."""
+    """Reads one response. Feed it bytes until `done`; the head is in `status` and `headers` as soon
+    as it is there."""
 
     def __init__(self, method: str) -> None:
         self.status = 0
@@ -102,7 +106,8 @@ class ResponseParser:
         self.reusable = False
         """May the connection carry another request, once this answer is done?"""
         self.keep_alive: float | None = None
-        """For how many seconds the partner says that it keeps the connection (`Keep-Alive: timeout=5`)."""
+        """For how many seconds the partner says that it keeps the connection (`Keep-Alive:
+        timeout=5`)."""
         self.begun = False
         """Has a byte of an answer come?"""
         self._tolerated = False
@@ -141,7 +146,8 @@ class ResponseParser:
         return self.done
 
     def _step(self, pieces: list[bytes]) -> bool:
-        """Take the next part off the buffer; False: more bytes are needed, or nothing is left to read."""
+        """Take the next part off the buffer; False: more bytes are needed, or nothing is left to
+        read."""
         state = self._state
         if state is _State.HEAD:
             return self._read_head()
@@ -204,7 +210,8 @@ class ResponseParser:
         return True
 
     def _head_end(self) -> tuple[int, int]:
-        """Where the lines of the head end, and how many bytes separate them from the body; -1: more bytes are needed."""
+        """Where the lines of the head end, and how many bytes separate them from the body; -1: more
+        bytes are needed."""
         end = self._buffer.find(b"\r\n\r\n")
         first = self._buffer.find(b"\n")
         if (

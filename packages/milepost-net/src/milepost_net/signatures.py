@@ -1,7 +1,8 @@
 """Standard Webhooks signatures: headers that prove to a receiver who sent a request and when.
 
-The signature is the HMAC-SHA256 of "ID.SECONDS.BODY" under a secret that both sides have, written `whsec_` and base64. While a secret is
-being replaced the sender signs with both; the receiver accepts a request if one signature is right. See https://www.standardwebhooks.com.
+The signature is the HMAC-SHA256 of "ID.SECONDS.BODY" under a secret that both sides have, written
+`whsec_` and base64. While a secret is being replaced the sender signs with both; the receiver
+accepts a request if one signature is right. See https://www.standardwebhooks.com.
 """
 
 from __future__ import annotations
@@ -43,15 +44,16 @@ def secret_keys(secrets: Secrets) -> tuple[bytes, ...]:
 def webhook_headers(
     secrets: Secrets, message_id: str, body: bytes, *, at: float | None = None
 ) -> dict[str, str]:
-    """The three headers for a request: its id (the same for every repeat), the time and the signatures, one for each secret. `at`:
-    seconds since 1970, now if not given."""
+    """The three headers for a request: its id (the same for every repeat), the time and the
+    signatures, one for each secret. `at`: seconds since 1970, now if not given."""
     return signed_headers(secret_keys(secrets), message_id, body, time.time() if at is None else at)
 
 
 def signed_headers(
     keys: Sequence[bytes], message_id: str, body: bytes, at: float
 ) -> dict[str, str]:
-    """As `webhook_headers`, with the bytes of the secrets. Without any, the headers say id and time alone."""
+    """As `webhook_headers`, with the bytes of the secrets. Without any, the headers say id and time
+    alone."""
     if (
         not message_id
         or "." in message_id
@@ -81,8 +83,9 @@ def verify(
 ) -> str:
     """Check a request that was received; returns its id, by which a receiver recognises a repeat.
 
-    `body` is the bytes as they came, before any parsing. Raises SignatureRefused if a header is missing, no signature matches, or the
-    time differs from `now` (seconds since 1970, the present if not given) by more than `tolerance` seconds.
+    `body` is the bytes as they came, before any parsing. Raises SignatureRefused if a header is
+    missing, no signature matches, or the time differs from `now` (seconds since 1970, the present
+    if not given) by more than `tolerance` seconds.
     """
     keys = secret_keys(secrets)
     found = {name.lower(): value for name, value in headers.items()}

@@ -16,9 +16,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tls:
-    """Trusted certificates, and the client's own. `ca_file`: trust the authorities in this PEM file instead of the system's.
-    `certificate_file` and `key_file` (PEM): this client's own certificate, for partners that ask for one (mutual TLS).
-    A file that is replaced is read again for the next connection; while the new files cannot be used, the old ones are."""
+    """Trusted certificates, and the client's own. `ca_file`: trust the authorities in this PEM file
+    instead of the system's. `certificate_file` and `key_file` (PEM): this client's own certificate,
+    for partners that ask for one (mutual TLS). A file that is replaced is read again for the next
+    connection; while the new files cannot be used, the old ones are."""
 
     ca_file: str | None = None
     certificate_file: str | None = None
@@ -34,9 +35,10 @@ class Tls:
 
 
 def context_of(tls: Tls, protocol: str | None = HTTP) -> ssl.SSLContext:
-    """The context for these files, and for the protocol that TLS is to name (ALPN; None: it names none). Files are replaced one after the
-    other: while a new certificate waits for its key, the context of before is used. Raises NetUsageError that names the file which cannot
-    be used if there is none."""
+    """The context for these files, and for the protocol that TLS is to name (ALPN; None: it names
+    none). Files are replaced one after the other: while a new certificate waits for its key, the
+    context of before is used. Raises NetUsageError that names the file which cannot be used if
+    there is none."""
     try:
         context = _used[tls, protocol] = _present_context(tls, protocol)
     except NetUsageError as error:
@@ -56,7 +58,8 @@ def _present_context(tls: Tls, protocol: str | None) -> ssl.SSLContext:
 
 @lru_cache(256)
 def _context(tls: Tls, protocol: str | None, changed_at: tuple[int, ...]) -> ssl.SSLContext:
-    """The context is made once for the files as they are: `changed_at` is a part of its name in the cache."""
+    """The context is made once for the files as they are: `changed_at` is a part of its name in the
+    cache."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ssl.SSLError) as error:
@@ -79,7 +82,8 @@ _used: dict[tuple[Tls, str | None], ssl.SSLContext] = {}
 
 
 def _changed_at(file: str | None) -> int:
-    """When a file was last changed, in nanoseconds. 0: there is none; then it cannot be read either."""
+    """When a file was last changed, in nanoseconds. 0: there is none; then it cannot be read
+    either."""
     try:
         return 0 if file is None else os.stat(file).st_mtime_ns
     except OSError:

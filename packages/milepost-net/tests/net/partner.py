@@ -1,4 +1,5 @@
-"""A partner on loopback whose every byte a test decides: a script runs for each connection, in a thread."""
+"""A partner on loopback whose every byte a test decides: a script runs for each connection, in a
+thread."""
 
 from __future__ import annotations
 
@@ -23,15 +24,18 @@ LARGE = bytes(range(256)) * (8 << 12)
 QUICK = net.Timeouts(connect=0.3, read=0.3, total=0.3)
 """For partners that never answer: the call ends soon. No test needs an answer within it."""
 PATIENCE = 60.0
-"""Seconds within which something must have happened that takes a moment: far more than a busy machine needs."""
+"""Seconds within which something must have happened that takes a moment: far more than a busy
+machine needs."""
 
 
 PATIENT = net.Timeouts(connect=PATIENCE, read=PATIENCE, total=PATIENCE)
-"""For calls that a test ends itself: on a machine that is too busy, or stopped for a while, the usual timeouts would end them before."""
+"""For calls that a test ends itself: on a machine that is too busy, or stopped for a while, the
+usual timeouts would end them before."""
 
 
 class StoppedClock:
-    """The clock of asyncio's event loop, stopped: it moves when a test moves it, and deadlines come when a test wants them."""
+    """The clock of asyncio's event loop, stopped: it moves when a test moves it, and deadlines come
+    when a test wants them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._now = loop.time()

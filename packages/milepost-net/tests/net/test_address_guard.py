@@ -1,4 +1,5 @@
-"""The address guard: whatever is not an ordinary public address is refused, in any notation, unless its CIDR is allowed."""
+"""The address guard: whatever is not an ordinary public address is refused, in any notation, unless
+its CIDR is allowed."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def notations(address: IPv4Address) -> list[str]:
     ]
 
 
-# What is refused ------------------------------------------------------------------------------------------------------------
+# What is refused ----------------------------------------------------------------------------------
 @given(st.one_of(refused_v4, refused_v6))
 def test_an_address_in_a_special_range_is_refused(address: IPv4Address | IPv6Address) -> None:
     assert CLOSED.refusal(address)
@@ -75,7 +76,8 @@ def test_an_address_in_a_special_range_is_refused(address: IPv4Address | IPv6Add
 def test_what_the_standard_library_does_not_call_global_is_refused(
     address: IPv4Address | IPv6Address,
 ) -> None:
-    """A second opinion, from code that shares nothing with ours. We refuse more than it does (NAT64, 6to4), never less."""
+    """A second opinion, from code that shares nothing with ours. We refuse more than it does
+    (NAT64, 6to4), never less."""
     if not address.is_global or address.is_multicast or address.is_reserved:
         assert CLOSED.refusal(address)
 
@@ -120,7 +122,7 @@ def test_the_known_disguises_of_loopback_and_metadata_are_refused(host: str) -> 
     assert AddressGuard.allowing(["127.0.0.0/8", "10.0.0.0/8"]).refusal(address)
 
 
-# What is allowed ------------------------------------------------------------------------------------------------------------
+# What is allowed ----------------------------------------------------------------------------------
 @given(any_network, any_address)
 def test_an_allowed_network_opens_itself_and_nothing_else(
     network: IPv4Network | IPv6Network, address: IPv4Address | IPv6Address
@@ -145,7 +147,8 @@ def test_an_address_in_an_allowed_network_passes(
 
 @given(refused_v4)
 def test_nat64_that_is_allowed_still_judges_the_address_within(address: IPv4Address) -> None:
-    """On a network with IPv6 alone every name has a NAT64 address: allowing these must not open the private ones among them."""
+    """On a network with IPv6 alone every name has a NAT64 address: allowing these must not open the
+    private ones among them."""
     translated = IPv6Address(int(IPv6Address("64:ff9b::")) | int(address))
     assert AddressGuard.allowing(["64:ff9b::/96"]).refusal(translated) == special(address)
     assert AddressGuard.allowing(["64:ff9b::/96", f"{address}/32"]).refusal(translated) is None
@@ -186,7 +189,7 @@ def test_every_network_can_be_written_in_the_field(network: IPv4Network | IPv6Ne
     assert AddressGuard.allowing([str(network)]).allowed == (ip_network(str(network)),)
 
 
-# Notations ------------------------------------------------------------------------------------------------------------------
+# Notations ----------------------------------------------------------------------------------------
 @given(
     any_v4.flatmap(lambda address: st.tuples(st.just(address), st.sampled_from(notations(address))))
 )

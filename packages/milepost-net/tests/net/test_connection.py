@@ -1,4 +1,5 @@
-"""An idle connection: whether its partner has closed or spoilt it is known before it carries another request."""
+"""An idle connection: whether its partner has closed or spoilt it is known before it carries
+another request."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import milepost_net as net
 from milepost_net import SendState, Timeouts
 
 
-# Sizes ----------------------------------------------------------------------------------------------------------------------
+# Sizes --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["Content-Length: 1001\r\n", "Transfer-Encoding: chunked\r\n", ""])
 def test_an_answer_over_the_limit_is_cut_off_with_its_beginning_kept(
     client: net.Client, how: str
@@ -46,7 +46,7 @@ def test_an_endless_answer_ends_at_the_limit(client: net.Client) -> None:
         assert isinstance(failure(client, partner.url), net.AnswerTooLarge)
 
 
-# Streams --------------------------------------------------------------------------------------------------------------------
+# Streams ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["length", "chunks", "close"])
 def test_a_large_body_goes_to_the_sink_and_not_through_memory(
     client: net.Client, tmp_path: Path, how: str

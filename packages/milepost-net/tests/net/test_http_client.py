@@ -15,7 +15,7 @@ from milepost_net import SendState, Timeouts
 from milepost_net.connection import Exchange, HttpConnection
 
 
-# What is sent and what comes back -------------------------------------------------------------------------------------------
+# What is sent and what comes back -----------------------------------------------------------------
 def test_a_request_arrives_as_it_was_given(client: net.Client) -> None:
     with Partner(
         always(201, b'{"a": 1}', "X-Is: this", "Set-Cookie: a=1", "Set-Cookie: b=2")
@@ -139,7 +139,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(
         assert partner.connections == 0
 
 
-# Pools ----------------------------------------------------------------------------------------------------------------------
+# Pools --------------------------------------------------------------------------------------------
 def test_a_connection_is_kept_and_used_again(client: net.Client) -> None:
     with Partner(always()) as partner:
         for _ in range(20):
@@ -169,7 +169,8 @@ def test_no_thread_is_left_when_every_client_is_closed() -> None:
 
 
 def test_no_more_connections_are_made_than_allowed() -> None:
-    """Eight threads, two connections: a gate in the partner shows that two requests come at once, and never a third."""
+    """Eight threads, two connections: a gate in the partner shows that two requests come at once,
+    and never a third."""
     both, lock = threading.Barrier(2), threading.Lock()
     now, most = 0, 0
 
@@ -229,8 +230,9 @@ def test_a_kept_connection_that_the_partner_has_closed_is_no_trouble(
 
 
 def test_a_connection_in_steady_use_that_the_partner_has_just_closed_is_not_used_again() -> None:
-    """A partner may close a connection after some answers, without a word. The system knows that before the event loop does, which is busy here
-    with something else, so it is asked: the partner may have acted on a request that is lost."""
+    """A partner may close a connection after some answers, without a word. The system knows that
+    before the event loop does, which is busy here with something else, so it is asked: the partner
+    may have acted on a request that is lost."""
     closed = threading.Event()
 
     def script(line: Line) -> None:
@@ -263,7 +265,8 @@ def second_request_is_cut(line: Line) -> None:
 def test_a_post_on_a_connection_that_was_cut_is_sent_again_only_where_the_caller_allows_it(
     client: net.Client,
 ) -> None:
-    """The partner has read the second request before it cut the connection: it may have acted on it."""
+    """The partner has read the second request before it cut the connection: it may have acted on
+    it."""
     with Partner(second_request_is_cut) as partner:
         assert client.request("POST", partner.url).status == 200
         error = failure(client, partner.url, "POST")

@@ -1,4 +1,5 @@
-"""The HTTP client and partners that hang, drip, reset or send invalid HTTP: each call ends and says how far it got."""
+"""The HTTP client and partners that hang, drip, reset or send invalid HTTP: each call ends and says
+how far it got."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from milepost_net import SendState, Timeouts
 from milepost_net.connection import Exchange
 
 
-# Deadlines ------------------------------------------------------------------------------------------------------------------
+# Deadlines ----------------------------------------------------------------------------------------
 def drip_head(line: Line) -> None:
     line.read()
     line.send(b"HTTP/1.1 200 OK\r\nX-Drip: ")
@@ -187,7 +188,7 @@ def test_a_timeout_that_cannot_be_is_refused(name: str, value: Any) -> None:
         Timeouts(**{name: value})
 
 
-# What goes wrong ------------------------------------------------------------------------------------------------------------
+# What goes wrong ----------------------------------------------------------------------------------
 def test_nobody_listens(client: net.Client) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -259,7 +260,7 @@ def test_a_reset_may_have_been_sent(client: net.Client) -> None:
     assert (type(error), error.sent) == (net.NoAnswer, SendState.MAYBE_SENT)
 
 
-# Errors as outcomes ---------------------------------------------------------------------------------------------------------
+# Errors as outcomes -------------------------------------------------------------------------------
 def test_a_handler_may_let_an_error_through_and_it_says_whether_the_work_may_have_been_done(
     client: net.Client,
 ) -> None:

@@ -12,7 +12,7 @@ import milepost_net as net
 from milepost_net import SendState
 
 
-# The address guard ----------------------------------------------------------------------------------------------------------
+# The address guard --------------------------------------------------------------------------------
 def test_without_leave_no_request_goes_to_this_machine() -> None:
     with Partner(always()) as partner, net.Client() as client:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
@@ -27,7 +27,8 @@ def test_without_leave_no_request_goes_to_this_machine() -> None:
 
 
 def test_a_name_is_resolved_once_and_the_vetted_address_is_used() -> None:
-    """DNS rebinding: the second answer to the same question is a private address. It is never asked for."""
+    """DNS rebinding: the second answer to the same question is a private address. It is never asked
+    for."""
     asked: list[str] = []
 
     async def resolver(host: str) -> list[str]:
@@ -83,7 +84,7 @@ def test_an_ipv6_address_is_called_as_well() -> None:
         assert isinstance(failure(other, partner.url), net.AddressRefused)
 
 
-# Redirects ------------------------------------------------------------------------------------------------------------------
+# Redirects ----------------------------------------------------------------------------------------
 def to(location: str, status: int = 302) -> Callable[[Line], None]:
     return always(status, b"", f"Location: {location}")
 

@@ -1,4 +1,5 @@
-"""The HTTP client on event loops and in threads: cancelled calls, closed clients, ended processes."""
+"""The HTTP client on event loops and in threads: cancelled calls, closed clients, ended
+processes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from milepost_net import SendState
 from milepost_net.connection import Exchange
 
 
-# Event loops, cancelled calls, and the end ----------------------------------------------------------------------------------
+# Event loops, cancelled calls, and the end --------------------------------------------------------
 def test_calls_on_an_event_loop_run_beside_each_other() -> None:
     together = threading.Barrier(8)
 
@@ -163,7 +164,8 @@ def test_closing_on_an_event_loop_ends_its_calls_and_leaves_their_tasks_whole() 
 def test_an_answer_that_came_while_the_process_was_stopped_is_read_before_the_call_is_late(
     monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: str
 ) -> None:
-    """uvloop runs the timers that are due before it reads. Here the test does: the loop has no turn between the answer and the deadline."""
+    """uvloop runs the timers that are due before it reads. Here the test does: the loop has no turn
+    between the answer and the deadline."""
     exchanges: list[Exchange] = []
     asked, answered = threading.Event(), threading.Event()
 
@@ -219,7 +221,8 @@ sys.stdin.readline()
 
 
 def test_a_process_ends_though_a_call_is_under_way() -> None:
-    """The call's thread is a daemon here, as the threads of handlers are: nothing waits for the partner."""
+    """The call's thread is a daemon here, as the threads of handlers are: nothing waits for the
+    partner."""
     with Partner(hang) as partner:
         program = subprocess.Popen(
             [sys.executable, "-W", "error", "-c", PROGRAM, partner.url],
@@ -303,7 +306,7 @@ def test_every_public_name_is_where_it_is_said_to_be() -> None:
         assert getattr(net, name) is not None
 
 
-# Many calls at once, to a partner that does everything wrong ----------------------------------------------------------------
+# Many calls at once, to a partner that does everything wrong --------------------------------------
 def _misbehave(line: Line) -> None:
     while (request := line.read()) is not None:
         said = request.target.encode()
@@ -336,7 +339,8 @@ def _misbehave(line: Line) -> None:
 
 
 def test_among_many_calls_each_gets_its_own_answer_or_an_error() -> None:
-    """Every answer repeats what was asked. Connections are closed, reset and spoilt all the while, and no answer is ever mixed up."""
+    """Every answer repeats what was asked. Connections are closed, reset and spoilt all the while,
+    and no answer is ever mixed up."""
     results: dict[int, str] = {}
 
     async def main(url: str) -> None:
@@ -360,7 +364,8 @@ def test_among_many_calls_each_gets_its_own_answer_or_an_error() -> None:
         asyncio.run(main(partner.url))
     assert len(results) == 330
     for number, result in results.items():
-        # Any call may meet a connection that the partner spoils in this moment; one that may be repeated survives one that is closed.
+        # Any call may meet a connection that the partner spoils in this moment; one that may be
+        # repeated survives one that is closed.
         own = {7: "cut", 8: "closed"}.get(number % 11, "answered")
         assert result in (own, "malformed") or (number % 2 and result == "closed")
     assert sum(result == "answered" for result in results.values()) > 165

@@ -1,4 +1,5 @@
-"""TLS of the HTTP client: certificates are verified, by name and by authority; a client's own certificate is shown where it is asked for."""
+"""TLS of the HTTP client: certificates are verified, by name and by authority; a client's own
+certificate is shown where it is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The parser of responses: any split of the bytes gives the same answer, and the standard library reads the same."""
+"""The parser of responses: any split of the bytes gives the same answer, and the standard library
+reads the same."""
 
 from __future__ import annotations
 
@@ -255,7 +256,7 @@ def test_retry_after_in_seconds(headers: list[tuple[str, str]], seconds: float |
     assert Response(503, HeaderList(headers)).retry_after == seconds
 
 
-# What RFC 9112 lets a reader accept -----------------------------------------------------------------------------------------
+# What RFC 9112 lets a reader accept ---------------------------------------------------------------
 @pytest.mark.parametrize(
     ("answer", "headers"),
     [

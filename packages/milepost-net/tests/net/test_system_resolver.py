@@ -25,7 +25,8 @@ from milepost_net.resolver import (
 
 
 class Names:
-    """Stands in for the system: names that begin with "slow" are answered when `go` is set, "nowhere" never is."""
+    """Stands in for the system: names that begin with "slow" are answered when `go` is set,
+    "nowhere" never is."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -101,7 +102,7 @@ def test_a_loop_that_ends_before_the_answer_is_no_error(names: Names) -> None:
             thread.join(PATIENCE)
 
 
-# Slots ----------------------------------------------------------------------------------------------------------------------
+# Slots --------------------------------------------------------------------------------------------
 def many(resolver: SystemResolver, share: str, count: int) -> list[asyncio.Future[Any]]:
     return [
         asyncio.ensure_future(resolver(f"slow{number}.{share}", share)) for number in range(count)

@@ -1,4 +1,5 @@
-"""Standard Webhooks signatures: the specification's known answer, rotation, and all that must be refused."""
+"""Standard Webhooks signatures: the specification's known answer, rotation, and all that must be
+refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Notifications: messages of business systems, delivered to partners' HTTP APIs with retries, signatures and a full history.
+"""Notifications: messages of business systems, delivered to partners' HTTP APIs with retries,
+signatures and a full history.
 
-In milepost.toml: applications = ["notifications"], with its settings in [notifications]; see docs/guides/notifications.md.
+In milepost.toml: applications = ["notifications"], with its settings in [notifications]; see
+docs/guides/notifications.md.
 """
 
 from __future__ import annotations

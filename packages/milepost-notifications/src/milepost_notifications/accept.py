@@ -1,4 +1,5 @@
-"""Accept: POST /message takes a message, records it durably, and answers in the JSON form of this endpoint."""
+"""Accept: POST /message takes a message, records it durably, and answers in the JSON form of this
+endpoint."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ class MessageDuplicate(Struct, frozen=True, rename="camel"):
 
 
 class MessageError(Struct, frozen=True, rename="camel"):
-    """A message that was not accepted. `error` is a stable code; `requestId` is the correlation id."""
+    """A message that was not accepted. `error` is a stable code; `requestId` is the correlation
+    id."""
 
     error: str
     message: str
@@ -81,7 +83,8 @@ def largest_request(settings: NotificationsSettings) -> int:
 
 
 def answer_of_problem(problem: mp.Problem, settings: NotificationsSettings) -> mp.Answer:
-    """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in the JSON form of POST /message, without inner details."""
+    """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in
+    the JSON form of POST /message, without inner details."""
     if problem.status >= 500:
         return _error("SYSTEM_ERROR", SYSTEM_TEXT, problem.status)
     if problem.status == 413:
@@ -92,8 +95,9 @@ def answer_of_problem(problem: mp.Problem, settings: NotificationsSettings) -> m
 
 
 async def accept(app: App, call: mp.Call) -> mp.Answer:
-    """The message is on disk when this is answered with 200, and will be delivered. One that was accepted before is a duplicate; one with
-    the same messageId, timestamp, senderId and targetUrl but another method, headers or body is a conflict."""
+    """The message is on disk when this is answered with 200, and will be delivered. One that was
+    accepted before is a duplicate; one with the same messageId, timestamp, senderId and targetUrl
+    but another method, headers or body is a conflict."""
     try:
         message = read_message(call.body, app.settings.largest_body)
         check_sender(call.caller, message.sender_id)
@@ -112,7 +116,8 @@ async def accept(app: App, call: mp.Call) -> mp.Answer:
 
 
 def check_target(app: App, message: Message) -> None:
-    """Refuse a target at an address that may not be called, and one that belongs to no destination where such targets are refused."""
+    """Refuse a target at an address that may not be called, and one that belongs to no destination
+    where such targets are refused."""
     reason = app.state.destinations.refusal(message.content["targetUrl"])
     if reason is not None:
         text = f"Invalid targetUrl: requests to its address are refused ({reason}); to allow them, its network must be in allow_cidrs"

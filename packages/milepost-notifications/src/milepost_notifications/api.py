@@ -1,4 +1,5 @@
-"""API of notifications beside POST /message: messages, replays, dead letters, destinations, senders and health, in Milepost's own shape."""
+"""API of notifications beside POST /message: messages, replays, dead letters, destinations, senders
+and health, in Milepost's own shape."""
 
 from __future__ import annotations
 
@@ -54,9 +55,11 @@ Why = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
 
 class MessagesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A filter of messages. All conditions must hold. `status` may be repeated, and may be `failed` or `live`. `from` and `before` are
-    times of acceptance: a date with a time (UTC, unless it names a zone or `zone` does), a time of day (the last one), or a span such as
-    `2h` (ago). The message that was accepted last comes first, or with `oldest_first` the first. `after`: the `next` of the page before."""
+    """A filter of messages. All conditions must hold. `status` may be repeated, and may be `failed`
+    or `live`. `from` and `before` are times of acceptance: a date with a time (UTC, unless it names
+    a zone or `zone` does), a time of day (the last one), or a span such as `2h` (ago). The message
+    that was accepted last comes first, or with `oldest_first` the first. `after`: the `next` of the
+    page before."""
 
     sender: str | None = None
     destination: str | None = None
@@ -90,8 +93,8 @@ class ReplayOne(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplayMany(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bulk replay: the dead letters to send again; `dry_run` changes nothing and needs no reason. `pace` is the rate for each destination, such as
-    `10/s`, beside its own limits."""
+    """A bulk replay: the dead letters to send again; `dry_run` changes nothing and needs no reason.
+    `pace` is the rate for each destination, such as `10/s`, beside its own limits."""
 
     sender: str | None = None
     destination: str | None = None
@@ -132,8 +135,9 @@ class DestinationAct(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OutageRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`until`: a time of day such as `18:00` (the next one), a date with a time, or a span from now such as `2h`. A time that names no zone is
-    in `zone`, such as `Europe/London` or `+01:00`, else in the zone of the server. The answer has it in UTC, as `paused.until`."""
+    """`until`: a time of day such as `18:00` (the next one), a date with a time, or a span from now
+    such as `2h`. A time that names no zone is in `zone`, such as `Europe/London` or `+01:00`, else
+    in the zone of the server. The answer has it in UTC, as `paused.until`."""
 
     until: str
     reason: Why
@@ -160,7 +164,8 @@ class HealthAnswer(Struct, frozen=True):
     summary="Messages by sender, destination, status and time",
 )  # fmt: skip
 def list_messages(app: App, call: mp.Call) -> mp.Answer:
-    """Without their content. A key that speaks for a sender, and may not operate, sees that sender's messages alone."""
+    """Without their content. A key that speaks for a sender, and may not operate, sees that
+    sender's messages alone."""
     asked: MessagesQuery = call.query
     wanted = _filter(asked, seen_sender(call.caller) or asked.sender, asked.message_id)
     found = message_page(
@@ -182,12 +187,15 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
     summary="The record of a message",
 )
 def show_message(app: App, call: mp.Call) -> mp.Answer:
-    """The record of a message: its content, its tries and what became of it. Headers that hold secrets are redacted. `attempts` counts the failed
-    tries that the schedule has counted since the message was last sent again, as in its row on AWS: 0 if it was delivered at once. `tries` counts
-    the finished HTTP tries since then, the successful one too, and `lostTries` those that were broken off because their worker was lost;
-    `totalAttempts`, `totalTries` and `totalLostTries` count all. `dlqBound` and
-    `finalFailureDetails.willMoveToDLQ` are always false, and `dlqArn` is null: these fields of the original design name a dead-letter queue, and
-    there is none. A dead letter has the status `MAX_RETRIES_EXCEEDED` or `REJECTED` and stays in the ledger; `dead-letters` lists them."""
+    """The record of a message: its content, its tries and what became of it. Headers that hold
+    secrets are redacted. `attempts` counts the failed tries that the schedule has counted since the
+    message was last sent again, as in its row on AWS: 0 if it was delivered at once. `tries` counts
+    the finished HTTP tries since then, the successful one too, and `lostTries` those that were
+    broken off because their worker was lost; `totalAttempts`, `totalTries` and `totalLostTries`
+    count all. `dlqBound` and `finalFailureDetails.willMoveToDLQ` are always false, and `dlqArn` is
+    null: these fields of the original design name a dead-letter queue, and there is none. A dead
+    letter has the status `MAX_RETRIES_EXCEEDED` or `REJECTED` and stays in the ledger;
+    `dead-letters` lists them."""
     found = read_record(app, call.path["key"])
     only = seen_sender(call.caller)
     if found is None or (only is not None and found["senderId"] != only):
@@ -204,8 +212,9 @@ def show_message(app: App, call: mp.Call) -> mp.Answer:
     summary="Cancel before the first try",
 )
 def cancel(app: App, call: mp.Call) -> mp.Answer:
-    """A message that has had no try is taken back. Once a try has begun, this is refused: the partner may have it. A key cancels the
-    messages that it could send; without the scope `read` it gets the message's identity and status, and not its content."""
+    """A message that has had no try is taken back. Once a try has begun, this is refused: the
+    partner may have it. A key cancels the messages that it could send; without the scope `read` it
+    gets the message's identity and status, and not its content."""
     _own(call, call.body.key)
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return mp.Answer(shown_record(call.caller, read_record(app, call.body.key)))
@@ -220,8 +229,9 @@ def cancel(app: App, call: mp.Call) -> mp.Answer:
     summary="Send a message again",
 )
 def replay_one(app: App, call: mp.Call) -> mp.Answer:
-    """The message gets a new series of tries; its earlier history is kept. One that was delivered is sent again as the same work. Without
-    the scope `read` the answer has the message's identity and status, and not its content."""
+    """The message gets a new series of tries; its earlier history is kept. One that was delivered
+    is sent again as the same work. Without the scope `read` the answer has the message's identity
+    and status, and not its content."""
     body: ReplayOne = call.body
     replay_message(app, body.key, by=call.caller.name, reason=body.reason, changes=body.changes)
     return mp.Answer(shown_record(call.caller, read_record(app, body.key)))
@@ -236,8 +246,8 @@ def replay_one(app: App, call: mp.Call) -> mp.Answer:
     summary="Send dead letters again",
 )
 def replay_many(app: App, call: mp.Call) -> mp.Answer:
-    """All dead letters that match are sent again. Look first with `dry_run`. A second replay does not double: what is being sent again is
-    no dead letter any more."""
+    """All dead letters that match are sent again. Look first with `dry_run`. A second replay does
+    not double: what is being sent again is no dead letter any more."""
     body: ReplayMany = call.body
     if not body.dry_run and not body.reason.strip():
         raise mp.UsageError("reason: a replay needs a reason, or dry_run: true for a preview")
@@ -257,7 +267,8 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
     summary="Dead letters by destination and error",
 )
 def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
-    """Messages that ended without being delivered, by destination and error. Faults of the pipeline are listed apart from partners' refusals."""
+    """Messages that ended without being delivered, by destination and error. Faults of the pipeline
+    are listed apart from partners' refusals."""
     return mp.Answer(dead_letters(app, call.caller))
 
 
@@ -269,7 +280,8 @@ def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
     summary="Destinations and their state",
 )
 def list_destinations(app: App, call: mp.Call) -> mp.Answer:
-    """Every destination with its state: pause or outage, breaker, backlog, success rate and times of the last hour. No secret is shown."""
+    """Every destination with its state: pause or outage, breaker, backlog, success rate and times
+    of the last hour. No secret is shown."""
     return mp.Answer(DestinationList(shown_destinations(call.caller, destination_views(app))))
 
 
@@ -285,8 +297,9 @@ def show_destination(app: App, call: mp.Call) -> mp.Answer:
     summary="Add or replace a destination",
 )  # fmt: skip
 def put(app: App, call: mp.Call) -> mp.Answer:
-    """Add a destination, or replace the one of this name, in every process within five seconds. The fields are those of
-    [notifications.destinations.NAME]; secrets are named by variable or file, never given."""
+    """Add a destination, or replace the one of this name, in every process within five seconds. The
+    fields are those of [notifications.destinations.NAME]; secrets are named by variable or file,
+    never given."""
     put_destination(
         app, call.path["name"], call.body, by=call.caller.name, reason=call.query.reason
     )
@@ -302,8 +315,9 @@ def put(app: App, call: mp.Call) -> mp.Answer:
     summary="Remove a destination",
 )
 def remove(app: App, call: mp.Call) -> mp.Answer:
-    """Remove a destination that was added over the API. One of the configuration holds again. While messages wait for it, this is refused
-    (409) with their number; with `force` they go to the destination that their URLs then belong to, or out by the defaults."""
+    """Remove a destination that was added over the API. One of the configuration holds again. While
+    messages wait for it, this is refused (409) with their number; with `force` they go to the
+    destination that their URLs then belong to, or out by the defaults."""
     remove_destination(
         app,
         call.path["name"],
@@ -323,8 +337,9 @@ def remove(app: App, call: mp.Call) -> mp.Answer:
     summary="Pause a destination",
 )
 def pause(app: App, call: mp.Call) -> mp.Answer:
-    """Nothing is sent to it until it is resumed; its messages wait, and no try is counted. It takes over from an outage. A pause that is in
-    force stays, with its name and reason: then `changed` is false."""
+    """Nothing is sent to it until it is resumed; its messages wait, and no try is counted. It takes
+    over from an outage. A pause that is in force stays, with its name and reason: then `changed` is
+    false."""
     done = pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
     return mp.Answer({**_shown_to(call, app), "changed": done.changed})
 
@@ -338,7 +353,8 @@ def pause(app: App, call: mp.Call) -> mp.Answer:
     summary="Resume a destination",
 )
 def resume(app: App, call: mp.Call) -> mp.Answer:
-    """End a pause or an outage, and close its breaker; the messages that have waited are sent at the rate `drain`, if it is given."""
+    """End a pause or an outage, and close its breaker; the messages that have waited are sent at
+    the rate `drain`, if it is given."""
     resume_destination(
         app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain
     )
@@ -350,8 +366,9 @@ def resume(app: App, call: mp.Call) -> mp.Answer:
     summary="A partner is down until then",
 )  # fmt: skip
 def outage(app: App, call: mp.Call) -> mp.Answer:
-    """The partner is down until then: its messages wait, uncounted, and every page shows the reason. It ends by itself, and the messages
-    that have waited are sent at the rate `drain`. It replaces an outage that is in force; a pause without an end stays (409)."""
+    """The partner is down until then: its messages wait, uncounted, and every page shows the
+    reason. It ends by itself, and the messages that have waited are sent at the rate `drain`. It
+    replaces an outage that is in force; a pause without an end stays (409)."""
     body: OutageRequest = call.body
     zone = named_zone(body.zone)
     begin_outage(
@@ -370,7 +387,8 @@ def outage(app: App, call: mp.Call) -> mp.Answer:
     "GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders"
 )
 def list_senders(app: App, call: mp.Call) -> mp.Answer:
-    """The figures of each sender since the ledger began. A key that speaks for a sender, and may not operate, sees its own alone."""
+    """The figures of each sender since the ledger began. A key that speaks for a sender, and may
+    not operate, sees its own alone."""
     return mp.Answer(SenderList(sender_views(figures_of(app), seen_sender(call.caller))))
 
 
@@ -382,7 +400,8 @@ def list_senders(app: App, call: mp.Call) -> mp.Answer:
     summary="Is the service well?",
 )
 async def health(app: App, call: mp.Call) -> mp.Answer:
-    """Is the service well: can the ledger be written to, does a worker run? Within two seconds, and open to all."""
+    """Is the service well: can the ledger be written to, does a worker run? Within two seconds, and
+    open to all."""
     try:
         missing = await asyncio.wait_for(asyncio.shield(_look(app)), HEALTH_S)
     except TimeoutError:
@@ -396,8 +415,8 @@ async def health(app: App, call: mp.Call) -> mp.Answer:
 
 
 def _look(app: App) -> asyncio.Future[list[tuple[str, str]]]:
-    """The look at the service's health that is under way, or a new one. All calls share it: anyone may call, and a ledger that hangs must
-    not occupy a thread for each of them."""
+    """The look at the service's health that is under way, or a new one. All calls share it: anyone
+    may call, and a ledger that hangs must not occupy a thread for each of them."""
     loop, there = asyncio.get_running_loop(), app.state.health_look
     if there is None or there.done() or there.get_loop() is not loop:
         there = app.state.health_look = loop.run_in_executor(None, app.unready)
@@ -436,7 +455,8 @@ def _filter(
 
 
 def _shown(settings: DestinationSettings) -> dict[str, Any]:
-    """Settings as JSON: headers that look like secrets are redacted, though they should not be there."""
+    """Settings as JSON: headers that look like secrets are redacted, though they should not be
+    there."""
     found: dict[str, Any] = {
         name: value for name, value in to_builtins(settings).items() if value is not None
     }

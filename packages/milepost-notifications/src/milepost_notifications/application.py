@@ -1,4 +1,5 @@
-"""Notifications as an application: its settings and state, its route, POST /message, and the parts with which it is operated."""
+"""Notifications as an application: its settings and state, its route, POST /message, and the parts
+with which it is operated."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ Samples = dict[tuple[str, ...], float | mp.Histogram]
 
 
 class NotificationsState:
-    """Made once from the settings. `destinations` may be changed at run time; `route` is made of the same objects."""
+    """Made once from the settings. `destinations` may be changed at run time; `route` is made of
+    the same objects."""
 
     def __init__(self, settings: NotificationsSettings) -> None:
         mp.hide_fields(settings.secret_headers)
@@ -163,7 +165,8 @@ def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.
 
 @application.metrics
 def metrics(app: App) -> Iterator[mp.Metric]:
-    """Figures of senders and destinations. The sets of names are bounded; the rest is counted as one."""
+    """Figures of senders and destinations. The sets of names are bounded; the rest is counted as
+    one."""
     figures = figures_of(app)
     senders = figures.senders
     messages: Samples = {

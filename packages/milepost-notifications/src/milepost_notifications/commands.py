@@ -1,4 +1,5 @@
-"""Commands of notifications: `milepost notifications send`, `list`, `show`, `replay`, `destinations`, `outage` and others."""
+"""Commands of notifications: `milepost notifications send`, `list`, `show`, `replay`,
+`destinations`, `outage` and others."""
 
 from __future__ import annotations
 
@@ -131,8 +132,8 @@ def send(
 ) -> int:
     """Hand over a message to be delivered to a URL.
 
-    A message is known by its id, timestamp, sender and URL together: with all four, the command may be repeated, and the message is
-    delivered once. 'milepost up' or 'milepost work' delivers it.
+    A message is known by its id, timestamp, sender and URL together: with all four, the command may
+    be repeated, and the message is delivered once. 'milepost up' or 'milepost work' delivers it.
     """
     now = datetime.now(UTC)
     given: dict[str, Any] = {
@@ -250,11 +251,13 @@ def list_command(
 def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     """Show the record of a message, by its key or its messageId.
 
-    'attempts' counts the failed tries that the schedule has counted since the message was last sent again, 'tries' the finished HTTP tries since
-    then, the successful one too; 'totalAttempts' and 'totalTries' count all.
+    'attempts' counts the failed tries that the schedule has counted since the message was last sent
+    again, 'tries' the finished HTTP tries since then, the successful one too; 'totalAttempts' and
+    'totalTries' count all.
 
-    'dlqBound' is a field of the original design, and always false: a dead letter (MAX_RETRIES_EXCEEDED or REJECTED) goes to no queue but stays
-    in the ledger; 'milepost notifications dead-letters' shows them.
+    'dlqBound' is a field of the original design, and always false: a dead letter
+    (MAX_RETRIES_EXCEEDED or REJECTED) goes to no queue but stays in the ledger; 'milepost
+    notifications dead-letters' shows them.
     """
     key = find_key(app, message, sender)
     shown, found = app.show(app.settings.route, key), read_record(app, key)
@@ -339,7 +342,8 @@ def replay(
 ) -> None:
     """Send messages again: those named, or all dead letters that match.
 
-    Each gets a new series of tries, and its earlier history is kept. With --dry-run the command counts what would be sent.
+    Each gets a new series of tries, and its earlier history is kept. With --dry-run the command
+    counts what would be sent.
     """
     name, why = mp.check_signed(by, reason, dry_run=dry_run)
     if messages:
@@ -426,7 +430,8 @@ def dead_letters_command(app: App, as_json: bool) -> None:
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @mp.json_option
 def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
-    """Show destinations, all or those named, with their state, backlog, success rate and times of the last hour."""
+    """Show destinations, all or those named, with their state, backlog, success rate and times of
+    the last hour."""
     found = destination_views(
         app, [known_destination(app, one) for one in names] or None, in_shell=True
     )
@@ -474,8 +479,8 @@ def outage(
 ) -> None:
     """Say that a partner is down until a time: its messages wait, uncounted.
 
-    The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every page shows the reason. Given again, it
-    changes the end. A pause without an end stays.
+    The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every
+    page shows the reason. Given again, it changes the end. A pause without an end stays.
     """
     name, why = mp.check_signed(by, reason)
     end = begin_outage(app, destination, until=until, drain=drain, by=name, reason=why)
@@ -580,7 +585,8 @@ def _filter(chosen: dict[str, str | None], status: tuple[str, ...] = ()) -> Mess
 
 
 def _hint(app: App, chosen: dict[str, str | None]) -> str:
-    """The name in a filter that is not known, as a sentence; empty if each of its names is known."""
+    """The name in a filter that is not known, as a sentence; empty if each of its names is
+    known."""
     name, cause = chosen["destination"], chosen["cause"]
     if name is not None and not is_known(app, name):
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
@@ -602,7 +608,8 @@ def _say_held(app: App, names: list[str]) -> None:
 
 
 def _say_scheduled(app: App, keys: list[str]) -> None:
-    """Say which of these messages wait for the time that their sender gave, and how they are sent now."""
+    """Say which of these messages wait for the time that their sender gave, and how they are sent
+    now."""
     for key in keys:
         shown = app.show(app.settings.route, key)
         if shown is not None and waits_for_time(shown["status"], shown["not_before"]):
@@ -667,7 +674,8 @@ def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _why(view: dict[str, Any]) -> str:
-    """The reason of a destination's state, and the secret that this shell lacks; none for one that is well."""
+    """The reason of a destination's state, and the secret that this shell lacks; none for one that
+    is well."""
     well = view["state"] in ("healthy", "draining")
     reason = "" if well else _pause(view) or _breaker(view["breaker"]) or view["last_error"] or ""
     return "; ".join(filter(None, (reason, view["left_pause"], view["fault"])))

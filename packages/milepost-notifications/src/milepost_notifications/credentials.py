@@ -1,4 +1,5 @@
-"""Credentials of destinations: the headers that prove who calls, made from secrets in the environment or in files."""
+"""Credentials of destinations: the headers that prove who calls, made from secrets in the
+environment or in files."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class TokenRefused(mp.MilepostError):
 
 
 class Credentials:
-    """Makes the secret headers of a destination. Tokens are cached in memory, one for each destination; no secret is stored or shown."""
+    """Makes the secret headers of a destination. Tokens are cached in memory, one for each
+    destination; no secret is stored or shown."""
 
     def __init__(self, client: net.Client, ticks: Callable[[], float]) -> None:
         self._client, self._ticks = client, ticks
@@ -55,15 +57,16 @@ class Credentials:
         self._fetching: dict[str, asyncio.Task[Token]] = {}
 
     async def headers(self, destination: Destination) -> dict[str, str]:
-        """The headers; raises ConfigMistake for a secret or a certificate that is missing or cannot be used, TokenRefused if there is no
-        token."""
+        """The headers; raises ConfigMistake for a secret or a certificate that is missing or cannot
+        be used, TokenRefused if there is no token."""
         _check_tls(destination)
         if isinstance(destination.auth, OAuth2Auth):
             return {"Authorization": f"Bearer {await self._token(destination, destination.auth)}"}
         return self._static(destination)
 
     def _static(self, destination: Destination) -> dict[str, str]:
-        """The headers that need no token. Raises ConfigMistake, without the secret, if one cannot be sent."""
+        """The headers that need no token. Raises ConfigMistake, without the secret, if one cannot
+        be sent."""
         if destination.auth is None:
             return {}
         try:
@@ -92,7 +95,8 @@ class Credentials:
         return {}
 
     def known(self, destination: Destination) -> list[str]:
-        """The secrets of a destination, as they are configured and as they appear on the wire, so that they can be left out of records."""
+        """The secrets of a destination, as they are configured and as they appear on the wire, so
+        that they can be left out of records."""
         if destination.auth is None and not destination.signing:
             return []
         token = self._tokens.get(_token_name(destination))
@@ -112,7 +116,8 @@ class Credentials:
         return found
 
     def check(self, destination: Destination) -> None:
-        """Read every secret and certificate of a destination once; raises ConfigMistake for one that is missing or cannot be used."""
+        """Read every secret and certificate of a destination once; raises ConfigMistake for one
+        that is missing or cannot be used."""
         _check_tls(destination)
         self._static(destination)
         self.signature(destination, "check", b"", 0.0)
@@ -124,8 +129,9 @@ class Credentials:
     def signature(
         self, destination: Destination, message_id: str, body: bytes, at: float
     ) -> dict[str, str]:
-        """The headers that sign a request, with both secrets while one replaces the other; none where the destination has no secret.
-        Raises ConfigMistake for a secret that is missing or is none."""
+        """The headers that sign a request, with both secrets while one replaces the other; none
+        where the destination has no secret. Raises ConfigMistake for a secret that is missing or is
+        none."""
         secrets = _signing_secrets(destination)
         try:
             return net.webhook_headers(secrets, message_id, body, at=at) if secrets else {}
@@ -138,8 +144,8 @@ class Credentials:
         if there is None or there.until <= self._ticks():
             loop, fetch = asyncio.get_running_loop(), self._fetching.get(name)
             if fetch is None or fetch.done() or fetch.get_loop() is not loop:
-                # Tries that start together wait for one token, and share its failure: asked in turn, an endpoint that hangs would hold
-                # up the last of them many times as long.
+                # Tries that start together wait for one token, and share its failure: asked in
+                # turn, an endpoint that hangs would hold up the last of them many times as long.
                 fetch = self._fetching[name] = loop.create_task(self._fetched(destination, auth))
                 fetch.add_done_callback(_noticed)
             there = await asyncio.shield(fetch)
@@ -197,7 +203,8 @@ class Credentials:
 
 
 def _token_name(destination: Destination) -> str:
-    """The name of a destination's token in the cache. One that is replaced by another client or endpoint must not get the old token."""
+    """The name of a destination's token in the cache. One that is replaced by another client or
+    endpoint must not get the old token."""
     return f"{destination.name} {destination.auth!r}"
 
 
@@ -210,13 +217,15 @@ def _check_tls(destination: Destination) -> None:
 
 
 def _noticed(fetch: asyncio.Task[Token]) -> None:
-    """Read the error of a fetch: the calls that wait for it get it, and if none waits, asyncio must not report it as never retrieved."""
+    """Read the error of a fetch: the calls that wait for it get it, and if none waits, asyncio must
+    not report it as never retrieved."""
     if not fetch.cancelled():
         fetch.exception()
 
 
 def _secret(destination: Destination, name: str) -> str:
-    """A secret that the destination's credentials must have, by its name in their settings. Raises ConfigMistake if it is not there."""
+    """A secret that the destination's credentials must have, by its name in their settings. Raises
+    ConfigMistake if it is not there."""
     place = f"destinations.{destination.name}.auth.{name}"
     secret = read_secret(
         getattr(destination.auth, f"{name}_env"), getattr(destination.auth, f"{name}_file"), place
@@ -229,7 +238,8 @@ def _secret(destination: Destination, name: str) -> str:
 
 
 def _wrong_signing_secret(destination: Destination) -> str:
-    """A sentence about the signing secret of a destination that cannot be used: the setting that names it, and why."""
+    """A sentence about the signing secret of a destination that cannot be used: the setting that
+    names it, and why."""
     for name, (env, file) in zip(SIGNING, destination.signing, strict=False):
         place = f"destinations.{destination.name}.{name}"
         secret = read_secret(env, file, place)

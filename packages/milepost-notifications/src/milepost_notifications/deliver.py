@@ -73,7 +73,8 @@ class Deliverer:
             )
         )
         self.clock: Callable[[], float] = time.time
-        """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
+        """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is
+        open."""
         self._app: App | None = None
         """On the open ledger; None: none is open yet."""
 
@@ -97,7 +98,8 @@ class Deliverer:
         self._client, self._credentials = client, Credentials(client, time.monotonic)
 
     def ready(self) -> None:
-        """Called before a worker takes messages: say in the log which destinations wait for a secret."""
+        """Called before a worker takes messages: say in the log which destinations wait for a
+        secret."""
         for destination in self._destinations.all.values():
             fault = self.fault(destination)
             if fault is not None:
@@ -110,7 +112,8 @@ class Deliverer:
             try:
                 await asyncio.to_thread(self._read_ledger, self._app)
             except mp.MilepostError as error:
-                # Without them a message could go out with neither its signature nor its credentials.
+                # Without them a message could go out with neither its signature nor its
+                # credentials.
                 return mp.NotYet(
                     after=UNREAD_S,
                     note=f"the destinations could not be read: {error}",
@@ -124,11 +127,13 @@ class Deliverer:
             return mp.Reject(str(refused), category=INVALID_MESSAGE)
         if self._destinations.orphaned(item.lane, destination):
             if self._destinations.gone(item.lane) and self._app is not None:
-                # It may be back, or an operator may have released its messages, since they were read.
+                # It may be back, or an operator may have released its messages, since they were
+                # read.
                 await asyncio.to_thread(keep_fresh, self._app, afresh=True)
                 destination = self._destinations.of(message["targetUrl"])
             if self._destinations.orphaned(item.lane, destination):
-                # Not by the defaults, which have neither the credentials nor the signature that its destination had.
+                # Not by the defaults, which have neither the credentials nor the signature that its
+                # destination had.
                 return mp.NotYet(
                     after=UNCONFIGURED_S,
                     note=await self._orphaned(item.lane),
@@ -160,7 +165,8 @@ class Deliverer:
             )
             response = await self._request(item, message, destination, secret)
             if response.status == 401 and self._credentials.forget(destination):
-                # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
+                # The token may have been revoked before its time: the partner has refused the
+                # request, so that it may be sent again.
                 response = await self._request(
                     item, message, destination, await self._credentials.headers(destination)
                 )
@@ -172,7 +178,8 @@ class Deliverer:
                 self._secrets(destination, message),
             )
         except mp.ConfigMistake as mistake:
-            # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
+            # Not a failure of the message or of the partner: it waits, uncounted, until the
+            # configuration is mended.
             return mp.NotYet(
                 after=UNCONFIGURED_S, note=str(mistake), unknown=item.unknown, asked=False
             )
@@ -191,7 +198,8 @@ class Deliverer:
         return verdict.outcome
 
     def _secrets(self, destination: Destination, message: Mapping[str, Any]) -> list[str]:
-        """Texts that are not recorded if the partner repeats them: secrets of the destination, of the sender's headers, and of the URL."""
+        """Texts that are not recorded if the partner repeats them: secrets of the destination, of
+        the sender's headers, and of the URL."""
         return [
             *self._credentials.known(destination),
             *secret_values(message["headers"]),
@@ -228,7 +236,8 @@ class Deliverer:
         )
 
     async def _orphaned(self, lane: str) -> str:
-        """Why messages of this lane wait; if its destination is gone, the lane is paused. One with another URL has other messages to send."""
+        """Why messages of this lane wait; if its destination is gone, the lane is paused. One with
+        another URL has other messages to send."""
         if self._destinations.gone(lane):
             await self._pause(lane, removed_reason(lane))
             return removed_reason(lane)
@@ -238,7 +247,8 @@ class Deliverer:
         return moved_reason(lane)
 
     async def _paused_since(self, pause: str) -> int | None:
-        """Since when a URL is paused; None: it is not. That is read again before a message waits, so that a resume has effect at once."""
+        """Since when a URL is paused; None: it is not. That is read again before a message waits,
+        so that a resume has effect at once."""
         if pause in self._destinations.paused_urls and self._app is not None:
             try:
                 await asyncio.to_thread(read_url_pauses, self._app, PAUSES_FRESH_S)
@@ -283,7 +293,8 @@ class Deliverer:
             )
 
     def fault(self, destination: Destination) -> str | None:
-        """Why messages to this destination cannot be sent from this process: a secret that is missing or wrong; None: they can."""
+        """Why messages to this destination cannot be sent from this process: a secret that is
+        missing or wrong; None: they can."""
         try:
             self._credentials.check(destination)
         except mp.ConfigMistake as mistake:
@@ -296,7 +307,8 @@ class Deliverer:
 
 
 def paused_look_s(since_ms: int, now_s: float) -> float:
-    """Pause before the next look at a message whose URL is paused since then: the longer it lasts, the rarer."""
+    """Pause before the next look at a message whose URL is paused since then: the longer it lasts,
+    the rarer."""
     return min(LONGEST_LOOK_S, max(UNCONFIGURED_S, (now_s - since_ms / 1000) / 10))
 
 
@@ -305,13 +317,14 @@ def _since(began: float) -> int:
 
 
 def webhook_id(item: mp.Item) -> str:
-    """The id by which a receiver recognises a repeat: the same on every try of this message, and of no other."""
+    """The id by which a receiver recognises a repeat: the same on every try of this message, and of
+    no other."""
     return f"msg_{item.work_id}"
 
 
 def stored_message(item: mp.Item, largest_body: int) -> Mapping[str, Any]:
-    """The message of an item. One that did not come by POST /message (a list, a row that another program put) is checked and normalised
-    here; raises MessageRefused if it is none."""
+    """The message of an item. One that did not come by POST /message (a list, a row that another
+    program put) is checked and normalised here; raises MessageRefused if it is none."""
     given = item.input
     if isinstance(given, dict) and _is_normalised(given):
         return given
@@ -334,7 +347,8 @@ class StoredForm(Struct):
 
 
 def _is_normalised(given: Mapping[str, Any]) -> bool:
-    """Has it the form in which POST /message stores a message? Its URL and the values of its headers are checked when they are used."""
+    """Has it the form in which POST /message stores a message? Its URL and the values of its
+    headers are checked when they are used."""
     try:
         form = msgspec.convert(given, StoredForm)
     except msgspec.ValidationError:
@@ -345,7 +359,8 @@ def _is_normalised(given: Mapping[str, Any]) -> bool:
 
 
 def identity_headers(item: mp.Item, message: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that say which message this is and which try; a sender's headers never replace them."""
+    """The headers that say which message this is and which try; a sender's headers never replace
+    them."""
     found = {
         "X-Message-ID": _header_text(message["messageId"]),
         "X-Sender-ID": _header_text(message["senderId"]),

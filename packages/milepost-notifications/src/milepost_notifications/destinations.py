@@ -1,4 +1,5 @@
-"""Registry of destinations: finds the destination of a target URL, and the limits of each lane. Pure; entries may be added at run time."""
+"""Registry of destinations: finds the destination of a target URL, and the limits of each lane.
+Pure; entries may be added at run time."""
 
 from __future__ import annotations
 
@@ -26,24 +27,28 @@ from milepost_notifications.settings import (
 
 STAGE = "deliver"
 PAUSED_BY = "notifications"
-"""The operator's name of pauses that the application makes: after a partner's 410, and for a destination that is gone."""
+"""The operator's name of pauses that the application makes: after a partner's 410, and for a
+destination that is gone."""
 SIGNED = "--by YOU --reason '…'"
 """Options of every act, as a message names them."""
 HIDDEN = "…"
 """What stands for a hidden part of a URL."""
 STALE_S = 10.0
-"""Seconds after which the ledger's destinations are read again before one is used. (The service that reads them does it sooner.)"""
+"""Seconds after which the ledger's destinations are read again before one is used. (The service
+that reads them does it sooner.)"""
 
 MARGIN_S = 5.0
 """Seconds that a try may take beside its calls."""
 MOST_CACHED = 4_096
 """Target URLs whose destinations are cached."""
 LONGEST_LANE = 200
-"""Characters of the longest name of a lane: Milepost cuts longer ones, which could then be those of two senders."""
+"""Characters of the longest name of a lane: Milepost cuts longer ones, which could then be those of
+two senders."""
 ASK_TO_WAIT = frozenset({408, 425, 429})
 """Statuses of a partner that is there and asks to wait: its breaker does not count them."""
 _DOTS = re.compile(r"(?:/|%2f|%5c)(?:\.|%2e){1,2}(?:/|%2f|%5c|;|\Z)", re.IGNORECASE)
-"""A component "." or "..", also if it is percent-encoded or has a parameter: many servers resolve it all the same."""
+"""A component "." or "..", also if it is percent-encoded or has a parameter: many servers resolve
+it all the same."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
@@ -51,7 +56,8 @@ class Destination(Struct, frozen=True, kw_only=True):
     """How the targets of one lane are called: every setting resolved, and no secret."""
 
     name: str
-    """Its name: the destination's own, or HOST:PORT of an unregistered target, whose lanes are SENDER@HOST:PORT."""
+    """Its name: the destination's own, or HOST:PORT of an unregistered target, whose lanes are
+    SENDER@HOST:PORT."""
     prefix: net.HttpUrl | None
     """Beginning of the target URLs; None: unregistered."""
     headers: Mapping[str, str] = {}
@@ -82,7 +88,8 @@ class Destination(Struct, frozen=True, kw_only=True):
 
     @property
     def try_s(self) -> float:
-        """Seconds that a try may take: the call itself; with OAuth 2.0 one for a token before it, and the same again with a fresh token."""
+        """Seconds that a try may take: the call itself; with OAuth 2.0 one for a token before it,
+        and the same again with a fresh token."""
         return self.timeouts.total * (4 if isinstance(self.auth, OAuth2Auth) else 1) + MARGIN_S
 
     @property
@@ -93,7 +100,8 @@ class Destination(Struct, frozen=True, kw_only=True):
 
 
 class Destinations:
-    """All destinations by name, in `all`. The longest prefix of a target URL wins; prefixes match whole components of the path."""
+    """All destinations by name, in `all`. The longest prefix of a target URL wins; prefixes match
+    whole components of the path."""
 
     def __init__(
         self, settings: NotificationsSettings, place: str = "milepost.toml: [notifications]"
@@ -108,31 +116,36 @@ class Destinations:
         self._added_settings: dict[str, DestinationSettings] = {}
         self.unregistered = self._resolved("", None, None)
         self.read_at: float | None = None
-        """When those of the ledger were last read into this process (seconds of the monotonic clock); None: never."""
+        """When those of the ledger were last read into this process (seconds of the monotonic
+        clock); None: never."""
         self.reading = threading.Lock()
         self.invalid: dict[str, int] = {}
         """Versions of the ledger's documents that are no destinations."""
         self.released: frozenset[str] = frozenset()
         """Destinations that are gone, whose messages go where their URLs belong now."""
         self.paused_urls: dict[str, int] = {}
-        """Pauses of single URLs of senders, by name (see `url_pause`), and since when (milliseconds since 1970), as they were last read."""
+        """Pauses of single URLs of senders, by name (see `url_pause`), and since when (milliseconds
+        since 1970), as they were last read."""
         self.pauses_read_at: float | None = None
-        """When they were last read into this process (seconds of the monotonic clock); None: never."""
+        """When they were last read into this process (seconds of the monotonic clock); None:
+        never."""
         self._refusals: dict[str, str | None] = {}
         self._guard = net.AddressGuard.allowing(settings.allow_cidrs)
         self._others = self.unregistered.limits
         self._index()
 
     def put(self, name: str, settings: DestinationSettings) -> Destination:
-        """Add a destination of the ledger, or replace the one of this name; raises ConfigMistake if it cannot be used at all. One that is
-        wrong in another way, as earlier versions accepted it, is better than none: its messages would go out without its credentials."""
+        """Add a destination of the ledger, or replace the one of this name; raises ConfigMistake if
+        it cannot be used at all. One that is wrong in another way, as earlier versions accepted it,
+        is better than none: its messages would go out without its credentials."""
         found = self._added[name] = self.resolve(name, settings, strict=False)
         self._added_settings[name] = settings
         self._index()
         return found
 
     def remove(self, name: str) -> bool:
-        """Remove a destination that was added at run time; one of the configuration holds again. False: there was none."""
+        """Remove a destination that was added at run time; one of the configuration holds again.
+        False: there was none."""
         self._added_settings.pop(name, None)
         there = self._added.pop(name, None) is not None
         self._index()
@@ -158,8 +171,8 @@ class Destinations:
         return self._added_settings.get(name) or self._settings.destinations[name]
 
     def of(self, target: str) -> Destination | None:
-        """The destination of a target URL; None: it is unregistered, and such targets are refused. Raises net.InvalidRequest if the URL
-        is none."""
+        """The destination of a target URL; None: it is unregistered, and such targets are refused.
+        Raises net.InvalidRequest if the URL is none."""
         cached = self._of_target
         if target in cached:
             return cached[target]
@@ -169,8 +182,8 @@ class Destinations:
         return found
 
     def refusal(self, target: str) -> str | None:
-        """Why no request may go to this URL, if its host is an address; None: it may, or its name must be looked up first. Raises
-        net.InvalidRequest if the URL is none."""
+        """Why no request may go to this URL, if its host is an address; None: it may, or its name
+        must be looked up first. Raises net.InvalidRequest if the URL is none."""
         cached = self._refusals
         if target not in cached:
             if len(cached) >= MOST_CACHED:
@@ -188,8 +201,9 @@ class Destinations:
         return replace(self.unregistered, name=origin_lane(url))
 
     def orphaned(self, lane: str, destination: Destination | None) -> bool:
-        """Was a message of this lane accepted for a destination, and are only the defaults, or nothing, left for it, since that destination is
-        gone or has another URL? `destination` is the one that the message's target belongs to now."""
+        """Was a message of this lane accepted for a destination, and are only the defaults, or
+        nothing, left for it, since that destination is gone or has another URL? `destination` is
+        the one that the message's target belongs to now."""
         return (
             lane not in self.released
             and is_registered_name(lane)
@@ -201,8 +215,9 @@ class Destinations:
         return lane not in self.all and self.orphaned(lane, None)
 
     def lane_of(self, target: str, sender: str = "") -> str:
-        """The lane of a sender's messages to this URL: the destination's name, or SENDER@HOST:PORT of an unregistered target. Of a message
-        that does not say its sender it is HOST:PORT, as those of all senders were in earlier versions."""
+        """The lane of a sender's messages to this URL: the destination's name, or SENDER@HOST:PORT
+        of an unregistered target. Of a message that does not say its sender it is HOST:PORT, as
+        those of all senders were in earlier versions."""
         found = self.of(target)
         if found is not None and found.registered:
             return found.name
@@ -211,7 +226,8 @@ class Destinations:
         )
 
     def lane_of_key(self, url: str, sender: str) -> str | None:
-        """The lane of a sender's messages to the URL that is in their keys; None: it is hidden in the key where destinations differ."""
+        """The lane of a sender's messages to the URL that is in their keys; None: it is hidden in
+        the key where destinations differ."""
         if HIDDEN not in url:
             return self.lane_of(url, sender)
         target = net.parse_url(_masked(url.rpartition("~")[0]))
@@ -228,8 +244,9 @@ class Destinations:
         return self._limits.get(lane, self._others)
 
     def resolve(self, name: str, one: DestinationSettings, *, strict: bool = True) -> Destination:
-        """A destination's settings, checked, with the defaults of the application where it has none. Raises ConfigMistake that names
-        the setting; with `strict` also for one that cannot hold."""
+        """A destination's settings, checked, with the defaults of the application where it has
+        none. Raises ConfigMistake that names the setting; with `strict` also for one that cannot
+        hold."""
         place = f"{self._place} destinations.{name}"
         if not _NAME.match(name):
             raise mp.ConfigMistake(
@@ -312,7 +329,8 @@ class Destinations:
             raise mp.ConfigMistake(f"{place}: {error}") from None
 
     def _index(self) -> None:
-        """Make what is looked up for every message. Each is replaced as a whole, since other threads read meanwhile."""
+        """Make what is looked up for every message. Each is replaced as a whole, since other
+        threads read meanwhile."""
         self.all: dict[str, Destination] = {**self._configured, **self._added}
         self._limits = {name: found.limits for name, found in self.all.items()}
         by_origin: dict[tuple[str, str, int], list[Destination]] = {}
@@ -322,7 +340,8 @@ class Destinations:
         for alike in by_origin.values():
             alike.sort(key=lambda one: len(_path(one)), reverse=True)
         self._by_origin = by_origin
-        # After the index: a thread that still looks in the old one puts what it finds into the old cache.
+        # After the index: a thread that still looks in the old one puts what it finds into the old
+        # cache.
         self._of_target: dict[str, Destination | None] = {}
 
 
@@ -340,7 +359,8 @@ def _check(given: DestinationSettings, found: Destination) -> None:
 
 
 def _check_sources(given: DestinationSettings | AuthSettings | None, where: str) -> None:
-    """Raise ConfigMistake for a secret for which both a variable and a file are named: one of them would be ignored."""
+    """Raise ConfigMistake for a secret for which both a variable and a file are named: one of them
+    would be ignored."""
     if isinstance(given, HeadersAuth):
         both = sorted(set(map(str.lower, given.env)) & set(map(str.lower, given.file)))
         if both:
@@ -359,7 +379,8 @@ def _check_sources(given: DestinationSettings | AuthSettings | None, where: str)
 
 
 def _check_distinct(found: Mapping[str, Destination], place: str) -> None:
-    """Raise ConfigMistake for two destinations with one URL: a message can belong to one of them alone."""
+    """Raise ConfigMistake for two destinations with one URL: a message can belong to one of them
+    alone."""
     names: dict[tuple[object, str], str] = {}
     for name, one in found.items():
         if one.prefix is not None:
@@ -372,8 +393,9 @@ def _check_distinct(found: Mapping[str, Destination], place: str) -> None:
 
 
 class LaneLimits(Mapping[str, mp.Limits]):
-    """The limits of every lane, as the registry has them now. Lanes of unregistered targets are not listed, but have limits too, each of its
-    own: a lane HOST:PORT has none for the senders' lanes within it together."""
+    """The limits of every lane, as the registry has them now. Lanes of unregistered targets are not
+    listed, but have limits too, each of its own: a lane HOST:PORT has none for the senders' lanes
+    within it together."""
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations = destinations
@@ -407,13 +429,14 @@ def _removed(lane: str) -> str:
 
 
 def url_pause(name: str, sender: str, url: str) -> str:
-    """Name of the pause of one URL of one sender at a destination, or at the HOST:PORT of an unregistered target. The URL is that of a message,
-    or the one in its key."""
+    """Name of the pause of one URL of one sender at a destination, or at the HOST:PORT of an
+    unregistered target. The URL is that of a message, or the one in its key."""
     return f"{name}+{sha256(f'{sender} {mp.url_in_key(url)}'.encode(errors='replace')).hexdigest()[:10]}"
 
 
 def paused_at(pause: str) -> str | None:
-    """The destination, or the HOST:PORT, at which this pause of a URL is; None: it is no pause of a URL."""
+    """The destination, or the HOST:PORT, at which this pause of a URL is; None: it is no pause of a
+    URL."""
     name, mark, _ = pause.rpartition("+")
     return name if mark and "@" not in pause else None
 
@@ -443,13 +466,15 @@ def moved_reason(lane: str) -> str:
 
 
 def is_registered_name(lane: str) -> bool:
-    """Can this be the name of a registered destination, and not the lane of an unregistered target or a pause of a URL?"""
+    """Can this be the name of a registered destination, and not the lane of an unregistered target
+    or a pause of a URL?"""
     return lane != "" and ":" not in lane and "+" not in lane
 
 
 def sender_lane(sender: str, origin: str) -> str:
-    """The lane of a sender's messages to unregistered targets at this HOST:PORT. It lies within the lane HOST:PORT: a pause of that one holds
-    back all senders' messages. A name that would be too long is cut, with a digest of the whole."""
+    """The lane of a sender's messages to unregistered targets at this HOST:PORT. It lies within the
+    lane HOST:PORT: a pause of that one holds back all senders' messages. A name that would be too
+    long is cut, with a digest of the whole."""
     if not sender:
         return origin
     lane = f"{sender.replace('%', '%25').replace('/', '%2F')}@{origin}"
@@ -474,8 +499,9 @@ def _masked(url: str) -> str:
 
 
 def _within(url: net.HttpUrl, prefix: net.HttpUrl) -> bool:
-    """Does the URL's path begin with all components of the prefix's? /v1 is a prefix of /v1 and /v1/a, not of /v10; nor of /v1/../a,
-    which a server may read as /a: a destination's credentials are for the paths below it alone."""
+    """Does the URL's path begin with all components of the prefix's? /v1 is a prefix of /v1 and
+    /v1/a, not of /v10; nor of /v1/../a, which a server may read as /a: a destination's credentials
+    are for the paths below it alone."""
     path = url.target.partition("?")[0]
     start = prefix.target.rstrip("/")
     if start and _DOTS.search(path):

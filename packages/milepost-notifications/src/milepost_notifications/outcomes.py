@@ -1,4 +1,5 @@
-"""Outcomes of a try: which answers and errors complete a message, which repeat it, and which end it. Pure rules."""
+"""Outcomes of a try: which answers and errors complete a message, which repeat it, and which end
+it. Pure rules."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ LOOKUP_WAIT_S = 5
 HEADER_BYTES = 8_192
 """Bytes of an answer's headers that are recorded, with each try."""
 SHORTEST_SECRET = 6
-"""Characters of the shortest text of a sender that is taken for a secret: shorter ones are part of many answers."""
+"""Characters of the shortest text of a sender that is taken for a secret: shorter ones are part of
+many answers."""
 HeaderPairs = tuple[tuple[str, str], ...]
 """Names and values of headers."""
 _ESCAPE = re.compile(rb'\\(?:u(00[0-7][0-9A-Fa-f])|([/"\\]))')
@@ -50,7 +52,8 @@ STATUS_TEXTS = responses | {
     416: "Requested Range Not Satisfiable",
     422: "Unprocessable Entity",
 }
-"""Words of each HTTP status. Python 3.13 has new words for these four: failures would then be in other groups than before."""
+"""Words of each HTTP status. Python 3.13 has new words for these four: failures would then be in
+other groups than before."""
 
 _NETWORK = {
     "name-not-resolved": "DNS_FAILURE",
@@ -66,11 +69,13 @@ _NETWORK = {
     "timeout": "TIMEOUT",
     "malformed": "INVALID_ANSWER",
 }
-"""Categories of network errors by the client's own kinds; each belongs to the family NETWORK_ERROR."""
+"""Categories of network errors by the client's own kinds; each belongs to the family
+NETWORK_ERROR."""
 
 
 class DeliveryVerdict(Struct, frozen=True):
-    """Result of one attempt for the message; `gone`: its destination wants no more requests, and is to be paused."""
+    """Result of one attempt for the message; `gone`: its destination wants no more requests, and is
+    to be paused."""
 
     outcome: mp.Outcome
     gone: bool = False
@@ -90,7 +95,8 @@ def category_of(status: int) -> str:
 
 
 def status_text(status: object) -> str | None:
-    """The usual text of an HTTP status; None: there is none. (An outcome that an operator has confirmed may name anything as its status.)"""
+    """The usual text of an HTTP status; None: there is none. (An outcome that an operator has
+    confirmed may name anything as its status.)"""
     return (
         None if status is None else STATUS_TEXTS.get(status, "") if isinstance(status, int) else ""
     )
@@ -103,12 +109,14 @@ def response_ms(facts: Mapping[str, Any]) -> float | None:
 
 
 def status_line(status: object) -> str:
-    """A status as people read it, such as "HTTP 404 Not Found". Its words keep the groups of failures apart: they ignore numbers."""
+    """A status as people read it, such as "HTTP 404 Not Found". Its words keep the groups of
+    failures apart: they ignore numbers."""
     return f"HTTP {status} {status_text(status)}".rstrip()
 
 
 def failure_line(status: int) -> str:
-    """The same for a status that does not complete a message; it says what to do about a redirect."""
+    """The same for a status that does not complete a message; it says what to do about a
+    redirect."""
     return status_line(status) + (NOT_FOLLOWED if status in REDIRECTS else "")
 
 
@@ -119,8 +127,8 @@ def of_response(
     received_at: float,
     secrets: Collection[str] = (),
 ) -> DeliveryVerdict:
-    """The verdict on a whole answer, received at this time (seconds since 1970). `secrets` are not recorded, even if the partner repeats
-    them in its answer."""
+    """The verdict on a whole answer, received at this time (seconds since 1970). `secrets` are not
+    recorded, even if the partner repeats them in its answer."""
     status, body = response.status, without(readable(response), secrets)
     succeeded = status in destination.success_statuses
     facts: dict[str, Any] = (
@@ -164,8 +172,8 @@ def of_error(
     *,
     doubtful: bool = False,
 ) -> DeliveryVerdict:
-    """The verdict on a try without a whole answer. `doubtful`: the outcome of the try before is unknown; so it stays if nothing was sent
-    now."""
+    """The verdict on a try without a whole answer. `doubtful`: the outcome of the try before is
+    unknown; so it stays if nothing was sent now."""
     if isinstance(error, net.AnswerTooLarge) and error.response is not None:
         # The partner has answered; what is too much of the body is not recorded.
         return of_response(error.response, destination, response_ms, received_at, secrets)
@@ -205,8 +213,8 @@ def of_error(
 
 
 def retry_after_s(response: net.Response, cap_ms: int, now: float) -> float | None:
-    """The partner's minimum delay in seconds, capped; None: it gave none, or one that has passed. A date counts from the answer's own
-    Date, or, if it has none, from now (seconds since 1970)."""
+    """The partner's minimum delay in seconds, capped; None: it gave none, or one that has passed. A
+    date counts from the answer's own Date, or, if it has none, from now (seconds since 1970)."""
     given = response.retry_after
     if given is None and "Date" not in response.headers:
         try:
@@ -219,7 +227,8 @@ def retry_after_s(response: net.Response, cap_ms: int, now: float) -> float | No
 
 
 def readable(response: net.Response) -> bytes:
-    """The body as text can be read from it: without its gzip or deflate coding. What cannot be decoded, or is cut, is given as far as it goes."""
+    """The body as text can be read from it: without its gzip or deflate coding. What cannot be
+    decoded, or is cut, is given as far as it goes."""
     if (response.headers.get("Content-Encoding") or "").strip().lower() not in ("gzip", "deflate"):
         return response.body
     try:
@@ -229,7 +238,8 @@ def readable(response: net.Response) -> bytes:
 
 
 def error_details(body: bytes) -> dict[str, Any]:
-    """Error details of a partner's answer: message, code and details of a JSON answer, or the first characters of a text."""
+    """Error details of a partner's answer: message, code and details of a JSON answer, or the first
+    characters of a text."""
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)
@@ -257,7 +267,8 @@ def _named_details(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _storable(value: Any, depth: int = 0) -> Any:
-    """A value of a partner's JSON as every ledger can store it: numbers and text of the usual kind, and not nested deeply."""
+    """A value of a partner's JSON as every ledger can store it: numbers and text of the usual kind,
+    and not nested deeply."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float) and not math.isfinite(value):
@@ -274,7 +285,8 @@ def _storable(value: Any, depth: int = 0) -> Any:
 def recorded(
     response: net.Response, body: bytes, limit: int, secrets: Collection[str]
 ) -> dict[str, Any]:
-    """The recorded part of an answer: its headers and its body, each up to its limit; cookies and apparent secrets are hidden."""
+    """The recorded part of an answer: its headers and its body, each up to its limit; cookies and
+    apparent secrets are hidden."""
     headers, shown, cut = _recorded_headers(tuple(response.headers))
     found: dict[str, Any] = {
         "headers": mp.redacted(_without_secrets(headers, secrets)) if secrets else shown,
@@ -287,7 +299,8 @@ def recorded(
 
 
 def without(data: bytes, secrets: Collection[str]) -> bytes:
-    """The same bytes without these secrets, also where JSON or percent-encoding writes them with escapes: then the escapes are undone."""
+    """The same bytes without these secrets, also where JSON or percent-encoding writes them with
+    escapes: then the escapes are undone."""
     if not secrets:
         return data
     for undo in (bytes, _unescaped, unquote_to_bytes):
@@ -305,7 +318,8 @@ def secret_values(headers: Mapping[str, str]) -> Sequence[str]:
 
 @lru_cache(256)
 def url_secrets(url: str) -> tuple[str, ...]:
-    """The texts of a target URL that look like secrets, also as a partner reads them, the longest first: one may be a part of another."""
+    """The texts of a target URL that look like secrets, also as a partner reads them, the longest
+    first: one may be a part of another."""
     texts = mp.secrets_of_url(url)
     forms = dict.fromkeys(
         [
@@ -347,8 +361,9 @@ def _without_secrets(headers: HeaderPairs, secrets: Collection[str]) -> dict[str
 
 @lru_cache(256)
 def _recorded_headers(headers: HeaderPairs) -> tuple[HeaderPairs, Mapping[str, str], bool]:
-    """The headers within their limit; the same with apparent secrets hidden; and whether some are left out. Callers must not change the
-    result: answers with equal headers, as those of one second mostly are, share it."""
+    """The headers within their limit; the same with apparent secrets hidden; and whether some are
+    left out. Callers must not change the result: answers with equal headers, as those of one second
+    mostly are, share it."""
     kept = _within(headers, HEADER_BYTES)
     return kept, mp.redacted(dict(kept)), len(kept) < len(headers)
 

@@ -1,4 +1,5 @@
-"""Pages of notifications: destinations with their state, messages with every try, dead letters, and the figures of senders."""
+"""Pages of notifications: destinations with their state, messages with every try, dead letters, and
+the figures of senders."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def home(app: App, call: mp.Call) -> mp.Page:
 def destination(
     app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None
 ) -> mp.Page:
-    """The page of a destination; with the form of an outage as it was sent, if something in it is wrong."""
+    """The page of a destination; with the form of an outage as it was sent, if something in it is
+    wrong."""
     name = call.path["name"]
     if name not in {one["name"] for one in destination_views(app)}:
         raise mp.NotFound(f"there is no destination {name!r}")
@@ -194,8 +196,8 @@ def destination(
 
 
 def _forecast(app: App, call: mp.Call, destination: str | None = None) -> list[dict[str, Any]]:
-    """The sentences of the forecast of all messages, or of those to a destination. It counts those of all senders: a caller who sees the messages
-    of one sender gets none."""
+    """The sentences of the forecast of all messages, or of those to a destination. It counts those
+    of all senders: a caller who sees the messages of one sender gets none."""
     if seen_sender(call.caller) is not None:
         return []
     if destination is None:
@@ -381,7 +383,8 @@ def _sentence(text: str) -> str:
 
 
 def _affordable(app: App, wanted: MessageFilter) -> list[dict[str, Any]] | None:
-    """The latest messages that match; None: no index of the ledger serves this search, and a page does not read every row."""
+    """The latest messages that match; None: no index of the ledger serves this search, and a page
+    does not read every row."""
     try:
         return _rows(message_page(app, wanted, limit=NEWEST, scan=False).messages)
     except mp.CostlyQuery:
@@ -428,7 +431,8 @@ def _destination(view: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seconds(value: float | None) -> str:
-    """A time for a table, which is the upper bound of a histogram's bucket; a dash: there is none."""
+    """A time for a table, which is the upper bound of a histogram's bucket; a dash: there is
+    none."""
     return (
         "–"
         if value is None
@@ -439,7 +443,8 @@ def seconds(value: float | None) -> str:
 
 
 def _held(app: App, call: mp.Call, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The reasons why the destination holds a message back, as the caller may see them: its pause, its breaker, or a secret that is missing."""
+    """The reasons why the destination holds a message back, as the caller may see them: its pause,
+    its breaker, or a secret that is missing."""
     lane = record.get("destination")
     if lane is None or record["status"] not in WAITING:
         return dict.fromkeys(REASONS)

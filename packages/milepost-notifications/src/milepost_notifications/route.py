@@ -1,4 +1,5 @@
-"""Route of notifications: one stage that delivers each message to its destination, with a lane for each destination."""
+"""Route of notifications: one stage that delivers each message to its destination, with a lane for
+each destination."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from milepost_notifications.operate.figures import parties_of
 from milepost_notifications.settings import NotificationsSettings
 
 SHORTEST_S = 60.0
-"""Least time limit of a try: a destination that is added at run time may take longer than those of the settings, but not longer than this."""
+"""Least time limit of a try: a destination that is added at run time may take longer than those of
+the settings, but not longer than this."""
 COLUMNS = (
     *KEY, "method", "attempts", "nextRetryAt", "retryHistory", "maxRetriesExceeded", "maxRetriesExceededAt",
 )  # fmt: skip
@@ -26,7 +28,8 @@ def party(key: str) -> str:
 
 
 def longest_try_s(destinations: Destinations) -> float:
-    """Seconds that any try may take. A worker with a time limit of its own (AWS Lambda) starts no try that it could not end."""
+    """Seconds that any try may take. A worker with a time limit of its own (AWS Lambda) starts no
+    try that it could not end."""
     return max(
         SHORTEST_S, *(one.try_s for one in (destinations.unregistered, *destinations.all.values()))
     )
@@ -48,7 +51,8 @@ def notifications_route(
     )
 
     def lane(content: Any) -> str:
-        """Also a process that runs no services, such as a command, must know the destinations that were added to the ledger."""
+        """Also a process that runs no services, such as a command, must know the destinations that
+        were added to the ledger."""
         deliverer.keep_fresh()
         return destinations.lane_of(content["targetUrl"], content.get("senderId", ""))
 

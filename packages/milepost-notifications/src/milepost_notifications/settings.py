@@ -1,4 +1,5 @@
-"""Settings of the notifications application: the table [notifications] of milepost.toml and its tables of destinations."""
+"""Settings of the notifications application: the table [notifications] of milepost.toml and its
+tables of destinations."""
 
 from __future__ import annotations
 
@@ -20,12 +21,14 @@ SCHEDULES: dict[str, mp.Backoff] = {
     ),
     "seed": mp.Backoff(attempts=3, base="1s", factor=2.0, cap="60s"),
 }
-"""Named schedules of tries: over about a day; and that of the original design, over about four seconds."""
+"""Named schedules of tries: over about a day; and that of the original design, over about four
+seconds."""
 
 
 class RetrySettings(mp.AppSettings, frozen=True):
-    """How failed tries are repeated: by a named `schedule`; or `base * factor**n` within `cap`, or the listed `delays`, spread by ± `jitter`; at
-    most `attempts` tries. What is given replaces that part of the schedule, which is "day" if nothing is given, else "seed"."""
+    """How failed tries are repeated: by a named `schedule`; or `base * factor**n` within `cap`, or
+    the listed `delays`, spread by ± `jitter`; at most `attempts` tries. What is given replaces that
+    part of the schedule, which is "day" if nothing is given, else "seed"."""
 
     schedule: Literal["day", "seed"] | None = None
     attempts: int | None = None
@@ -52,7 +55,8 @@ class TimeoutSettings(mp.AppSettings, frozen=True):
 
 
 class BreakerSettings(mp.AppSettings, frozen=True):
-    """Circuit breaker: opens after this many failures in a row `within` the span, probes again after `cooldown`."""
+    """Circuit breaker: opens after this many failures in a row `within` the span, probes again
+    after `cooldown`."""
 
     failures: int = 5
     within: str | float = "1m"
@@ -74,7 +78,8 @@ class TlsSettings(mp.AppSettings, frozen=True):
 
 
 class RedirectSettings(mp.AppSettings, frozen=True):
-    """Redirects of GET and HEAD that are followed: to these hosts, and to the host that was asked."""
+    """Redirects of GET and HEAD that are followed: to these hosts, and to the host that was
+    asked."""
 
     hosts: tuple[str, ...] = ()
     most: int = 5
@@ -103,7 +108,8 @@ class BasicAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="basic"):
 
 
 class OAuth2Auth(mp.AppSettings, frozen=True, tag_field="kind", tag="oauth2"):
-    """OAuth 2.0 client credentials: a token is fetched from `token_url` and kept until shortly before it expires."""
+    """OAuth 2.0 client credentials: a token is fetched from `token_url` and kept until shortly
+    before it expires."""
 
     token_url: str
     client_id: str
@@ -117,7 +123,8 @@ AuthSettings = HeadersAuth | BearerAuth | BasicAuth | OAuth2Auth
 
 
 class DestinationSettings(mp.AppSettings, frozen=True):
-    """A destination: target URLs that begin with `url`, and how they are called. What is not given here is as in [notifications]."""
+    """A destination: target URLs that begin with `url`, and how they are called. What is not given
+    here is as in [notifications]."""
 
     url: str
     headers: dict[str, str] = {}
@@ -147,7 +154,8 @@ class SenderSettings(mp.AppSettings, frozen=True):
 
 
 class AlertSettings(mp.AppSettings, frozen=True):
-    """Recipients of alerts, which are sent when messages end as dead letters, a breaker opens, or a destination is paused because it answered 410; and when the trouble is over."""
+    """Recipients of alerts, which are sent when messages end as dead letters, a breaker opens, or a
+    destination is paused because it answered 410; and when the trouble is over."""
 
     to: tuple[str, ...] = ()
     """Addresses of subscribers: "log", a URL, "email:…"."""
@@ -197,7 +205,8 @@ App = mp.AppContext[NotificationsSettings]
 
 
 def statuses(given: tuple[int | str, ...], place: str) -> frozenset[int]:
-    """The HTTP statuses that numbers and classes ("5xx") name; `place` names the setting in a mistake."""
+    """The HTTP statuses that numbers and classes ("5xx") name; `place` names the setting in a
+    mistake."""
     found: set[int] = set()
     for one in given:
         if isinstance(one, str) and _STATUS.match(one):
@@ -215,8 +224,9 @@ def statuses(given: tuple[int | str, ...], place: str) -> frozenset[int]:
 def read_secret(
     env: str | None, file: str | None, place: str, environment: Mapping[str, str] | None = None
 ) -> str | None:
-    """A secret from a variable of the environment or from a file, read anew each time; None: neither is named. Raises ConfigMistake
-    that names the variable or the file, and never its content."""
+    """A secret from a variable of the environment or from a file, read anew each time; None:
+    neither is named. Raises ConfigMistake that names the variable or the file, and never its
+    content."""
     if env is not None:
         value = (os.environ if environment is None else environment).get(env, "").strip()
         if not value:

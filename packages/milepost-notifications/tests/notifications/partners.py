@@ -1,4 +1,5 @@
-"""A notifications service on loopback: a real server, a real ledger, and partners whose answers a test decides."""
+"""A notifications service on loopback: a real server, a real ledger, and partners whose answers a
+test decides."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class Service(LiveServer):
         self.milepost.run(until_idle=0)
 
     def see_through(self, clock: VirtualClock, message: Mapping[str, Any]) -> list[int]:
-        """Work until the message has ended, the clock moved on over every wait; the waits in milliseconds."""
+        """Work until the message has ended, the clock moved on over every wait; the waits in
+        milliseconds."""
         waits: list[int] = []
         self.work()
         while (at := self.next_look(message)) is not None:
@@ -97,7 +99,8 @@ def message(target: str, **fields: Any) -> dict[str, Any]:
 
 
 def answered_late(at: Service, partner: Partner, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A message whose sender gets the answer only when the partner has the message; all workers have ended."""
+    """A message whose sender gets the answer only when the partner has the message; all workers
+    have ended."""
     add = at.ctx.ledger.add
 
     def slow(*arguments: Any) -> Any:
@@ -120,7 +123,8 @@ def key_of(message: Mapping[str, Any]) -> str:
 
 @contextmanager
 def service(ledger: str = "memory:", clock: Any = None, **settings: Any) -> Iterator[Service]:
-    """The service with these settings and else with the seed's schedule of tries, on this ledger; it may call loopback."""
+    """The service with these settings and else with the seed's schedule of tries, on this ledger;
+    it may call loopback."""
     usual = {"allow_cidrs": list(LOOPBACK), "retry": {"schedule": "seed"}}
     configured = application.configured(usual | settings, environment={})
     with mp.open(ledger, applications=[configured], clock=clock) as desk:
@@ -133,7 +137,8 @@ def service(ledger: str = "memory:", clock: Any = None, **settings: Any) -> Iter
 
 
 def answers(*statuses: int | tuple[int, bytes] | tuple[int, bytes, str]) -> Callable[[Line], None]:
-    """Answer the first request with the first status, and so on; the last one is for all that follow."""
+    """Answer the first request with the first status, and so on; the last one is for all that
+    follow."""
     left, lock = list(statuses), threading.Lock()
 
     def script(line: Line) -> None:

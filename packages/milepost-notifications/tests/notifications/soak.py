@@ -1,6 +1,8 @@
-"""Chaos soak: the messages, a partner that fails, and the check that every accepted message has its end.
+"""Chaos soak: the messages, a partner that fails, and the check that every accepted message has its
+end.
 
-`make test` runs it with a few hundred messages, `make thorough` with 10,000, MILEPOST_SOAK=N with N.
+`make test` runs it with a few hundred messages, `make thorough` with 10,000, MILEPOST_SOAK=N with
+N.
 """
 
 from __future__ import annotations
@@ -29,15 +31,17 @@ DOUBTFUL = frozenset({"CONNECTION_RESET", "READ_TIMEOUT", "TIMEOUT"})
 
 
 class Capricious:
-    """A partner that fails 30% of the requests: an error, or a connection that is cut before or after it has acted; and that lets some of
-    them (`hangs`) wait until the caller gives up. It knows which ids it has acted on, as a receiver should: it accepts a repeat of these."""
+    """A partner that fails 30% of the requests: an error, or a connection that is cut before or
+    after it has acted; and that lets some of them (`hangs`) wait until the caller gives up. It
+    knows which ids it has acted on, as a receiver should: it accepts a repeat of these."""
 
     def __init__(self, seed: int, hangs: float = 0.0) -> None:
         self._dice, self._lock, self._hangs = random.Random(seed), threading.Lock(), hangs
         self.acted: Counter[str] = Counter()
         """How often it got a request that it acts on, by webhook-id."""
         self.unexplained: list[str] = []
-        """Ids of repeats, after it had answered, that do not say that the outcome before is unknown."""
+        """Ids of repeats, after it had answered, that do not say that the outcome before is
+        unknown."""
         self.requests = count()
         self.on_request: Callable[[int], None] = lambda number: None
 
@@ -98,7 +102,8 @@ def wait_for_ends(at: Service, otherwise: Callable[[], str] = lambda: "") -> Non
 
 
 def check(at: Service, partner: Capricious, sent: list[dict[str, Any]]) -> str:
-    """Received is accepted minus dead letters; a repeat says why it may be one, and the record says so too. Returns the numbers."""
+    """Received is accepted minus dead letters; a repeat says why it may be one, and the record says
+    so too. Returns the numbers."""
     items = {f"msg_{item['work_id']}": item for item in map(at.item, sent)}
     assert len(items) == MESSAGES, "each has an id of its own"
     ends = {
@@ -112,7 +117,8 @@ def check(at: Service, partner: Capricious, sent: list[dict[str, Any]]) -> str:
     received = partner.acted.keys()
     assert received <= items.keys()
     assert delivered <= received
-    # A message whose last answers were cut off may have been received all the same, and its record says so.
+    # A message whose last answers were cut off may have been received all the same, and its record
+    # says so.
     assert all(doubts(items[id]) for id in received & dead)
     repeated = {id: n for id, n in partner.acted.items() if n > 1}
     assert all(doubts(items[id]) for id in repeated), {
@@ -128,7 +134,8 @@ def check(at: Service, partner: Capricious, sent: list[dict[str, Any]]) -> str:
 
 
 def doubts(item: dict[str, Any]) -> set[str]:
-    """Why a try of this message may have reached the partner though no outcome of it was written."""
+    """Why a try of this message may have reached the partner though no outcome of it was
+    written."""
     found = {
         line["error_category"] for line in item["history"] if line.get("error_category") in DOUBTFUL
     }

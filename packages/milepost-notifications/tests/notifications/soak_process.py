@@ -1,6 +1,8 @@
-"""Processes of the soak on AWS: a station (worker, relay, resender) that is killed from outside, and a Lambda worker that its time limit ends.
+"""Processes of the soak on AWS: a station (worker, relay, resender) that is killed from outside,
+and a Lambda worker that its time limit ends.
 
-Some of their requests to DynamoDB and SQS fail, are made twice, or are carried out without an answer; some SQS messages come twice.
+Some of their requests to DynamoDB and SQS fail, are made twice, or are carried out without an
+answer; some SQS messages come twice.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class SoakLife(Struct, kw_only=True, frozen=True):
     """The part of the requests that have a fault."""
     lease_ms: int = 4_000
     run_ms: int = 12_000
-    """The time limit of the function, of which it keeps a quarter for giving back what it cannot end."""
+    """The time limit of the function, of which it keeps a quarter for giving back what it cannot
+    end."""
     cut: float = 0.05
     """The part of the function's calls that their time limit ends without warning."""
 
@@ -103,7 +106,8 @@ def work(life: SoakLife) -> None:
 
 
 def serve(life: SoakLife) -> None:
-    """A container of the worker function, called by the stage's queue until SIGTERM, or until a call's time limit ends it."""
+    """A container of the worker function, called by the stage's queue until SIGTERM, or until a
+    call's time limit ends it."""
     os.environ |= {
         "MILEPOST_APPLICATIONS": "notifications",
         "MILEPOST_LEDGER": f"dynamodb://{life.region}/{life.prefix}?endpoint={life.endpoint}",
@@ -127,7 +131,8 @@ def serve(life: SoakLife) -> None:
 
     def called(event: dict[str, Any], _: Any) -> Any:
         if dice.random() < life.cut:
-            # Lambda ends a container at its time limit wherever it stands; here long before the time that it counts on.
+            # Lambda ends a container at its time limit wherever it stands; here long before the
+            # time that it counts on.
             threading.Timer(dice.random(), os.kill, (os.getpid(), signal.SIGKILL)).start()
         return worker.handler(event, named(Countdown(life.run_ms), life.holder))
 

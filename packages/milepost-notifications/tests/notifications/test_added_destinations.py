@@ -1,4 +1,5 @@
-"""Destinations that were added over HTTP hold for every command that sends a message, as they do for POST /message."""
+"""Destinations that were added over HTTP hold for every command that sends a message, as they do
+for POST /message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Alerts of notifications: one for each cause and destination, and one when it is over, through the subscribers that the settings name."""
+"""Alerts of notifications: one for each cause and destination, and one when it is over, through the
+subscribers that the settings name."""
 
 from __future__ import annotations
 

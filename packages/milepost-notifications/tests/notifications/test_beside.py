@@ -1,4 +1,5 @@
-"""Beside an existing system on AWS whose table has the seed's shape: both run, senders change over one by one, and back."""
+"""Beside an existing system on AWS whose table has the seed's shape: both run, senders change over
+one by one, and back."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ TIME = "2026-01-31T08:00:00.000Z"
 
 
 class OldSystem:
-    """The existing system: a table of the seed's shape, a queue, and a worker that delivers what the queue names."""
+    """The existing system: a table of the seed's shape, a queue, and a worker that delivers what
+    the queue names."""
 
     def __init__(self, endpoint: str, prefix: str) -> None:
         dynamodb = boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint)
@@ -109,7 +111,8 @@ def at(endpoint: str, prefix: str, tmp_path: Path) -> Iterator[Service]:
 
 
 def hand_over(old: OldSystem, at: Service) -> int:
-    """Run the program of the guide, for the shop; the number of messages that were new to Milepost."""
+    """Run the program of the guide, for the shop; the number of messages that were new to
+    Milepost."""
     page = (ROOT / "docs" / "guides" / "notifications.md").read_text()
     [program] = [
         block.split("```")[0]
@@ -139,7 +142,8 @@ def test_senders_change_over_one_by_one_and_back(old: OldSystem, at: Service) ->
         for sender in ("shop", "desk"):
             old.accept(message(partner.url, messageId=f"{sender}-1", senderId=sender))
         old.work()
-        # The shop changes over, with two messages that the old system has not begun; the desk stays.
+        # The shop changes over, with two messages that the old system has not begun; the desk
+        # stays.
         old.accept(message(partner.url, messageId="shop-2"))
         old.accept(message(partner.url, messageId="shop-3"), queued=False)
         old.accept(message(partner.url, messageId="desk-2", senderId="desk"))
@@ -149,7 +153,8 @@ def test_senders_change_over_one_by_one_and_back(old: OldSystem, at: Service) ->
         )
         old.work()
         at.milepost.run(until_idle=1)
-        # And back: what Milepost has accepted it delivers, what comes from now on the old system does.
+        # And back: what Milepost has accepted it delivers, what comes from now on the old system
+        # does.
         at.post(message(partner.url, messageId="shop-5"))
         old.accept(message(partner.url, messageId="shop-6"))
         old.work()

@@ -1,4 +1,5 @@
-"""Settings and messages that the HTTP client refuses: a command ends with one line, an endpoint answers 4xx, a message waits or is refused."""
+"""Settings and messages that the HTTP client refuses: a command ends with one line, an endpoint
+answers 4xx, a message waits or is refused."""
 
 from __future__ import annotations
 

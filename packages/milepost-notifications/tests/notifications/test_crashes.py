@@ -1,4 +1,5 @@
-"""Workers that die or come late: a message is sent again with the same id, and no late outcome is written."""
+"""Workers that die or come late: a message is sent again with the same id, and no late outcome is
+written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Hostile answers and wrong secrets: each message ends as the partner's status says, or waits, and nothing secret is recorded."""
+"""Hostile answers and wrong secrets: each message ends as the partner's status says, or waits, and
+nothing secret is recorded."""
 
 from __future__ import annotations
 

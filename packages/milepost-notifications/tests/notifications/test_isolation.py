@@ -1,4 +1,5 @@
-"""Isolation of destinations: breakers, rates and partners that hang use up no attempts and slow down no other destination."""
+"""Isolation of destinations: breakers, rates and partners that hang use up no attempts and slow
+down no other destination."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_s26_a_breaker_postpones_without_attempts_probes_once_and_drains(tmp_pat
             clock.advance("29s")
             at.work()
             assert len(partner.requests) == 3
-        # After a restart, two processes: one probe, which fails, and the breaker stays open for another cooldown.
+        # After a restart, two processes: one probe, which fails, and the breaker stays open for
+        # another cooldown.
         clock.advance("2s")
         with service(ledger, clock, destinations={"crm": own}) as at:
             configured = application.configured(
@@ -94,7 +96,8 @@ def test_s27_a_partner_that_hangs_slows_no_other(tmp_path: Path) -> None:
             at.milepost.start()
             for _ in range(4):
                 assert came.acquire(timeout=PATIENCE)
-            # All of the hanging partner's slots are taken; the other's messages come after all of its backlog.
+            # All of the hanging partner's slots are taken; the other's messages come after all of
+            # its backlog.
             for number in range(count):
                 at.post(message(healthy.url, messageId=str(number)))
             wait_until(lambda: len(healthy.requests) == count)
@@ -121,7 +124,8 @@ def test_s27_a_rate_is_kept_and_uses_up_no_attempts(tmp_path: Path) -> None:
             for one in sent:
                 at.post(one)
             at.milepost.start()
-            # One call is saved up; each 100 ms bring another. The clock moves on only when that one has come.
+            # One call is saved up; each 100 ms bring another. The clock moves on only when that one
+            # has come.
             wait_until(lambda: len(came) == 1)
             assert {one["attempts"] for one in at.milepost.items(ROUTE)} == {0}
             for number in range(2, 26):

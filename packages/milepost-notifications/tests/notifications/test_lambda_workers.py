@@ -1,4 +1,5 @@
-"""Messages that are delivered by AWS Lambda: the functions run here, on the model of AWS, one container each for all calls."""
+"""Messages that are delivered by AWS Lambda: the functions run here, on the model of AWS, one
+container each for all calls."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def test_a_service_for_its_own_process_has_no_schedule() -> None:
 def test_worker_and_services_do_only_what_their_roles_allow(
     endpoint: str, tmp_path: Path, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message to a destination that was added at run time: the worker reads it from the ledger, and a 410 pauses it."""
+    """A message to a destination that was added at run time: the worker reads it from the ledger,
+    and a 410 pauses it."""
     monkeypatch.setenv("MILEPOST_NOTIFICATIONS_ALLOW_CIDRS", '["127.0.0.0/8"]')
     template = synthesise(tmp_path / "stack", ROUTE, None, "--application")
     monkeypatch.setenv("MILEPOST_APPLICATIONS", ROUTE)

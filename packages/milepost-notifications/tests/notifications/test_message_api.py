@@ -468,7 +468,8 @@ def test_a_list_that_no_index_serves_is_refused_unless_it_is_asked_for(
 
 
 def test_the_list_and_the_record_say_that_a_message_is_paused(at: Service) -> None:
-    """With the pause, and with the state of an open breaker; without the breaker's last failure, which may be about another sender's message."""
+    """With the pause, and with the state of an open breaker; without the breaker's last failure,
+    which may be about another sender's message."""
     with Partner(answers(200)) as partner:
         assert at.post(message(partner.url, messageId="a")).status == 200
         key = at.call("GET", f"{API}/messages").body["messages"][0]["key"]

@@ -1,4 +1,5 @@
-"""Clients against a real service on loopback, for threads and for event loops, and in an interpreter without other packages."""
+"""Clients against a real service on loopback, for threads and for event loops, and in an
+interpreter without other packages."""
 
 from __future__ import annotations
 
@@ -209,7 +210,8 @@ def test_a_key_speaks_for_its_sender_alone(kind: str, monkeypatch: pytest.Monkey
 
 
 def unlucky(at: Service) -> Any:
-    """A proxy before the service that breaks off twice, once after the service has accepted, and then answers 503 once."""
+    """A proxy before the service that breaks off twice, once after the service has accepted, and
+    then answers 503 once."""
     troubles = ["reset", "lost", "503"]
 
     def script(line: Line) -> None:

@@ -1,4 +1,5 @@
-"""`milepost move` brings the application's own documents along: destinations, outages, figures and counts."""
+"""`milepost move` brings the application's own documents along: destinations, outages, figures and
+counts."""
 
 from __future__ import annotations
 

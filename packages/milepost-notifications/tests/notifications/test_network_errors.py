@@ -296,7 +296,8 @@ def test_slow_names_of_one_sender_cost_the_messages_of_another_no_attempt() -> N
             ("COMPLETED", 0)
         }
         ended = Counter((item["status"], item["total_attempts"]) for item in map(at.item, slow))
-        # Those that were looked up are charged to their own names; those that had no slot wait, uncounted.
+        # Those that were looked up are charged to their own names; those that had no slot wait,
+        # uncounted.
         assert set(ended) == {("RETRY_SCHEDULED", 1), ("WAITING", 0)}
         assert {
             at.item(sent)["error"]["category"] for sent in slow if at.item(sent)["total_attempts"]

@@ -1,4 +1,5 @@
-"""Messages in a SQLite ledger: a crash or a race loses none, and a body of any size arrives whole, hours later."""
+"""Messages in a SQLite ledger: a crash or a race loses none, and a body of any size arrives whole,
+hours later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The same messages on the AWS ledger (its model): rows with the seed's attributes, and nothing lost on the way."""
+"""The same messages on the AWS ledger (its model): rows with the seed's attributes, and nothing
+lost on the way."""
 
 from __future__ import annotations
 

@@ -370,7 +370,8 @@ ODD = [
 def test_an_outcome_from_outside_with_odd_facts_is_counted_and_shown(
     at: Service, outcome: Any, facts: dict[str, Any]
 ) -> None:
-    """An operator confirms the message while a worker has it: the answer takes precedence over that of the partner."""
+    """An operator confirms the message while a worker has it: the answer takes precedence over that
+    of the partner."""
 
     def script(line: Line) -> None:
         while line.read() is not None:

@@ -1,4 +1,5 @@
-"""Messages that wait for a destination that is removed: they never go out by the defaults unasked."""
+"""Messages that wait for a destination that is removed: they never go out by the defaults
+unasked."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_a_forced_removal_sends_them_by_what_their_urls_belong_to(
 def test_a_forced_removal_holds_though_the_service_looks_for_destinations_that_are_back_meanwhile(
     ledger: str, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It forgets the release of a destination that is there: the removal must not be seen half done."""
+    """It forgets the release of a destination that is there: the removal must not be seen half
+    done."""
 
     def release(app: Any, name: str) -> None:
         releases(app, name)
@@ -280,7 +282,8 @@ def test_a_destination_that_is_back_under_another_name_takes_waiting_messages_ov
 def test_messages_for_the_old_url_of_a_destination_wait_and_the_others_are_sent(
     ledger: str, partner: Partner, unregistered: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither by the defaults, without its credentials, nor rejected: its lane is still a destination, but not of these targets."""
+    """Neither by the defaults, without its credentials, nor rejected: its lane is still a
+    destination, but not of these targets."""
     base = partner.url.rstrip("/")
     clock, old, new = (
         VirtualClock(),

@@ -184,7 +184,8 @@ def after(*headers: tuple[str, str]) -> Any:
 
 
 def test_s21_dates_caps_and_garbage_in_retry_after() -> None:
-    # A date counts from the answer's own Date, so that our clock does not matter; without one, from our own time.
+    # A date counts from the answer's own Date, so that our clock does not matter; without one, from
+    # our own time.
     date = NOW + timedelta(hours=5)
     said = ("Date", format_datetime(date, usegmt=True))
     assert (

@@ -188,7 +188,7 @@ def test_no_two_senders_share_a_lane_however_long_their_names_are() -> None:
     assert all(len(lane) <= 200 and "/" not in lane for lane in lanes)
 
 
-# Ledgers of earlier versions ------------------------------------------------------------------------------------------------
+# Ledgers of earlier versions ----------------------------------------------------------------------
 def old_lane(
     at: Service, sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch, partner: Partner
 ) -> None:
@@ -261,7 +261,7 @@ def test_a_limit_of_host_port_holds_for_all_senders_together(
         assert [one for one in at.findings() if one.level == "warn"] == []
 
 
-# What senders see -----------------------------------------------------------------------------------------------------------
+# What senders see ---------------------------------------------------------------------------------
 def test_a_sender_sees_neither_the_lanes_nor_the_paused_urls_of_others(
     partner: Partner, clock: VirtualClock
 ) -> None:

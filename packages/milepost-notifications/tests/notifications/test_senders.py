@@ -155,7 +155,8 @@ def test_no_page_and_no_answer_shows_a_sender_what_a_partner_said_about_another(
 
 
 def test_what_blocks_a_message_quotes_no_answer_to_another_senders() -> None:
-    """Neither the message's page, nor the list, nor the record: the breaker's last failure may be about another sender's message."""
+    """Neither the message's page, nor the list, nor the record: the breaker's last failure may be
+    about another sender's message."""
     settings = {"crm": {"url": TARGET}}
     with service(destinations=settings) as at:
         shop = make_key(

@@ -1,4 +1,5 @@
-"""GET /health of notifications: the parts that are not well, within a time limit, and no secrets."""
+"""GET /health of notifications: the parts that are not well, within a time limit, and no
+secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Chaos soak: a partner that fails, workers that are killed, ledger errors; every message that was accepted reaches its end."""
+"""Chaos soak: a partner that fails, workers that are killed, ledger errors; every message that was
+accepted reaches its end."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ breaker = { failures = 1_000_000_000 }
 
 
 class Workers:
-    """Two worker processes on a SQLite file. They are killed at every so many requests, one of which is then under way, and others take
-    their place."""
+    """Two worker processes on a SQLite file. They are killed at every so many requests, one of
+    which is then under way, and others take their place."""
 
     def __init__(self, folder: Path, every: int) -> None:
         (folder / "milepost.toml").write_text(TOML)
@@ -127,8 +128,8 @@ def faulty(at: Service, monkeypatch: pytest.MonkeyPatch, calls: dict[str, set[in
 
 
 class Crew:
-    """Stations and Lambda workers on one AWS ledger. At every so many requests of the partner a station is killed; a container that its
-    time limit has ended is replaced at the next one."""
+    """Stations and Lambda workers on one AWS ledger. At every so many requests of the partner a
+    station is killed; a container that its time limit has ended is replaced at the next one."""
 
     def __init__(self, forks: ForkServer, life: SoakLife, every: int) -> None:
         self._forks, self._life, self._every = forks, life, every

@@ -1,4 +1,5 @@
-"""Secrets in the path and the query of target URLs reach the partner, and are shown by no door but the record of their message."""
+"""Secrets in the path and the query of target URLs reach the partner, and are shown by no door but
+the record of their message."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ BY = {"by": "ops", "reason": "a test"}
 
 
 def echoing(line: Line) -> None:
-    """A path `/s404…` is answered with 404, and so on, and with the whole address in a header and in the body."""
+    """A path `/s404…` is answered with 404, and so on, and with the whole address in a header and
+    in the body."""
     while (request := line.read()) is not None:
         named = STATUS.match(request.target.encode())
         body = json.dumps(
@@ -85,7 +87,8 @@ class Scene:
     """By channel: all that came through it."""
 
     def filled(self, path: str) -> list[str]:
-        """The addresses of an endpoint's path, for every key, act, list and destination that there is."""
+        """The addresses of an endpoint's path, for every key, act, list and destination that there
+        is."""
         keys = [quote(item["key"], safe="") for item in self.at.app.items(ROUTE)]
         values = {
             "route": [ROUTE],
@@ -222,7 +225,8 @@ def opened(
 def see_through_all(
     at: Service, partner: Partner, clock: VirtualClock, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """Send messages whose targets hold secrets: one for each end, and for each act that an operator can do."""
+    """Send messages whose targets hold secrets: one for each end, and for each act that an operator
+    can do."""
     paths = {
         "delivered": "s200",
         "refused": "s404",
@@ -307,7 +311,8 @@ WITH_THE_INPUT = (
 )
 """The doors that show a message's content to those who may read it."""
 WITHOUT_DATA = ("/live", "/static/{version}/{name}", "/login", "/api/docs")
-"""A stream that says only that something has changed, files of the program, and pages without data."""
+"""A stream that says only that something has changed, files of the program, and pages without
+data."""
 GETS = [one.path for one in all_gets() if one.path not in (*WITH_THE_INPUT, *WITHOUT_DATA)]
 
 

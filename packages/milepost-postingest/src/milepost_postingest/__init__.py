@@ -1,6 +1,8 @@
-"""Postingest: follows assets after their ingest, onto disk in the repository, then onto tape, and sends notifications.
+"""Postingest: follows assets after their ingest, onto disk in the repository, then onto tape, and
+sends notifications.
 
-In milepost.toml: applications = ["postingest"], with its settings in [postingest]. In a route file or a program:
+In milepost.toml: applications = ["postingest"], with its settings in [postingest]. In a route file
+or a program:
 
     from milepost_postingest import postingest
 

@@ -1,5 +1,5 @@
-"""Judgement of answers: which ones confirm a stage. Other systems delete their own copies after a confirmation, so a doubtful answer
-confirms nothing."""
+"""Judgement of answers: which ones confirm a stage. Other systems delete their own copies after a
+confirmation, so a doubtful answer confirms nothing."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ _ERRORS = ("error", "errors", "exception", "failure")
 
 
 def accepts_of(dialect: str, stage: str) -> Callable[[Any, Any], bool]:
-    """A function that judges a stage's answers. It raises ValueError, with the reason, for an answer that does not confirm.
+    """A function that judges a stage's answers. It raises ValueError, with the reason, for an
+    answer that does not confirm.
 
-    A stage that was given `filePaths` is confirmed by an answer that covers each of them. In today's dialect an answer must also have the
-    format that today's confirmers write, where that is known.
+    A stage that was given `filePaths` is confirmed by an answer that covers each of them. In
+    today's dialect an answer must also have the format that today's confirmers write, where that is
+    known.
     """
     shape = {"CC": _check_paths, "TC": _check_volumes}.get(stage) if dialect == "today" else None
 
@@ -62,7 +64,8 @@ def accepts_of(dialect: str, stage: str) -> Callable[[Any, Any], bool]:
 
 
 def next_payload(output: Any) -> Any:
-    """Payload of the next stage: of an answer with `filePaths`, only these. Digests and sizes are for the record."""
+    """Payload of the next stage: of an answer with `filePaths`, only these. Digests and sizes are
+    for the record."""
     if isinstance(output, dict) and "filePaths" in output and len(output) > 1:
         return {"filePaths": output["filePaths"]}
     return output
@@ -126,7 +129,8 @@ def _denial(answer: Any) -> str | None:
 
 
 def _check_covered(answer: Any, asked: list[str], *, bare: bool) -> None:
-    """Raise ValueError unless the answer has every file. `bare`: true for a file means that it is there, without its place."""
+    """Raise ValueError unless the answer has every file. `bare`: true for a file means that it is
+    there, without its place."""
     if isinstance(answer, dict) and isinstance(answer.get("filePaths"), list):
         there = {path for path in answer["filePaths"] if isinstance(path, str)}
     elif isinstance(answer, dict):

@@ -46,7 +46,8 @@ def routes(settings: PostingestSettings) -> list[mp.Route]:
 
 @application.check("workers")
 def workers(app: mp.AppContext[PostingestSettings]) -> Iterator[mp.Finding]:
-    """Whether the repository and ScoutAM can be reached from here. A process that only reads the ledger does not need them."""
+    """Whether the repository and ScoutAM can be reached from here. A process that only reads the
+    ledger does not need them."""
     for queue in queues_of(app.settings.queues, app.settings.dialect):
         if queue.worker != "external":
             yield _worker(queue.queue_alias, queue.worker)

@@ -22,8 +22,8 @@ from milepost_postingest.application import PostingestSettings, application
 def confirmer(app: mp.AppContext[PostingestSettings], once: bool, every: str) -> int:
     """Confirm assets on the rows of a table, without a ledger.
 
-    Receives messages from a queue, runs the check, and writes the confirmation on the asset's row. All settings are environment
-    variables; docs/guides/postingest-on-aws.md lists them.
+    Receives messages from a queue, runs the check, and writes the confirmation on the asset's row.
+    All settings are environment variables; docs/guides/postingest-on-aws.md lists them.
     """
     from milepost_postingest.confirmer.service import run_confirmer
 

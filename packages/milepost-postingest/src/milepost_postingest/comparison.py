@@ -1,4 +1,5 @@
-"""Comparison of what a stage confirmed with what its check finds later: paths, digests, sizes and volumes."""
+"""Comparison of what a stage confirmed with what its check finds later: paths, digests, sizes and
+volumes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Facts(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """What became of the confirmed files. Files that were added later are no difference: new versions may add some."""
+    """What became of the confirmed files. Files that were added later are no difference: new
+    versions may add some."""
 
     confirmed: int
     """Confirmed files; 0: what was confirmed is not recorded."""
@@ -121,8 +123,8 @@ def _same(before: Facts, now: Facts, path: str) -> bool:
 
 
 def facts_of(answer: Any) -> Facts:
-    """The files of an answer: `filePaths` with `digests` and `sizes`, or an object of paths with their volumes. Nothing for an answer that
-    names no files."""
+    """The files of an answer: `filePaths` with `digests` and `sizes`, or an object of paths with
+    their volumes. Nothing for an answer that names no files."""
     value = as_json(answer)
     if not isinstance(value, dict):
         return Facts()

@@ -1,4 +1,5 @@
-"""Confirmer of the Custodial Copy: an asset is confirmed when the OCFL repository holds it, complete and committed."""
+"""Confirmer of the Custodial Copy: an asset is confirmed when the OCFL repository holds it,
+complete and committed."""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ _SAID = {"1": True, "true": True, "yes": True, "": False, "0": False, "false": F
 class CustodialCopy:
     """A stage's handler; `check` is the same for a standalone confirmer. Thread-safe.
 
-    `root` and `layout` are as for `Repository`; with `fixity` every file is read and its digest computed, which on storage with
-    tape behind it may recall each file. The repository is opened by the first check, so that a route can be imported where the repository
-    is not mounted.
+    `root` and `layout` are as for `Repository`; with `fixity` every file is read and its digest
+    computed, which on storage with tape behind it may recall each file. The repository is opened by
+    the first check, so that a route can be imported where the repository is not mounted.
 
-    While the repository cannot be read at all, assets wait, and no attempt is counted. An object that looks damaged and was changed less than
-    `settled` seconds ago may still be being written: it is checked again before the damage is reported.
+    While the repository cannot be read at all, assets wait, and no attempt is counted. An object
+    that looks damaged and was changed less than `settled` seconds ago may still be being written:
+    it is checked again before the damage is reported.
     """
 
     program = program_of("ocfl")
@@ -52,7 +54,8 @@ class CustodialCopy:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> CustodialCopy:
-        """From OCFL_REPO_DIR, and if they are set OCFL_LAYOUT and OCFL_FIXITY (1: read every file)."""
+        """From OCFL_REPO_DIR, and if they are set OCFL_LAYOUT and OCFL_FIXITY (1: read every
+        file)."""
         root = env.get(ROOT, "")
         if not root:
             raise mp.ConfigMistake(f"{ROOT} is not set; expected the folder of the OCFL repository")
@@ -63,7 +66,8 @@ class CustodialCopy:
         return cls(root, layout=env.get(LAYOUT) or None, fixity=fixity)
 
     def ready(self) -> None:
-        """Warn, before any asset is checked, if the repository cannot be read: all assets would wait."""
+        """Warn, before any asset is checked, if the repository cannot be read: all assets would
+        wait."""
         fault = self.fault()
         if fault is not None:
             log.warning("assets wait until this is corrected: %s", fault)
@@ -86,7 +90,8 @@ class CustodialCopy:
         return self.check(item.payload)
 
     def recheck(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
-        """As `check`, and the output names the files of all versions: a later version may have replaced a file that was confirmed."""
+        """As `check`, and the output names the files of all versions: a later version may have
+        replaced a file that was confirmed."""
         return self.check(payload, absent, every_version=True)
 
     def check(
@@ -96,8 +101,9 @@ class CustodialCopy:
         *,
         every_version: bool = False,
     ) -> mp.Outcome:
-        """The outcome for the asset that this payload names; a repository that cannot be read is a Retry. `absent` makes the outcome for a
-        missing object, or one without files. With `every_version` the output names the files of older versions, too."""
+        """The outcome for the asset that this payload names; a repository that cannot be read is a
+        Retry. `absent` makes the outcome for a missing object, or one without files. With
+        `every_version` the output names the files of older versions, too."""
         object_id = _object_id(payload)
         if object_id is None:
             return mp.Reject(

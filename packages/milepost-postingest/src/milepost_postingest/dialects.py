@@ -1,4 +1,5 @@
-"""Message formats of partners, to the letter: as in the design document ("seed"), or as the system speaks today ("today")."""
+"""Message formats of partners, to the letter: as in the design document ("seed"), or as the system
+speaks today ("today")."""
 
 from __future__ import annotations
 
@@ -29,15 +30,16 @@ Message = Callable[[dict[str, Any]], Any]
 
 
 def message_id(key: str, stage: str, kind: str) -> str:
-    """The notification's id: the same for an asset, a batch and a stage, however often it is sent."""
+    """The notification's id: the same for an asset, a batch and a stage, however often it is
+    sent."""
     return str(uuid5(NAMESPACE, f"{key}/{stage}/{kind}"))
 
 
 def form_of(
     dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, quiet: Sequence[str] = ()
 ) -> Form:
-    """Formats the notifications; every other event stays as it is. A `quiet` stage sends no notification when it is done, and the stage
-    before it is the one that completes."""
+    """Formats the notifications; every other event stays as it is. A `quiet` stage sends no
+    notification when it is done, and the stage before it is the one that completes."""
     first, last = next(iter(texts)), list(texts)[-1]
 
     def form(envelope: dict[str, Any]) -> dict[str, Any] | None:

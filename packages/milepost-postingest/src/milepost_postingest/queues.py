@@ -16,7 +16,8 @@ WORKERS = ("external", "ocfl", "scoutam")
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """When a worker checks a missing asset again, and after how long the asset is reported as overdue."""
+    """When a worker checks a missing asset again, and after how long the asset is reported as
+    overdue."""
 
     every: str | None = None
     up_to: str | None = None
@@ -33,11 +34,12 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     status_text: str | None = None
     """Text of the notification when the stage is confirmed."""
     worker: str = "external"
-    """The confirmer: a partner ("external"), or a worker of ours that checks the repository ("ocfl") or the tapes
-    ("scoutam")."""
+    """The confirmer: a partner ("external"), or a worker of ours that checks the repository
+    ("ocfl") or the tapes ("scoutam")."""
     checks: Schedule = Schedule()
     resend_after: str | None = None
-    """Time after which an external confirmer gets the message again; default: the retention of its queue."""
+    """Time after which an external confirmer gets the message again; default: the retention of its
+    queue."""
     rate: str | None = None
     concurrency: int | None = None
 
@@ -45,9 +47,11 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 def read_queues(
     given: str | Path | Sequence[Mapping[str, Any]], texts: Mapping[str, str]
 ) -> list[Queue]:
-    """The queues in their order: from a JSON file, JSON text, or a list. Raises mp.ConfigMistake that says what is wrong.
+    """The queues in their order: from a JSON file, JSON text, or a list. Raises mp.ConfigMistake
+    that says what is wrong.
 
-    `texts` are the notifications by stage name; a stage that is not among them must have its own text.
+    `texts` are the notifications by stage name; a stage that is not among them must have its own
+    text.
     """
     queues = _decoded(given)
     for queue in queues:

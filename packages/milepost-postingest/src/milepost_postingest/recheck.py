@@ -1,8 +1,10 @@
-"""Recheck: checks at intervals whether every file of a completed asset is still where its stages found it, and is still the same.
+"""Recheck: checks at intervals whether every file of a completed asset is still where its stages
+found it, and is still the same.
 
-Each completed asset has one item on a separate route, whose input holds what each stage had confirmed. While everything is there, the item
-waits for its next check; if something is missing or damaged, it is rejected, and subscribers get that event. After the repair an operator
-retries it, and the schedule continues.
+Each completed asset has one item on a separate route, whose input holds what each stage had
+confirmed. While everything is there, the item waits for its next check; if something is missing or
+damaged, it is rejected, and subscribers get that event. After the repair an operator retries it,
+and the schedule continues.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from milepost_postingest.program import program_of
 GONE, DAMAGED = "GONE", "DAMAGED"
 STAGE = "recheck"
 FOUND = "stages"
-"""Field of a recheck's result: what was found at stages where it differs from what they had confirmed."""
+"""Field of a recheck's result: what was found at stages where it differs from what they had
+confirmed."""
 
 Check = Callable[..., mp.Outcome]
 """A worker's check of a payload; `absent` makes the outcome for missing files."""
@@ -28,7 +31,8 @@ Check = Callable[..., mp.Outcome]
 def add_recheck(
     route: mp.Route, checks: Mapping[str, Check], every: str | timedelta, retry: mp.Backoff
 ) -> None:
-    """Check every completed asset again after `every`, and from then on at that interval, on a separate route."""
+    """Check every completed asset again after `every`, and from then on at that interval, on a
+    separate route."""
     if not checks:
         raise mp.ConfigMistake(
             "recheck needs a stage that Milepost checks by itself: give a queue the worker 'ocfl' or 'scoutam'"
@@ -43,7 +47,8 @@ def add_recheck(
 def recheck_route(
     name: str, checks: Mapping[str, Check], every: timedelta, retry: mp.Backoff
 ) -> mp.Route:
-    """The route of the rechecks of one kind of asset. `checks` are by stage, in the order of the stages."""
+    """The route of the rechecks of one kind of asset. `checks` are by stage, in the order of the
+    stages."""
     route = mp.Route(name, key=("assetId", "batchId"), not_before="notBefore", skips=False)
     route.stage(
         STAGE,
@@ -56,8 +61,8 @@ def recheck_route(
 def recheck_input(
     every: timedelta, stages: list[str], item: mp.Item, completed_at: datetime
 ) -> dict[str, Any]:
-    """Input of a recheck, from a completed asset: its identifiers, the payload of each stage, what each stage confirmed, and the time of the
-    first check."""
+    """Input of a recheck, from a completed asset: its identifiers, the payload of each stage, what
+    each stage confirmed, and the time of the first check."""
     asset, batch = item.key_parts
     return {
         "assetId": asset,
@@ -75,8 +80,8 @@ def _payload_of(item: mp.Item, stage: str) -> Any:
 
 
 class Recheck:
-    """The handler of the recheck stage: runs each stage's own check on the payload of that stage, and compares what it finds with what the
-    stage had confirmed."""
+    """The handler of the recheck stage: runs each stage's own check on the payload of that stage,
+    and compares what it finds with what the stage had confirmed."""
 
     program = program_of("recheck")
 

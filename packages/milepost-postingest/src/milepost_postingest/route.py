@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from milepost_postingest.tape import Tape
 
 RETRY = mp.Backoff(attempts=10, base="1m", cap="6h")
-"""Failures here have causes that people correct: an item is tried for about a day before it fails."""
+"""Failures here have causes that people correct: an item is tried for about a day before it
+fails."""
 CHECKS: dict[str, dict[str, str]] = {
     "ocfl": {"every": "1m", "up_to": "6h", "overdue": "7d"},
     "scoutam": {"every": "10m", "up_to": "12h", "overdue": "14d"},
 }
 OVERDUE = "30d"
-"""For external stages: longer than queues keep messages, so that the message has been sent again by then without an answer."""
+"""For external stages: longer than queues keep messages, so that the message has been sent again by
+then without an answer."""
 CONCURRENCY = {"ocfl": 8, "scoutam": 4}
 MEDIA = {"ocfl": "disk", "scoutam": "tape", "CC": "disk", "Scout": "tape", "TC": "tape"}
 """The storage medium of a stage, by its worker or by its name; for PREMIS."""
 BATCHES = "batches"
-"""The stage after all others, where an asset waits for its other batches: other systems delete their copies when it is complete."""
+"""The stage after all others, where an asset waits for its other batches: other systems delete
+their copies when it is complete."""
 SHOWN_BATCHES = 3
 
 Handler = Any
@@ -49,13 +52,14 @@ def postingest(
     recheck: str | timedelta | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> mp.Route:
-    """The route made of these queues: a JSON file, JSON text or a list (see docs/guides/postingest.md); without them the two stages that
-    the dialect knows, both external.
+    """The route made of these queues: a JSON file, JSON text or a list (see
+    docs/guides/postingest.md); without them the two stages that the dialect knows, both external.
 
-    A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of Milepost's own workers, set up from the environment (default `os.environ`)
-    or from `workers`, by alias. With `wait_for_batches` an asset is not complete while another batch of it is
-    unfinished. With `recheck="1y"` each completed asset is checked again every year, on the route NAME-recheck, for the stages that
-    have a worker of ours. Stages are never skipped, and an asset's evidence outlives its row.
+    A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of Milepost's own workers, set up from
+    the environment (default `os.environ`) or from `workers`, by alias. With `wait_for_batches` an
+    asset is not complete while another batch of it is unfinished. With `recheck="1y"` each
+    completed asset is checked again every year, on the route NAME-recheck, for the stages that have
+    a worker of ours. Stages are never skipped, and an asset's evidence outlives its row.
     """
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
@@ -158,7 +162,8 @@ def open_worker(kind: str, env: Mapping[str, str]) -> CustodialCopy | Tape:
 
 
 class FromEnvironment:
-    """A worker of ours that reads its settings when it is first needed: a process that only submits or reads needs none of them."""
+    """A worker of ours that reads its settings when it is first needed: a process that only submits
+    or reads needs none of them."""
 
     def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
         self._kind, self._environment = kind, environment
@@ -204,15 +209,17 @@ class Batch(Protocol):
 
 
 class OtherBatches:
-    """Handler of a stage after all others. An item waits there while another batch of its asset has not arrived there and is not
-    completed; a failed batch is waited for, since an operator will correct it, even if its row has left the ledger. The first batch to
-    arrive does not delay the others."""
+    """Handler of a stage after all others. An item waits there while another batch of its asset has
+    not arrived there and is not completed; a failed batch is waited for, since an operator will
+    correct it, even if its row has left the ledger. The first batch to arrive does not delay the
+    others."""
 
     def __init__(self) -> None:
         self._look: Callable[[str], Sequence[Batch]] | None = None
 
     def attach(self, look: Callable[[str], Sequence[Batch]]) -> None:
-        """Called by the ledger's context with the function that finds the route's other items, and failed ones whose rows have left."""
+        """Called by the ledger's context with the function that finds the route's other items, and
+        failed ones whose rows have left."""
         self._look = look
 
     def __call__(self, item: mp.Item) -> mp.Outcome:

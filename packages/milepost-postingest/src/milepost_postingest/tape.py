@@ -1,7 +1,8 @@
 """Tape worker: checks with ScoutAM, file by file, whether every file of an asset is on tape.
 
-After a confirmation other systems delete their copies, so there is only one way to confirm: each single file is archived and has the
-required copy on at least one volume. In every other case the asset waits, or fails with an error for operators.
+After a confirmation other systems delete their copies, so there is only one way to confirm: each
+single file is archived and has the required copy on at least one volume. In every other case the
+asset waits, or fails with an error for operators.
 """
 
 from __future__ import annotations
@@ -29,18 +30,22 @@ MISSES = 100
 NEEDED = ("SCOUTAM_URL", "SCOUTAM_USERNAME", "SCOUTAM_PASSWORD", "MOUNT_ROOT")
 SHORTEST = 60.0
 WRONG_ROOT_AFTER = "10m"
-"""Pause between two attempts for one asset while the mount root is wrong: these attempts count, and people need time to correct it."""
+"""Pause between two attempts for one asset while the mount root is wrong: these attempts count, and
+people need time to correct it."""
 LOG_EVERY_S = 60.0
-"""While ScoutAM cannot be asked, each asset meets the same fault; the log has one line in so many seconds."""
+"""While ScoutAM cannot be asked, each asset meets the same fault; the log has one line in so many
+seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class Tape:
-    """A stage's handler, or with `check` a plain function of a payload: {"filePaths": [...]}, paths below `mount_root`.
+    """A stage's handler, or with `check` a plain function of a payload: {"filePaths": [...]}, paths
+    below `mount_root`.
 
-    While ScoutAM does not answer, refuses the login or sends an unreadable answer, assets wait, and no attempt is counted. Files are checked
-    in order; the check of an asset stops after `MISSES` missing files.
+    While ScoutAM does not answer, refuses the login or sends an unreadable answer, assets wait, and
+    no attempt is counted. Files are checked in order; the check of an asset stops after `MISSES`
+    missing files.
     """
 
     program = program_of("scoutam")
@@ -70,8 +75,8 @@ class Tape:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Tape:
-        """From SCOUTAM_URL, SCOUTAM_USERNAME, SCOUTAM_PASSWORD, MOUNT_ROOT and SCOUTAM_COPY ("3" if not given). Nothing is
-        contacted before the first check."""
+        """From SCOUTAM_URL, SCOUTAM_USERNAME, SCOUTAM_PASSWORD, MOUNT_ROOT and SCOUTAM_COPY ("3" if
+        not given). Nothing is contacted before the first check."""
         missing = [name for name in NEEDED if not env.get(name)]
         if missing:
             raise mp.ConfigMistake(
@@ -103,8 +108,8 @@ class Tape:
         return self.check(item.payload)
 
     def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
-        """Done with {path: [volume, ...]} if all files are on tape; otherwise the obstacle. `absent` makes the outcome for files that are not
-        on tape."""
+        """Done with {path: [volume, ...]} if all files are on tape; otherwise the obstacle.
+        `absent` makes the outcome for files that are not on tape."""
         paths = file_paths(payload)
         if isinstance(paths, str):
             return mp.Reject(
@@ -116,14 +121,16 @@ class Tape:
         except AuthenticationFailed as error:
             return self._waits(f"ScoutAM refuses the login: {error}")
         except Unavailable as error:
-            # Without a Retry-After, ScoutAM is asked again by the stage's schedule. A Retry-After of 1 s is not meant for each asset.
+            # Without a Retry-After, ScoutAM is asked again by the stage's schedule. A Retry-After
+            # of 1 s is not meant for each asset.
             after = None if error.retry_after is None else max(SHORTEST, error.retry_after)
             return self._waits(f"ScoutAM does not answer: {error}", after)
         except ScoutAMError as error:
             return self._waits(str(error))
 
     def _waits(self, note: str, after: float | None = None) -> mp.NotYet:
-        """The outcome for an asset about which ScoutAM cannot be asked; the log says so now and then."""
+        """The outcome for an asset about which ScoutAM cannot be asked; the log says so now and
+        then."""
         now = self._ticks()
         if self._logged_at is None or now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
@@ -191,7 +198,8 @@ class Tape:
 
 
 def tape_note(paths: list[str], on_tape: int, missing: list[str], unknown: int) -> str:
-    """How many files are on tape, and which are missing. It changes only with progress, and so does the history."""
+    """How many files are on tape, and which are missing. It changes only with progress, and so does
+    the history."""
     # Not all were checked: the files after the last one may be on tape too.
     at_least = "" if on_tape + len(missing) == len(paths) else "at least "
     strangers = f", {at_least}{unknown:,} not known to ScoutAM" if unknown else ""

@@ -1,5 +1,5 @@
-"""The postingest route on AWS: a step function that puts rows, external confirmers, a resender, a subscriber, and a relay that reads
-when the test says so."""
+"""The postingest route on AWS: a step function that puts rows, external confirmers, a resender, a
+subscriber, and a relay that reads when the test says so."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ PATHS = {"filePaths": ["abc/def/0a1/v1/content/one", "abc/def/0a1/v1/content/two
 VOLUMES = {"abc/def/0a1/v1/content/one": ["L03721"], "abc/def/0a1/v1/content/two": ["L03722"]}
 
 AHEAD = ms("2038-01-19T03:14:07.000Z")
-"""The scenario list's own moment. It is after the world's, so that stand-ins let no ended row leave while a test looks at it."""
+"""The scenario list's own moment. It is after the world's, so that stand-ins let no ended row leave
+while a test looks at it."""
 
 
 def text(value: Any) -> dict[str, Any]:
@@ -52,7 +53,8 @@ def text(value: Any) -> dict[str, Any]:
 
 
 def assets(queues: Any = None, **options: Any) -> Route:
-    """The route that comes with Milepost: on disk, then on tape, both confirmed by somebody else."""
+    """The route that comes with Milepost: on disk, then on tape, both confirmed by somebody
+    else."""
     return postingest(queues, **{"name": "assets", **options})
 
 
@@ -88,8 +90,8 @@ class WallClock:
 
 
 class Told:
-    """A subscriber that writes down what it is told: notifications in their own form apart from the rest. While it is `deaf` it
-    takes nothing."""
+    """A subscriber that writes down what it is told: notifications in their own form apart from the
+    rest. While it is `deaf` it takes nothing."""
 
     name = "desk"
     batch = 10
@@ -109,7 +111,8 @@ class Told:
 
 
 class Postingest:
-    """One route on one ledger. Outsiders act by boto3 clients of their own; our side acts when `follow` or `resend` is called."""
+    """One route on one ledger. Outsiders act by boto3 clients of their own; our side acts when
+    `follow` or `resend` is called."""
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class Postingest:
         self.dynamodb.close()
         self.sqs.close()
 
-    # Outsiders ----------------------------------------------------------------------------------------------------------
+    # Outsiders ------------------------------------------------------------------------------------
     @staticmethod
     def key(asset: str = ASSET, batch: str = BATCH) -> Image:
         return {"assetId": {"S": asset}, "batchId": {"S": batch}}
@@ -184,7 +187,9 @@ class Postingest:
         prefix: str | None = None,
         batch: str = BATCH,
     ) -> None:
-        """A confirmer's UpdateItem, in the words of the route's dialect unless a `prefix` is given; with `rewrite` it gives the next stage's input too, without `guarded` it has no condition."""
+        """A confirmer's UpdateItem, in the words of the route's dialect unless a `prefix` is given;
+        with `rewrite` it gives the next stage's input too, without `guarded` it has no
+        condition."""
         more: dict[str, Any] = (
             {"ConditionExpression": "attribute_exists(assetId)"} if guarded else {}
         )
@@ -252,9 +257,10 @@ class Postingest:
     def bodies(self, url: str) -> list[str]:
         return [body for body, _ in self.taken(url)]
 
-    # Our side -----------------------------------------------------------------------------------------------------------
+    # Our side -------------------------------------------------------------------------------------
     def follow(self) -> None:
-        """Read the stream to its end, finish rows that have ended, and tell what there is to tell."""
+        """Read the stream to its end, finish rows that have ended, and tell what there is to
+        tell."""
         for _ in range(50):
             if not self._stream.poll(self._handle, self.clock):
                 break
@@ -317,7 +323,7 @@ class Postingest:
         finally:
             self.store.requests.attempt = attempt  # type: ignore[method-assign]
 
-    # What there is ------------------------------------------------------------------------------------------------------
+    # What there is --------------------------------------------------------------------------------
     def row(self, asset: str = ASSET) -> Image | None:
         found: Image | None = self.dynamodb.get_item(
             TableName=self.table, Key=self.key(asset), ConsistentRead=True

@@ -1,4 +1,5 @@
-"""The postingest route on a ledger in one process, with a virtual clock and recorded notifications and offers."""
+"""The postingest route on a ledger in one process, with a virtual clock and recorded notifications
+and offers."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def url_of(ledger: str, folder: Path) -> str:
 
 
 class InProcessScene:
-    """`heard` are the notifications, `offers` what confirmers were asked. While it is `deaf` nobody takes anything."""
+    """`heard` are the notifications, `offers` what confirmers were asked. While it is `deaf` nobody
+    takes anything."""
 
     def __init__(self, url: str = "memory:", start: int | None = None, **options: Any) -> None:
         self.heard: list[dict[str, Any]] = []
@@ -69,7 +71,7 @@ class InProcessScene:
     def close(self) -> None:
         self.milepost.close()
 
-    # What others do -----------------------------------------------------------------------------------------------------------
+    # What others do -------------------------------------------------------------------------------
     def put(self, asset: str = ASSET, content: Any = INPUT, batch: str = BATCH, **more: Any) -> str:
         """Hand an asset over; the answer."""
         row = {"assetId": asset, "batchId": batch, "input": content, **more}
@@ -80,9 +82,10 @@ class InProcessScene:
     ) -> None:
         self.milepost.confirm(self.route.name, key_of(asset, batch), stage, value, by="confirmer")
 
-    # What follows -------------------------------------------------------------------------------------------------------------
+    # What follows ---------------------------------------------------------------------------------
     def run(self, until: int | None = None) -> None:
-        """Everything that is due now, or up to a moment: workers, resender, relays; nobody waits."""
+        """Everything that is due now, or up to a moment: workers, resender, relays; nobody
+        waits."""
         run_until_rest(
             self.ctx, self.clock, self.subscribers, self.clock.now() if until is None else until
         )

@@ -30,7 +30,8 @@ class Hands:
 
 
 class Scene:
-    """What a test needs of the tape library: `standin` is it, `client` asks it, `tape` checks assets, `hands` are the client's time."""
+    """What a test needs of the tape library: `standin` is it, `client` asks it, `tape` checks
+    assets, `hands` are the client's time."""
 
     def __init__(self, standin: StandIn, hands: Hands, **client: Any) -> None:
         self.standin = standin

@@ -141,7 +141,7 @@ def test_many_and_long_names_are_told_in_a_few_words() -> None:
     assert len(named(["x" * 500], ["x" * 500])) < 130
 
 
-# On a ledger ----------------------------------------------------------------------------------------------------------------
+# On a ledger --------------------------------------------------------------------------------------
 @pytest.fixture(params=LEDGERS)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made = InProcessScene(url_of(request.param, tmp_path))

@@ -1,4 +1,5 @@
-"""The Custodial Copy's confirmer: what it says of an asset, as a plain check and as a stage of a route."""
+"""The Custodial Copy's confirmer: what it says of an asset, as a plain check and as a stage of a
+route."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def done(outcome: mp.Outcome) -> mp.Done:
     return outcome
 
 
-# What it says ------------------------------------------------------------------------------------------------------------------
+# What it says -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("fixity", [False, True], ids=["seen", "read"])
 @pytest.mark.parametrize(
     "payload",
@@ -196,7 +197,7 @@ def test_an_asset_of_two_thousand_files_is_confirmed(scene: Scene) -> None:
     assert output["filePaths"] == [f"{hashed(ASSET)}/v1/content/{name}" for name in names]
 
 
-# How it is set up --------------------------------------------------------------------------------------------------------------
+# How it is set up ---------------------------------------------------------------------------------
 def test_it_is_set_up_from_the_environment(tmp_path: Path) -> None:
     scene = Scene(tmp_path, layout=None)
     scene.build()
@@ -250,7 +251,7 @@ def test_threads_that_come_first_together_open_one_repository(scene: Scene) -> N
     assert len({repository for _, repository in found}) == 1
 
 
-# On a route --------------------------------------------------------------------------------------------------------------------
+# On a route ---------------------------------------------------------------------------------------
 def test_on_a_route_one_asset_arrives_and_another_waits_until_it_is_there(scene: Scene) -> None:
     scene.build({"naïve cafe\u0301.txt": "text"})
     route = mp.Route("assets", key="id")

@@ -1,4 +1,5 @@
-"""Notifications of an asset: an update for each stage and one `complete`, each sent once and compared byte by byte."""
+"""Notifications of an asset: an update for each stage and one `complete`, each sent once and
+compared byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Questions of operators about assets, and a paced back-fill of a third stage for thousands of completed assets."""
+"""Questions of operators about assets, and a paced back-fill of a third stage for thousands of
+completed assets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The configuration of the queues: every mistake has a sentence of its own, and nothing is made of a list that has one."""
+"""The configuration of the queues: every mistake has a sentence of its own, and nothing is made of
+a list that has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Completed assets are checked again on a schedule, and people hear of it when something is gone."""
+"""Completed assets are checked again on a schedule, and people hear of it when something is
+gone."""
 
 from __future__ import annotations
 
@@ -175,7 +176,7 @@ def test_recheck_needs_a_stage_with_a_worker_of_ours() -> None:
     assert route.follow_up.target.name == "postingest-recheck"
 
 
-# What is compared -----------------------------------------------------------------------------------------------------
+# What is compared ---------------------------------------------------------------------------------
 def lines(scene: Scene) -> list[tuple[str, Any]]:
     return [
         (entry.line.reason.value, entry.line.note)
@@ -304,13 +305,14 @@ def test_a_good_check_is_a_successful_fixity_check_in_premis_and_in_evidence(sce
     )
 
 
-# Against a repository on disk -----------------------------------------------------------------------------------------
+# Against a repository on disk ---------------------------------------------------------------------
 def sha512(content: bytes) -> str:
     return hashlib.sha512(content).hexdigest()
 
 
 def write_object(root: Path, *versions: dict[str, bytes]) -> None:
-    """The object p-1, of these versions; each has the files that differ from the one before, and all of that one."""
+    """The object p-1, of these versions; each has the files that differ from the one before, and
+    all of that one."""
     name = hashlib.sha256(b"p-1").hexdigest()
     place = root / name[:3] / name[3:6] / name[6:9] / name
     shutil.rmtree(place, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""The tape check: confirmed only when every file of an asset is on tape, whatever else ScoutAM says or fails to say."""
+"""The tape check: confirmed only when every file of an asset is on tape, whatever else ScoutAM says
+or fails to say."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def scene() -> Iterator[Scene]:
         yield scene
 
 
-# Confirmed, or not ----------------------------------------------------------------------------------------------------------
+# Confirmed, or not --------------------------------------------------------------------------------
 def test_all_files_on_tape_are_confirmed_with_their_volumes(scene: Scene) -> None:
     scene.standin.put("a", "L03721", "L03722")
     scene.standin.put("b/c", "L03723")
@@ -86,7 +87,8 @@ def test_a_file_that_scoutam_does_not_know_is_not_archived_yet(scene: Scene) -> 
 
 
 def test_chance_never_confirms_what_is_not_whole(scene: Scene) -> None:
-    """Assets of random files in random states: confirmed exactly when each single one is on tape, with all of its volumes."""
+    """Assets of random files in random states: confirmed exactly when each single one is on tape,
+    with all of its volumes."""
     chance = random.Random(7)
     states = ["on", "on", "on", "on", "waiting", "other copy", "unknown"]
     confirmed = 0
@@ -154,7 +156,7 @@ def test_of_a_large_asset_no_more_are_asked_for_once_many_were_not_there(scene: 
     assert "at least" not in str(scene.check(*names[:100])), "a hundred are all asked for"
 
 
-# Payloads -------------------------------------------------------------------------------------------------------------------
+# Payloads -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "payload",
     [
@@ -195,7 +197,7 @@ def test_further_fields_of_a_payload_are_no_trouble(scene: Scene) -> None:
     )
 
 
-# What people are told -------------------------------------------------------------------------------------------------------
+# What people are told -----------------------------------------------------------------------------
 def test_a_damaged_copy_is_told_to_people(scene: Scene) -> None:
     scene.on_tape("a", "b")
     scene.standin.files["/archive/b"]["copies"][-1]["damaged"] = True
@@ -246,7 +248,7 @@ def test_the_mount_root_is_asked_for_only_until_something_below_it_is_known(scen
     assert scene.standin.asked["/archive"] == 1
 
 
-# ScoutAM's own troubles -----------------------------------------------------------------------------------------------------
+# ScoutAM's own troubles ---------------------------------------------------------------------------
 @pytest.mark.parametrize("where", [FILES, LOGIN])
 @pytest.mark.parametrize(
     ("kind", "status", "note"),
@@ -339,7 +341,7 @@ def test_during_an_outage_a_thousand_assets_do_not_each_wait_for_an_answer(scene
     assert sum(scene.standin.asked.values()) == 3
 
 
-# Settings -------------------------------------------------------------------------------------------------------------------
+# Settings -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", sorted(ENVIRONMENT))
 @pytest.mark.parametrize("value", [None, ""])
 def test_each_setting_that_is_missing_is_named(name: str, value: str | None) -> None:
@@ -385,9 +387,10 @@ def test_the_mount_root_may_be_everything() -> None:
         assert outcome == mp.NotYet(note="0 of 1 files on tape, 1 not known to ScoutAM; missing: b")
 
 
-# On a route -----------------------------------------------------------------------------------------------------------------
+# On a route ---------------------------------------------------------------------------------------
 def test_through_a_week_of_outage_and_piece_by_piece_an_asset_gets_to_its_end(scene: Scene) -> None:
-    """Not one attempt is used up, and the history has a line for what was new, not for each look."""
+    """Not one attempt is used up, and the history has a line for what was new, not for each
+    look."""
     clock, looks = VirtualClock(), 0
     began = clock.now()
     client = ScoutAM(scene.standin.url, "milepost", "milepost", ticks=lambda: clock.now() / 1000)

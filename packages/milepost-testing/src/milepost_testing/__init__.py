@@ -1,4 +1,5 @@
-"""Test tools for users' own routes and ledgers: virtual clock, simulator, ledger contract, AWS model.
+"""Test tools for users' own routes and ledgers: virtual clock, simulator, ledger contract, AWS
+model.
 
 The contract suite is in `milepost_testing.contract`: only that package needs pytest.
 """

@@ -28,7 +28,8 @@ SENT_ELSEWHERE = frozenset(
 
 
 def audit(ledger: Ledger, route: str, plan: Plan | None = None) -> int:
-    """Check every item of a route; raises AssertionError with all problems. Returns the number of items.
+    """Check every item of a route; raises AssertionError with all problems. Returns the number of
+    items.
 
     With a `plan`, thresholds and the order of stages are checked too.
     """
@@ -125,7 +126,8 @@ def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[s
         before = line
     if row.status not in _possible(lines[-1].status):
         yield f"is {row.status}, its last line says {lines[-1].status}"
-    # A line has the stage's name of its time: a name that is not in the plan has been renamed since.
+    # A line has the stage's name of its time: a name that is not in the plan has been renamed
+    # since.
     if (
         plan is not None
         and row.stage != lines[-1].after_stage
@@ -135,8 +137,8 @@ def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[s
 
 
 def _possible(status: Status) -> set[Status]:
-    """Statuses that a row may have after a line with `status`: an offer to our own stage, a claim, and a "not yet" that says nothing
-    new make no line."""
+    """Statuses that a row may have after a line with `status`: an offer to our own stage, a claim,
+    and a "not yet" that says nothing new make no line."""
     found = {status}
     if status in (Status.PENDING, Status.WAITING, Status.RETRY_SCHEDULED):
         found.add(Status.QUEUED)

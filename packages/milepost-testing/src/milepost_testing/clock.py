@@ -7,8 +7,9 @@ import random
 from milepost.core.values.durations import Span, span_ms
 
 START = 2_015_619_200_000
-"""A Monday in November 2033: times in failing tests look like times, and a stand-in with a clock of its own does not treat a test's rows
-as expired (DynamoDB deletes rows whose time to live is over)."""
+"""A Monday in November 2033: times in failing tests look like times, and a stand-in with a clock of
+its own does not treat a test's rows as expired (DynamoDB deletes rows whose time to live is
+over)."""
 
 
 class VirtualClock:

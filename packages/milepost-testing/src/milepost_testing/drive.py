@@ -29,12 +29,13 @@ def drain(
     at_most: Span = "366d",
     seed: int = 0,
 ) -> int:
-    """Run workers, resender and relays, in this thread and without real time, until nothing is due and every subscriber has all events;
-    the clock jumps over every wait, so that a week of retries takes a moment. Returns the virtual time at the end.
+    """Run workers, resender and relays, in this thread and without real time, until nothing is due
+    and every subscriber has all events; the clock jumps over every wait, so that a week of retries
+    takes a moment. Returns the virtual time at the end.
 
-    `clock` is the one with which the context (or Milepost) was opened. As with `--until-idle`, items that are paused or at an
-    external stage are not waited for. Raises AssertionError if something is still due after `at_most` (an item that is always
-    NotYet).
+    `clock` is the one with which the context (or Milepost) was opened. As with `--until-idle`,
+    items that are paused or at an external stage are not waited for. Raises AssertionError if
+    something is still due after `at_most` (an item that is always NotYet).
     """
     ctx, subscribed = _parts(system)
     until = clock.now() + span_ms(at_most, "at_most")
@@ -76,7 +77,8 @@ def run_until_rest(
 
 
 def _let_settle(ctx: Context, runner: SimRunner) -> None:
-    """Run turns at the present time, until two rounds have changed nothing (fragile items wait for one quiet round)."""
+    """Run turns at the present time, until two rounds have changed nothing (fragile items wait for
+    one quiet round)."""
     quiet = 0
     while quiet < 2:
         before, ended = ctx.ledger.change_counter(), runner.next_end()
@@ -113,7 +115,8 @@ def assert_item(
     status: Status | str | None = None,
     attempts: int | None = None,
 ) -> Item:
-    """The item, if it is as described (fields that are not given are not checked); otherwise AssertionError with the actual state."""
+    """The item, if it is as described (fields that are not given are not checked); otherwise
+    AssertionError with the actual state."""
     ctx, _ = _parts(system)
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:

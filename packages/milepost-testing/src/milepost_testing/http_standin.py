@@ -1,4 +1,5 @@
-"""Base class of stand-ins for partners: a real HTTP server on loopback, which can be set to misbehave.
+"""Base class of stand-ins for partners: a real HTTP server on loopback, which can be set to
+misbehave.
 
 class Weather(HttpStandIn):
     def answer(self, request: StandInRequest) -> StandInAnswer:
@@ -28,8 +29,8 @@ from typing import Any, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
 FaultKind = Literal["status", "garbage", "html", "huge", "hang", "drip", "cut", "reset"]
-"""status: an error status. garbage, html, huge: a body of another kind. hang: no answer. drip: a header that never ends. cut: an answer without
-its last byte. reset: the connection is reset."""
+"""status: an error status. garbage, html, huge: a body of another kind. hang: no answer. drip: a
+header that never ends. cut: an answer without its last byte. reset: the connection is reset."""
 FOR_EVER = 1 << 62
 DRIP_S = 0.02
 BODIES = {
@@ -41,8 +42,9 @@ BODIES = {
 
 @dataclass
 class HttpFault:
-    """A fault of the stand-in for the next `times` requests that match `where`, a pattern of "METHOD /path" (None: all). `acted`: the
-    request is carried out first, and only its answer is spoiled."""
+    """A fault of the stand-in for the next `times` requests that match `where`, a pattern of
+    "METHOD /path" (None: all). `acted`: the request is carried out first, and only its answer is
+    spoiled."""
 
     kind: FaultKind
     status: int = 500
@@ -75,8 +77,8 @@ class StandInRequest:
 
 @dataclass(frozen=True)
 class StandInAnswer:
-    """The stand-in's answer: bytes are sent as they are, any other content as JSON, and None as no body. With an empty `content_type` it
-    has no such header."""
+    """The stand-in's answer: bytes are sent as they are, any other content as JSON, and None as no
+    body. With an empty `content_type` it has no such header."""
 
     status: int
     content: Any = None
@@ -188,7 +190,8 @@ class HttpStandIn:
 
 
 def serve(standin: HttpStandIn, about: str) -> int:
-    """Run a stand-in as a program: print its address, and what a person should know, and end at Ctrl-C or SIGTERM."""
+    """Run a stand-in as a program: print its address, and what a person should know, and end at
+    Ctrl-C or SIGTERM."""
     until_signal = handle_signals()
     with standin:
         print(standin.url, flush=True)
@@ -198,8 +201,8 @@ def serve(standin: HttpStandIn, about: str) -> int:
 
 
 def handle_signals() -> Callable[[], None]:
-    """Handle Ctrl-C and SIGTERM from now on; the function that is returned waits for one. Call this before the program prints that it is
-    ready: the answer to that may be a signal."""
+    """Handle Ctrl-C and SIGTERM from now on; the function that is returned waits for one. Call this
+    before the program prints that it is ready: the answer to that may be a signal."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -232,7 +235,8 @@ def spoil(kind: str, connection: socket.socket, body: bytes, closing: threading.
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """A server on loopback with a thread for each connection, which ends at once when it is closed."""
+    """A server on loopback with a thread for each connection, which ends at once when it is
+    closed."""
 
     daemon_threads = False
     request_queue_size = 128

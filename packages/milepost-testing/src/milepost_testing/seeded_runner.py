@@ -1,7 +1,8 @@
-"""Runner without threads and without real time: seeded randomness decides the order of turns and handler calls.
+"""Runner without threads and without real time: seeded randomness decides the order of turns and
+handler calls.
 
-The same seed gives the same order of turns, the same durations of calls and so the same run. The clock is the test's own
-(`VirtualClock`): it moves only from one event to the next.
+The same seed gives the same order of turns, the same durations of calls and so the same run. The
+clock is the test's own (`VirtualClock`): it moves only from one event to the next.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ def brisk(dice: random.Random, stage: Stage) -> int:
 
 
 class SimRunner:
-    """The runner of one process. `run` is for a Station; `next_at` and `step` let a test interleave several processes.
+    """The runner of one process. `run` is for a Station; `next_at` and `step` let a test interleave
+    several processes.
 
-    `meddle` may replace a stage's handler; `duration` returns how long calls take (the waits of an async handler are added, and
-    cost no real time).
+    `meddle` may replace a stage's handler; `duration` returns how long calls take (the waits of an
+    async handler are added, and cost no real time).
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class SimRunner:
         self._services: dict[str, Service] = {}
         self._wanted: dict[str, int] = {}
 
-    # What a Station asks for ------------------------------------------------------------------------------------------
+    # What a Station asks for ----------------------------------------------------------------------
     def pool(
         self,
         stage: Stage,
@@ -86,7 +88,7 @@ class SimRunner:
         finally:
             self.close()
 
-    # What a test asks for ---------------------------------------------------------------------------------------------
+    # What a test asks for -------------------------------------------------------------------------
     def enlist(self, services: Sequence[Service]) -> None:
         """Register these services: they get a turn now, and from then on when they ask for one."""
         self._services = {service.name: service for service in services}
@@ -98,7 +100,8 @@ class SimRunner:
         return min([*self._wanted.values(), *ends], default=self.clock.now())
 
     def set_back(self, ms: int) -> None:
-        """The clock was set back: turns and calls last as long as before, because a machine measures them by its monotonic clock."""
+        """The clock was set back: turns and calls last as long as before, because a machine
+        measures them by its monotonic clock."""
         self._wanted = {name: at - ms for name, at in self._wanted.items()}
         for pool in self._crews:
             pool.set_back(ms)
@@ -122,7 +125,8 @@ class SimRunner:
         )
 
     def step(self) -> bool:
-        """One event whose time has come: a call ends, or a service has a turn. False: there is none."""
+        """One event whose time has come: a call ends, or a service has a turn. False: there is
+        none."""
         now = self.clock.now()
         ready: list[SimCrew | str] = [name for name, at in self._wanted.items() if at <= now]
         ready += [
@@ -138,7 +142,8 @@ class SimRunner:
         return True
 
     def everybody(self) -> None:
-        """A turn for every service, and an end for every call that is due, in random order; the clock stands still."""
+        """A turn for every service, and an end for every call that is due, in random order; the
+        clock stands still."""
         for pool in self._crews:
             while (end := pool.next_end()) is not None and end <= self.clock.now():
                 pool.end_one()
@@ -167,7 +172,8 @@ class SimRunner:
 
 
 class _Call:
-    """A running call: the handler is called at its start or at its end, so that a crash in between covers both cases."""
+    """A running call: the handler is called at its start or at its end, so that a crash in between
+    covers both cases."""
 
     __slots__ = ("began", "end", "job", "portion", "rans")
 
@@ -262,7 +268,8 @@ class SimCrew:
             self._calls.append(_Call(job, portion, began, began + took, rans))
 
     def _handle(self, job: Job, took: int) -> tuple[list[JobResult], int]:
-        """Call the handler now, as a call of this duration; returns its outcomes, and the duration including its own waits."""
+        """Call the handler now, as a call of this duration; returns its outcomes, and the duration
+        including its own waits."""
         if not self._stage.is_async:
             looks = iter((0,))
             return self._execute(self._stage, job, lambda: next(looks, took)), took
@@ -274,7 +281,8 @@ class SimCrew:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop without real time: instead of waiting for a timer, it moves its own clock to it."""
+    """An event loop without real time: instead of waiting for a timer, it moves its own clock to
+    it."""
 
     def __init__(self) -> None:
         self._passed = 0.0
@@ -286,7 +294,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._passed
 
     def _pass(self, seconds: float) -> None:
-        # A little more than requested: rounding must not leave a timer just short of its time for ever.
+        # A little more than requested: rounding must not leave a timer just short of its time for
+        # ever.
         self._passed += seconds + 1e-6
 
     def finish(self, work: Any) -> Any:

@@ -2,10 +2,11 @@
 
     Simulator(seed=7, routes=[parcels]).run()
 
-Processes crash between claim, execute and settle and are started again; items are submitted twice; the clock jumps;
-handlers fail, hang and hand over; partners confirm early, twice and late; operators pause, retry and cancel. The
-promises of the design are checked all along, and at the end, without further faults, everything must become
-idle. The same seed gives the same run, so a failing run can be repeated.
+Processes crash between claim, execute and settle and are started again; items are submitted twice;
+the clock jumps; handlers fail, hang and hand over; partners confirm early, twice and late;
+operators pause, retry and cancel. The promises of the design are checked all along, and at the end,
+without further faults, everything must become idle. The same seed gives the same run, so a failing
+run can be repeated.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ DAY = 86_400_000
 
 
 class SimulationReport(Struct, frozen=True):
-    """Result of a run. `digest` is over every history line in the order written: the same for the same seed."""
+    """Result of a run. `digest` is over every history line in the order written: the same for the
+    same seed."""
 
     seed: int
     happened: dict[str, int]
@@ -70,9 +72,10 @@ class _Process(NamedTuple):
 
 
 class Simulator:
-    """`ledger` is "memory:" or the path of a SQLite file. `inputs` gives the items of each route by its name; without it
-    each gets `items` plain ones, with the route's key field and an `n`. `faults` is the share of handler calls that fail, from 0 to 1.
-    `wrong_clock`: the machine's clock is at times days ahead."""
+    """`ledger` is "memory:" or the path of a SQLite file. `inputs` gives the items of each route by
+    its name; without it each gets `items` plain ones, with the route's key field and an `n`.
+    `faults` is the share of handler calls that fail, from 0 to 1. `wrong_clock`: the machine's
+    clock is at times days ahead."""
 
     def __init__(
         self,
@@ -125,7 +128,8 @@ class Simulator:
         self._left_behind: list[Ledger] = []
 
     def run(self, steps: int = 1500, look_every: int = 250) -> SimulationReport:
-        """Run so many steps with faults, then without. Raises AssertionError, with the seed, if a promise is broken."""
+        """Run so many steps with faults, then without. Raises AssertionError, with the seed, if a
+        promise is broken."""
         happenings, weights = zip(*self._happenings(), strict=True)
         try:
             for step in range(steps):
@@ -155,9 +159,10 @@ class Simulator:
             *([(self._set_clock_wrong, 1.5)] if self._wrong_clock else []),
         ]
 
-    # The world moves on -------------------------------------------------------------------------------------------------
+    # The world moves on ---------------------------------------------------------------------------
     def _move(self) -> None:
-        """Some process handles its next event; time moves if no process has one now, and further if all is quiet."""
+        """Some process handles its next event; time moves if no process has one now, and further if
+        all is quiet."""
         if not self._alive:
             self._start()
             return
@@ -202,9 +207,10 @@ class Simulator:
             MemoryBlobs(),
         )
 
-    # What people and partners do ----------------------------------------------------------------------------------------
+    # What people and partners do ------------------------------------------------------------------
     def _hand_over(self) -> None:
-        """Submit new inputs, known ones, one with other content, and a malformed one, and check each answer."""
+        """Submit new inputs, known ones, one with other content, and a malformed one, and check
+        each answer."""
         route = self.dice.choice(list(self._plans))
         chosen = self.dice.sample(self._inputs[route], min(4, len(self._inputs[route])))
         later = "1h" if self.dice.random() < 0.2 else None
@@ -223,7 +229,8 @@ class Simulator:
         self.happened["submitted"] += 1
 
     def _confirm(self) -> None:
-        """Confirm any stage, whether the item is there, not yet there or past it; sometimes twice, sometimes with a failure."""
+        """Confirm any stage, whether the item is there, not yet there or past it; sometimes twice,
+        sometimes with a failure."""
         plan = self._plans[self.dice.choice(list(self._plans))]
         stage = self.dice.choice(plan.stages)
         if not stage.external and self.dice.random() < 0.8:
@@ -298,7 +305,8 @@ class Simulator:
         self.happened[verb] += done
 
     def _place_to_act_on(self, plan: Plan) -> int:
-        """Half of the time one of the inputs whose item is here and not completed, because most verbs are for those; otherwise any."""
+        """Half of the time one of the inputs whose item is here and not completed, because most
+        verbs are for those; otherwise any."""
         inputs = self._inputs[plan.name]
         if self.dice.random() < 0.5:
             open_keys = {
@@ -313,7 +321,7 @@ class Simulator:
                 return self.dice.choice(places)
         return self.dice.randrange(len(inputs))
 
-    # What goes wrong ----------------------------------------------------------------------------------------------------
+    # What goes wrong ------------------------------------------------------------------------------
     def _doom(self) -> None:
         """A process crashes: now, or before or after its next claim, settle or heartbeat."""
         if not self._alive:
@@ -328,7 +336,8 @@ class Simulator:
             )
 
     def _bury(self, process: _Process) -> None:
-        """The process is gone with everything it held. Its neighbours may have proof, or must wait for the leases to expire."""
+        """The process is gone with everything it held. Its neighbours may have proof, or must wait
+        for the leases to expire."""
         self._alive.remove(process)
         process.runner.close()
         self.happened["died"] += 1
@@ -367,7 +376,8 @@ class Simulator:
         self.happened["clock jumped"] += 1
 
     def _set_clock_wrong(self) -> None:
-        """The machine's clock is set days ahead, and later back to the true time; every process follows it, as `SystemClock` does."""
+        """The machine's clock is set days ahead, and later back to the true time; every process
+        follows it, as `SystemClock` does."""
         if self._ahead_ms:
             self.clock.set_back(timedelta(milliseconds=self._ahead_ms))
             for process in self._alive:
@@ -378,7 +388,7 @@ class Simulator:
             self.clock.advance(timedelta(milliseconds=self._ahead_ms))
             self.happened["clock set ahead"] += 1
 
-    # What must hold -----------------------------------------------------------------------------------------------------
+    # What must hold -------------------------------------------------------------------------------
     def _look(self, when: str) -> None:
         wrong = [
             f"{plan.name}: {one}"
@@ -390,7 +400,8 @@ class Simulator:
         assert not wrong, self._told("\n  ".join([when, *wrong[:20]]))
 
     def _wrong_breakers(self) -> list[str]:
-        """Breakers that let more items through than their stage allows, or that belong to nothing any more."""
+        """Breakers that let more items through than their stage allows, or that belong to nothing
+        any more."""
         wrong, now = [], self.clock.now()
         lanes = {(plan.name, stage.name): stage for plan, stage in self._guarded}
         for name, document in self._ledger.read(BREAKER).items():
@@ -438,7 +449,8 @@ class Simulator:
         run_until_rest(self.ctx, self.clock, [self._ear], self.clock.now() + DAY, self.seed)
 
     def _look_at_the_end(self) -> None:
-        """Checks of whole histories: no outcome counts after its loss, and all events were delivered in order."""
+        """Checks of whole histories: no outcome counts after its loss, and all events were
+        delivered in order."""
         for plan in self._plans.values():
             assert self._ledger.next_due([plan]) is None, self._told(f"{plan.name} is not idle")
             for item in every_item(self._ledger, plan.name):

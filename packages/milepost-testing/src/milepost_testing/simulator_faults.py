@@ -1,4 +1,5 @@
-"""Faults of the simulator: handlers that fail in every possible way, processes that crash, subscribers that refuse events."""
+"""Faults of the simulator: handlers that fail in every possible way, processes that crash,
+subscribers that refuse events."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Died(BaseException):
 
 
 class MortalLedger:
-    """One process's view of the ledger. Once `doomed`, it crashes just before or just after that call."""
+    """One process's view of the ledger. Once `doomed`, it crashes just before or just after that
+    call."""
 
     def __init__(self, inner: Ledger) -> None:
         self.inner = inner
@@ -138,7 +140,8 @@ class Meddler:
 
 
 class Ear:
-    """The simulator's subscriber: records the events it receives, and while `moody` refuses some."""
+    """The simulator's subscriber: records the events it receives, and while `moody` refuses
+    some."""
 
     name = "ear"
     batch = 10
@@ -164,7 +167,8 @@ class Ear:
 
 
 def prove_dead(ledger: Any, holder: str) -> None:
-    """Release the lock of a dead process, as the operating system does when a process ends; its lock file stays."""
+    """Release the lock of a dead process, as the operating system does when a process ends; its
+    lock file stays."""
     if hasattr(ledger, "kill"):
         ledger.kill(holder)
         return

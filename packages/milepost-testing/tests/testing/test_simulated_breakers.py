@@ -1,4 +1,5 @@
-"""Circuit breakers in the simulator: with processes that die, clocks that jump and partners that fail, everything still ends."""
+"""Circuit breakers in the simulator: with processes that die, clocks that jump and partners that
+fail, everything still ends."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ ENDED = {"COMPLETED", "MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED"}
 
 
 def calls() -> mp.Route:
-    """Two stages with breakers: one with a breaker for each lane, one of them with settings of its own; one without lanes."""
+    """Two stages with breakers: one with a breaker for each lane, one of them with settings of its
+    own; one without lanes."""
     route = mp.Route("calls", key="id")
 
     @route.stage(

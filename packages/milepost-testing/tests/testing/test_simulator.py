@@ -27,7 +27,8 @@ DAY = 86_400_000
 
 
 def routes() -> list[mp.Route]:
-    """Every kind of stage there is: lanes, a probe, batches, async with a timeout, checks, a rate, an external one."""
+    """Every kind of stage there is: lanes, a probe, batches, async with a timeout, checks, a rate,
+    an external one."""
     parcels = mp.Route("parcels", key="id")
 
     @parcels.stage(
@@ -149,7 +150,7 @@ def test_an_engine_that_forgets_the_probe_is_found_out(monkeypatch: pytest.Monke
             Simulator(seed, routes()).run()
 
 
-# Drain ------------------------------------------------------------------------------------------------------------------
+# Drain --------------------------------------------------------------------------------------------
 @pytest.fixture(params=["memory:", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory:" else f"sqlite:///{tmp_path / 'drain.db'}"
@@ -259,7 +260,7 @@ def test_subscribers_are_told_before_it_rests(url: str) -> None:
     assert own.heard == given.heard == ["accepted", "completed"]
 
 
-# assert_item ------------------------------------------------------------------------------------------------------------
+# assert_item --------------------------------------------------------------------------------------
 def test_assert_item_says_what_it_found_instead() -> None:
     clock = VirtualClock()
     with mp.open(
@@ -279,7 +280,7 @@ def test_assert_item_says_what_it_found_instead() -> None:
             assert_item(post, "parcels", "nobody")
 
 
-# SimRunner --------------------------------------------------------------------------------------------------------------
+# SimRunner ----------------------------------------------------------------------------------------
 def test_a_station_on_the_sim_runner_takes_no_real_time_and_is_the_same_every_time() -> None:
     from milepost.station import Station
 

@@ -164,8 +164,8 @@ _HOMES = {
     "ports.feed": ("HistoryEntry",),
     "ports.observer": ("correlation_id",),
 }
-"""Public names by module. Each is imported at its first use, so that a command that only prints help does not load the engine. Type
-checkers read the imports above; a test compares the two."""
+"""Public names by module. Each is imported at its first use, so that a command that only prints
+help does not load the engine. Type checkers read the imports above; a test compares the two."""
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
 

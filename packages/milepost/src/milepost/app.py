@@ -39,10 +39,12 @@ SIGNALS_S = 0.2
 
 
 class Milepost(Operations):
-    """A ledger with its routes and applications. A context manager (`with` or `async with`), or call `close`. `signing_key`: file of the
-    private key that signs the daily heads (None: unsigned). `grace`: time for running handlers to finish when the work is stopped.
-    `applications`: each an `Application`, one `with_settings`, or the name of one; settings that are not given here come from the
-    environment and the defaults. `mode`: permissions of new files of a SQLite ledger, such as "0660" (None: of a new ledger private, "0600")."""
+    """A ledger with its routes and applications. A context manager (`with` or `async with`), or
+    call `close`. `signing_key`: file of the private key that signs the daily heads (None:
+    unsigned). `grace`: time for running handlers to finish when the work is stopped.
+    `applications`: each an `Application`, one `with_settings`, or the name of one; settings that
+    are not given here come from the environment and the defaults. `mode`: permissions of new files
+    of a SQLite ledger, such as "0660" (None: of a new ledger private, "0600")."""
 
     def __init__(
         self,
@@ -85,11 +87,12 @@ class Milepost(Operations):
         self._closed = False
 
     def run(self, *, until_idle: float | None = 2) -> None:
-        """Work in this process until no item is in progress and none becomes due within `until_idle` seconds (None: for ever), or until
-        `stop` is called in another thread.
+        """Work in this process until no item is in progress and none becomes due within
+        `until_idle` seconds (None: for ever), or until `stop` is called in another thread.
 
-        Ctrl-C and SIGTERM drain first, and then have their usual effect: KeyboardInterrupt, or the end of the program. A second one does not
-        wait for the drain. That holds in the main thread, for signals that the program does not handle itself."""
+        Ctrl-C and SIGTERM drain first, and then have their usual effect: KeyboardInterrupt, or the
+        end of the program. A second one does not wait for the drain. That holds in the main thread,
+        for signals that the program does not handle itself."""
         with collected_signals(signal.SIGINT, signal.SIGTERM) as received:
             run = self._new_run(ThreadRunner(), until_idle)
             run.start()
@@ -110,10 +113,12 @@ class Milepost(Operations):
             signal.raise_signal(received[0])
 
     def start(self) -> None:
-        """Start to work in the background, in threads of this process, until `stop` or `close`; async handlers run on their own event
-        loop. Does nothing if already started. If an earlier run failed, this raises its error.
+        """Start to work in the background, in threads of this process, until `stop` or `close`;
+        async handlers run on their own event loop. Does nothing if already started. If an earlier
+        run failed, this raises its error.
 
-        It never touches signals: the program calls `stop` when its host shuts it down (the end of a lifespan, `atexit`, a `finally`)."""
+        It never touches signals: the program calls `stop` when its host shuts it down (the end of a
+        lifespan, `atexit`, a `finally`)."""
         with self._starting:
             if self._started is not None and not self._started.ended:
                 return
@@ -122,9 +127,11 @@ class Milepost(Operations):
             self._started.start()
 
     async def run_async(self, *, until_idle: float | None = None) -> None:
-        """Work until cancelled or stopped, with async handlers on the calling event loop; plain handlers and the ledger use threads. A
-        cancellation drains first; a second one cancels running handlers. So does SIGTERM, in the main thread, if the program does not handle
-        it; after the drain it ends the program. (Ctrl-C is a cancellation in asyncio.run.) With `until_idle`, ends as `run` does."""
+        """Work until cancelled or stopped, with async handlers on the calling event loop; plain
+        handlers and the ledger use threads. A cancellation drains first; a second one cancels
+        running handlers. So does SIGTERM, in the main thread, if the program does not handle it;
+        after the drain it ends the program. (Ctrl-C is a cancellation in asyncio.run.) With
+        `until_idle`, ends as `run` does."""
         loop = asyncio.get_running_loop()
         run = self._new_run(ThreadRunner(loop), until_idle)
         stops = iter([self._grace_ms])
@@ -151,11 +158,13 @@ class Milepost(Operations):
             signal.raise_signal(received[0])
 
     def stop(self, grace: Span | None = None) -> bool:
-        """Drain all runs (`start`, `run`, `run_async`) and return when they have ended: no item is claimed any more, running handlers have
-        `grace` to finish, other claimed items are given back without counting an attempt, then the threads end. Raises the error that ended
-        a run of `start`. Does nothing if nothing runs. `start` may be called again afterwards.
+        """Drain all runs (`start`, `run`, `run_async`) and return when they have ended: no item is
+        claimed any more, running handlers have `grace` to finish, other claimed items are given
+        back without counting an attempt, then the threads end. Raises the error that ended a run of
+        `start`. Does nothing if nothing runs. `start` may be called again afterwards.
 
-        Called by a handler or a subscriber, or on the event loop of `run_async`, it cannot wait: it starts the drain and returns False.
+        Called by a handler or a subscriber, or on the event loop of `run_async`, it cannot wait: it
+        starts the drain and returns False.
         """
         with self._lock:
             runs = list(self._runs)
@@ -265,7 +274,8 @@ def _configured(
 
 
 def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:
-    """Stop the runs and wait for their end. If the wait is interrupted (a second Ctrl-C), running handlers are cancelled."""
+    """Stop the runs and wait for their end. If the wait is interrupted (a second Ctrl-C), running
+    handlers are cancelled."""
     for run in runs:
         run.stop(grace_ms)
     try:
@@ -278,7 +288,8 @@ def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:
 
 
 class BackgroundRun:
-    """One run of a station in a thread of its own. It ends when the station is stopped, becomes idle (`until_idle_s`), or fails."""
+    """One run of a station in a thread of its own. It ends when the station is stopped, becomes
+    idle (`until_idle_s`), or fails."""
 
     def __init__(
         self,
@@ -288,7 +299,8 @@ class BackgroundRun:
         on_end: Callable[[BackgroundRun, BaseException | None], None],
     ) -> None:
         self.end: Future[BaseException | None] = Future()
-        """Its end: the error if it failed. It is a result, because some errors, such as StopIteration, cannot be raised into a future."""
+        """Its end: the error if it failed. It is a result, because some errors, such as
+        StopIteration, cannot be raised into a future."""
         self._station = station
         self._runner = runner
         self._until_idle_s = until_idle_s
@@ -317,12 +329,14 @@ class BackgroundRun:
         self._station.stop(grace_ms)
 
     def cannot_wait_here(self) -> bool:
-        """Whether the caller is a handler or subscriber of this run, or on the event loop that these run on: then it cannot wait for the end."""
+        """Whether the caller is a handler or subscriber of this run, or on the event loop that
+        these run on: then it cannot wait for the end."""
         return not self.ended and self._runner.needs_this_thread()
 
     def wait(self, while_true: Callable[[], bool] = lambda: True) -> None:
-        """Return when the run has ended, with or without error, or this no longer holds. Waits a moment at a time: Python runs signal handlers
-        between two waits of the main thread, and a signal that came just before a wait without a timeout would be noticed late."""
+        """Return when the run has ended, with or without error, or this no longer holds. Waits a
+        moment at a time: Python runs signal handlers between two waits of the main thread, and a
+        signal that came just before a wait without a timeout would be noticed late."""
         while not self.ended and while_true():
             with suppress(TimeoutError):
                 self.end.result(timeout=SIGNALS_S)
@@ -338,8 +352,9 @@ class BackgroundRun:
 def restore(
     file: str | Path, ledger: str = DEFAULT_LEDGER, *, overwrite: bool = False, force: bool = False
 ) -> RestoreReport:
-    """Replace the ledger by a backup; no process may use the ledger meanwhile. An existing ledger is renamed with `overwrite`, else refused.
-    The backup is checked before and after copying; `force` accepts items with broken hash chains."""
+    """Replace the ledger by a backup; no process may use the ledger meanwhile. An existing ledger
+    is renamed with `overwrite`, else refused. The backup is checked before and after copying;
+    `force` accepts items with broken hash chains."""
     return restore_ledger(
         Path(file), ledger, overwrite=overwrite, force=force, on_progress=lambda done, whole: None
     )

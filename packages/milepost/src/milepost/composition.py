@@ -1,4 +1,5 @@
-"""Composition root: build a ledger, its blob store and the engine's context from a URL and routes."""
+"""Composition root: build a ledger, its blob store and the engine's context from a URL and
+routes."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ BUILT_IN_FORMS = ("sqlite:///FILE (relative)", "sqlite:////FOLDER/FILE (absolute
 
 
 def open_ledger(url: str, *, make: bool = True, mode: int | None = None) -> tuple[Ledger, Blobs]:
-    """The ledger of a URL and its blob store; modules are imported only when needed. Without `make`, a missing ledger of several machines
-    raises LedgerMissing. (A SQLite file is created by opening it.) `mode`: permissions of new files, if not those of an existing ledger."""
+    """The ledger of a URL and its blob store; modules are imported only when needed. Without
+    `make`, a missing ledger of several machines raises LedgerMissing. (A SQLite file is created by
+    opening it.) `mode`: permissions of new files, if not those of an existing ledger."""
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
@@ -105,8 +107,8 @@ def open_context(
     make: bool = True,
     mode: int | None = None,
 ) -> Context:
-    """The engine's context. With `check`, routes are registered, and a route that differs from the ledger's raises RouteChanged. `make` and
-    `mode`: see `open_ledger`."""
+    """The engine's context. With `check`, routes are registered, and a route that differs from the
+    ledger's raises RouteChanged. `make` and `mode`: see `open_ledger`."""
     plans_wanted = list(routes)
     names = [route.name for route in plans_wanted]
     if len(set(names)) < len(names):
@@ -148,8 +150,9 @@ def open_context(
 
 
 def _clock_for(ledger: Ledger) -> Clock:
-    """The ledger's own clock, or that of this machine. No new line is dated before the newest one, if that is at most minutes ahead; a line
-    further ahead was dated by a wrong clock, and is not followed."""
+    """The ledger's own clock, or that of this machine. No new line is dated before the newest one,
+    if that is at most minutes ahead; a line further ahead was dated by a wrong clock, and is not
+    followed."""
     own = ledger.clock()
     if own is not None:
         return own
@@ -161,5 +164,6 @@ def _clock_for(ledger: Ledger) -> Clock:
 
 
 def who() -> str:
-    """A unique name for this process. Short, because it is in every history line; the process document has the details."""
+    """A unique name for this process. Short, because it is in every history line; the process
+    document has the details."""
     return f"{platform.node().split('.')[0][:12]}-{secrets.token_hex(4)}"

@@ -1,4 +1,5 @@
-"""Old import paths of what is in packages of its own now: for one version they lead there, with a warning."""
+"""Old import paths of what is in packages of its own now: for one version they lead there, with a
+warning."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def new_name(name: str) -> str | None:
 
 
 class MovedModules:
-    """Finder and loader of old import paths. It is asked first: a moved package would look for its own modules under the old name."""
+    """Finder and loader of old import paths. It is asked first: a moved package would look for its
+    own modules under the old name."""
 
     @staticmethod
     def find_spec(

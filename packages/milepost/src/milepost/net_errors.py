@@ -1,8 +1,10 @@
-"""Errors of the HTTP client as Milepost's own, where Milepost or an application hands settings to it.
+"""Errors of the HTTP client as Milepost's own, where Milepost or an application hands settings to
+it.
 
-`milepost_net` knows nothing of Milepost: an argument that is wrong is its `NetUsageError`, a call that failed its `NetError`. Here they
-become `UsageError` and `MilepostError`, so that a command ends with one line and an endpoint answers 400. A handler does not need this: it
-may let a `NetError` through. Nothing here loads `milepost_net`: most commands do without it.
+`milepost_net` knows nothing of Milepost: an argument that is wrong is its `NetUsageError`, a call
+that failed its `NetError`. Here they become `UsageError` and `MilepostError`, so that a command
+ends with one line and an endpoint answers 400. A handler does not need this: it may let a
+`NetError` through. Nothing here loads `milepost_net`: most commands do without it.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from contextlib import contextmanager
 from milepost.core.errors import MilepostError, UsageError
 
 FACTS = ("permanent", "unknown", "http_status", "retry_after")
-"""What a stage reads of an exception (`core.outcome`). A translated error keeps them, and so has the outcome that it had before."""
+"""What a stage reads of an exception (`core.outcome`). A translated error keeps them, and so has
+the outcome that it had before."""
 
 
 @contextmanager
 def translated_net_errors() -> Iterator[None]:
-    """Raise errors of `milepost_net` as `UsageError` (an argument is wrong) or `MilepostError` (a call failed, a signature does not
-    match), with the same message: in a `with`, or as a decorator of a function that is not async."""
+    """Raise errors of `milepost_net` as `UsageError` (an argument is wrong) or `MilepostError` (a
+    call failed, a signature does not match), with the same message: in a `with`, or as a decorator
+    of a function that is not async."""
     try:
         yield
     except Exception as error:

@@ -60,7 +60,8 @@ class FoundItems(Struct, frozen=True):
     next: str | None
     """Give it as `after` to get the next page; None: this was the last one."""
     ordered: bool = True
-    """False: more items match than the ledger can put in order of time; they come in its own order."""
+    """False: more items match than the ledger can put in order of time; they come in its own
+    order."""
 
 
 class Operations:
@@ -71,7 +72,8 @@ class Operations:
 
     @property
     def context(self) -> Context:
-        """The ledger with its routes, for Milepost's own parts; it is not part of the public surface."""
+        """The ledger with its routes, for Milepost's own parts; it is not part of the public
+        surface."""
         return self._context
 
     def now(self) -> datetime:
@@ -91,10 +93,10 @@ class Operations:
         by: str | None = None,
         failed_again: str | None = None,
     ) -> list[Receipt]:
-        """Submit items; the answer for each is new, known, changed (same key, other content) or malformed.
-        A new item is on disk when this returns. With `not_before` (a time, or a span from now) it does not start earlier.
-        With `failed_again`, a reason signed by `by`, keys that have failed or were cancelled, and whose rows were pruned, are accepted
-        again."""
+        """Submit items; the answer for each is new, known, changed (same key, other content) or
+        malformed. A new item is on disk when this returns. With `not_before` (a time, or a span
+        from now) it does not start earlier. With `failed_again`, a reason signed by `by`, keys that
+        have failed or were cancelled, and whose rows were pruned, are accepted again."""
         return submit(
             self.context, route, inputs, correlation_id=correlation_id, not_before=not_before, by=by, failed_again=failed_again
         )  # fmt: skip
@@ -109,8 +111,9 @@ class Operations:
         statuses: Iterable[str] = (),
         dry_run: bool = False,
     ) -> PruneReport:
-        """Remove rows that ended longer ago than this: of COMPLETED items, or of those with one of these `statuses` ("failed" means both
-        failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts the rows by status."""
+        """Remove rows that ended longer ago than this: of COMPLETED items, or of those with one of
+        these `statuses` ("failed" means both failed ones). Their seals stay. With `dry_run` nothing
+        is changed, and the report counts the rows by status."""
         span = span_ms(older_than, "older_than")
         return prune(
             self.context,
@@ -125,8 +128,9 @@ class Operations:
     def forget(
         self, route: str, key: str, *, by: str, reason: str, dry_run: bool = False
     ) -> ForgetReport:
-        """Remove the content of an item that has ended: input, outputs, error texts, blobs and kept evidence, whatever subscriber is absent.
-        Its key stays known by a keyed digest. The report's `stays` names what remains elsewhere. Raises ActRefused if it has not ended."""
+        """Remove the content of an item that has ended: input, outputs, error texts, blobs and kept
+        evidence, whatever subscriber is absent. Its key stays known by a keyed digest. The report's
+        `stays` names what remains elsewhere. Raises ActRefused if it has not ended."""
         return forget(self.context, route, key, by=by, reason=reason, dry_run=dry_run)
 
     def submit_list(
@@ -144,12 +148,14 @@ class Operations:
         rerun: bool = False,
         reason: str = "",
     ) -> ListReport:
-        """Submit a file of items (txt, csv or jsonl): reconcile it with the ledger, and record it, as `milepost submit` does. `path` may be
-        an open binary stream instead, with its `name`. `full` says that it is the whole master list, `no_header` that the first line of a CSV
-        is an item; with `dry_run` nothing is written. The answer has the `counts`, the first malformed lines with their numbers, and the
-        first vanished keys. `not_before`: new items do not start earlier.
-        `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
-        `rerun` also COMPLETED ones, which then run again."""
+        """Submit a file of items (txt, csv or jsonl): reconcile it with the ledger, and record it,
+        as `milepost submit` does. `path` may be an open binary stream instead, with its `name`.
+        `full` says that it is the whole master list, `no_header` that the first line of a CSV is an
+        item; with `dry_run` nothing is written. The answer has the `counts`, the first malformed
+        lines with their numbers, and the first vanished keys. `not_before`: new items do not start
+        earlier. `replace_changed`: items that are known with other content are given that of the
+        list, signed by `by` with a `reason`; with `rerun` also COMPLETED ones, which then run
+        again."""
         return submit_list(
             self.context, route, path, name=name, full=full, no_header=no_header, dry_run=dry_run, by=by, not_before=not_before,
             replace_changed=replace_changed, rerun=rerun, reason=reason,
@@ -168,11 +174,12 @@ class Operations:
         reason: str = "",
         awaited: bool = False,
     ) -> Row:
-        """Confirm a stage on behalf of a partner, or report another outcome of it; returns the row as it then is. A repeat changes nothing.
-        Raises ActRefused if it cannot be accepted: no such item or stage, a value that confirms nothing, … With `force` an operator
-        confirms the stage although the value would be refused, and must give the `reason`. With `awaited` a failure counts only while the
-        stage awaits an answer (it was handed over, or a worker has it); otherwise it is only noted, so that a failure that is reported
-        twice counts once."""
+        """Confirm a stage on behalf of a partner, or report another outcome of it; returns the row
+        as it then is. A repeat changes nothing. Raises ActRefused if it cannot be accepted: no such
+        item or stage, a value that confirms nothing, … With `force` an operator confirms the stage
+        although the value would be refused, and must give the `reason`. With `awaited` a failure
+        counts only while the stage awaits an answer (it was handed over, or a worker has it);
+        otherwise it is only noted, so that a failure that is reported twice counts once."""
         key, said = known_key(self.context, route, key), outcome or Done(value)
         if force:
             report = act(
@@ -206,8 +213,9 @@ class Operations:
         by: str,
         awaited: bool = False,
     ) -> dict[str, Row | ActRefused]:
-        """Report the outcomes of a stage, by key, as `confirm` does with each: the rows are read together, and written as one batch. The answer
-        has for each key the row as it then is, or why it cannot be accepted."""
+        """Report the outcomes of a stage, by key, as `confirm` does with each: the rows are read
+        together, and written as one batch. The answer has for each key the row as it then is, or
+        why it cannot be accepted."""
         taken = {
             key: answer
             for key, (answer, _) in take_confirmations(
@@ -244,9 +252,10 @@ class Operations:
         reason: str = "",
         version: int | None = None,
     ) -> Row:
-        """Add a line to the item's history, signed by `by`, that changes nothing else; returns the new row. `data` is a JSON value that is
-        kept with the text, for programs. `version`: add it only if the item still has this version, as `show` gives it. Raises
-        ActRefused if it cannot be done, with the kind "changed-since" if it has another version."""
+        """Add a line to the item's history, signed by `by`, that changes nothing else; returns the
+        new row. `data` is a JSON value that is kept with the text, for programs. `version`: add it
+        only if the item still has this version, as `show` gives it. Raises ActRefused if it cannot
+        be done, with the kind "changed-since" if it has another version."""
         answer = note(
             self.context, route, key, text, by=by, data=data, reason=reason, version=version
         )
@@ -264,8 +273,9 @@ class Operations:
         stage: str | None = None,
         as_new: bool = False,
     ) -> Row:
-        """Run a COMPLETED item again from a stage, the first if none is given; returns the new row. `as_new`: with a new work_id also
-        at the last stage. Raises ActRefused if it cannot be done."""
+        """Run a COMPLETED item again from a stage, the first if none is given; returns the new row.
+        `as_new`: with a new work_id also at the last stage. Raises ActRefused if it cannot be
+        done."""
         return self._act("rerun", route, key, by, reason, stage=stage, as_new=as_new)
 
     def replace(
@@ -278,23 +288,24 @@ class Operations:
         here: bool = False,
         rerun: bool = False,
     ) -> Row:
-        """Replace the content of the item with the content's key; returns the new row. It starts again at the first
-        stage, or, with `here`, at its present one; with `rerun` also if it is COMPLETED. Raises ActRefused if it cannot be done."""
+        """Replace the content of the item with the content's key; returns the new row. It starts
+        again at the first stage, or, with `here`, at its present one; with `rerun` also if it is
+        COMPLETED. Raises ActRefused if it cannot be done."""
         key = self.context.plan(route).route.key_of(content)
         return self._act("replace", route, key, by, reason, content=content, here=here, rerun=rerun)
 
     def reschedule(
         self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str
     ) -> Row:
-        """Set another start time (or a span from now) for an item that has not started; returns the new row. Raises ActRefused if it
-        cannot be done."""
+        """Set another start time (or a span from now) for an item that has not started; returns the
+        new row. Raises ActRefused if it cannot be done."""
         return self._act("reschedule", route, key, by, reason, not_before=not_before)
 
     def redate(
         self, route: str, *, by: str, reason: str, dry_run: bool = False, act_id: str | None = None
     ) -> ActReport:
-        """Date the items of a route that are dated in the future, by a clock that was ahead, as of now. With `dry_run` nothing is changed.
-        `act_id`: as for `act`."""
+        """Date the items of a route that are dated in the future, by a clock that was ahead, as of
+        now. With `dry_run` nothing is changed. `act_id`: as for `act`."""
         return redate_rows(
             self.context, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id
         )
@@ -325,11 +336,13 @@ class Operations:
         limit: int = 100,
         scan: bool = True,
     ) -> list[dict[str, Any]]:
-        """The first items of a route that match, without their content, as `milepost list --json` shows them. `statuses` may be "failed"
-        and "live" too; `prefix` is how the key begins; `parts` are parts of a key of several fields, such as "batchId=B-7"; `group` is a
-        group of failures. `created_from` and `created_before` compare the time of acceptance (a time, in
-        `zone` if it names none, or a span ago); no index serves them.
-        Without `scan`, a search that would read more than 1,000 rows because no index serves it, as most do on AWS, raises CostlyQuery."""
+        """The first items of a route that match, without their content, as `milepost list --json`
+        shows them. `statuses` may be "failed" and "live" too; `prefix` is how the key begins;
+        `parts` are parts of a key of several fields, such as "batchId=B-7"; `group` is a group of
+        failures. `created_from` and `created_before` compare the time of acceptance (a time, in
+        `zone` if it names none, or a span ago); no index serves them. Without `scan`, a search that
+        would read more than 1,000 rows because no index serves it, as most do on AWS, raises
+        CostlyQuery."""
         query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
         times = _created(self.context.clock.now(), created_from, created_before, zone)
         lanes = BlockedLanes(self.context, route)
@@ -356,8 +369,9 @@ class Operations:
         limit: int = 100,
         scan: bool = True,
     ) -> FoundItems:
-        """A page of the items that match, as `items` finds them: those that were accepted last first, or with `oldest_first` the first.
-        `after` is the `next` of the page before, of the same search; another text raises UsageError."""
+        """A page of the items that match, as `items` finds them: those that were accepted last
+        first, or with `oldest_first` the first. `after` is the `next` of the page before, of the
+        same search; another text raises UsageError."""
         query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
         search = (query, str(created_from), str(created_before))
         query = replace(
@@ -419,11 +433,13 @@ class Operations:
         dry_run: bool = False,
         act_id: str | None = None,
     ) -> ActReport:
-        """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
-        that name does. The report has the number of items done, and the refused ones with the reason. `stage`: where retry and rerun start.
-        `as_new`: retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run` nothing is changed.
-        `act_id`: a name of your own for the act. A repeat with it continues an act that was cut off, or gets the report of one that has
-        finished; with other items or options it raises UsageError."""
+        """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without
+        keys, all that match, as the command of that name does. The report has the number of items
+        done, and the refused ones with the reason. `stage`: where retry and rerun start. `as_new`:
+        retry and rerun give the work a new work_id, and run no verify probe first. With `dry_run`
+        nothing is changed. `act_id`: a name of your own for the act. A repeat with it continues an
+        act that was cut off, or gets the report of one that has finished; with other items or
+        options it raises UsageError."""
         _check_lists(keys=keys, statuses=statuses, stages=stages, parts=parts)
         options: dict[str, Any] = {
             "by": by,
@@ -462,11 +478,13 @@ class Operations:
         own: bool = False,
         endless_stays: bool = False,
     ) -> PauseView:
-        """Pause a route, a stage, or a lane of a stage: none of its items is started until it is resumed, or until the time `until` (or a
-        span from now). No attempt is counted. `drain` is the rate, such as "10/s", for the items that have waited. A pause that is in force
-        stays, unless `until` or `drain` is given, or it would end by itself. `own`, for a program that pauses by itself: a pause by another
-        than `by` stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in force now, with the
-        number of items that wait there, and for a lane without any the lanes with similar names (`near`)."""
+        """Pause a route, a stage, or a lane of a stage: none of its items is started until it is
+        resumed, or until the time `until` (or a span from now). No attempt is counted. `drain` is
+        the rate, such as "10/s", for the items that have waited. A pause that is in force stays,
+        unless `until` or `drain` is given, or it would end by itself. `own`, for a program that
+        pauses by itself: a pause by another than `by` stays in any case. `endless_stays`: a pause
+        without an end stays in any case. Returns the pause that is in force now, with the number of
+        items that wait there, and for a lane without any the lanes with similar names (`near`)."""
         options: dict[str, Any] = {
             "until": until,
             "drain": drain,
@@ -489,8 +507,8 @@ class Operations:
         drain: str | float | None = None,
         own: bool = False,
     ) -> bool:
-        """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has. `own`: only
-        if it is one by `by`."""
+        """End a pause; False: there was none. `drain`: the rate for the items that have waited, if
+        not the one that the pause has. `own`: only if it is one by `by`."""
         return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain, own=own)
 
     def record_act(
@@ -503,21 +521,24 @@ class Operations:
         by: str,
         reason: str,
     ) -> None:
-        """Put an act of an operator on record, as `milepost acts` shows it: one of an application's own that changes no item and has been done,
-        such as `verb="add-destination"`. Pauses, limits and acts on items are recorded without this."""
+        """Put an act of an operator on record, as `milepost acts` shows it: one of an application's
+        own that changes no item and has been done, such as `verb="add-destination"`. Pauses, limits
+        and acts on items are recorded without this."""
         signed(by, reason)
         self.context.plan(route)
         record(self.context, verb, route, by, reason, {"scope": scope(route, stage, lane)})
 
     def pauses(self, route: str) -> list[PauseView]:
-        """The pauses of a route, of its stages and of their lanes: where (`scope`, such as "parcels/weigh"), by whom, why, since when and
-        until when. One whose time has come is listed until the resender has ended it."""
+        """The pauses of a route, of its stages and of their lanes: where (`scope`, such as
+        "parcels/weigh"), by whom, why, since when and until when. One whose time has come is listed
+        until the resender has ended it."""
         self.context.plan(route)
         return pauses(self.context, route)
 
     def claim_left(self, item: Item, *, trust: Span = 0) -> float:
-        """Seconds for which the claim under which a handler got this item still holds, by the ledger; 0: the claim is lost, and another worker
-        may have done the work. Ask it before a step that must not be done twice: a process that was stopped for a while does not notice it.
+        """Seconds for which the claim under which a handler got this item still holds, by the
+        ledger; 0: the claim is lost, and another worker may have done the work. Ask it before a
+        step that must not be done twice: a process that was stopped for a while does not notice it.
         A claim younger than `trust`, by the clock, is believed without a read."""
         row, now = item.row, self.context.clock.now()
         if row.lease is None:
@@ -532,33 +553,35 @@ class Operations:
     def drain(
         self, route: str, stage: str, lane: str | None, rate: str | float, *, by: str, reason: str
     ) -> None:
-        """Start the items that wait in a stage or lane now, or enter it within a second, at most at this rate; when they have been started, the
-        usual limits apply again."""
+        """Start the items that wait in a stage or lane now, or enter it within a second, at most at
+        this rate; when they have been started, the usual limits apply again."""
         drain(self.context, route, stage, lane, rate, by=by, reason=reason)
 
     def unready(self) -> list[tuple[str, str]]:
-        """Reasons why this process is not ready, as (part, why): the ledger cannot be written to, no worker runs, … Empty: it is ready. The
-        texts name no item, file or host."""
+        """Reasons why this process is not ready, as (part, why): the ledger cannot be written to,
+        no worker runs, … Empty: it is ready. The texts name no item, file or host."""
         return [(one.part, one.why) for one in unready(self.context)]
 
     def close_breakers(
         self, route: str, stage: str, lane: str | None = None, *, by: str, reason: str
     ) -> list[str]:
-        """Close the open breaker of a lane, or those of all lanes of a stage, so that their items are started at once; returns the scopes of
-        the closed breakers."""
+        """Close the open breaker of a lane, or those of all lanes of a stage, so that their items
+        are started at once; returns the scopes of the closed breakers."""
         return close_breakers(self.context, route, stage, lane, by=by, reason=reason)
 
     def lanes(self, route: str, stage: str, names: Iterable[str] = ()) -> list[LaneView]:
-        """The state of lanes of a stage: pause, breaker, limits, how many items wait and since when. Those that are named, those that the
-        route declares, and all that have a pause, a limit or an open breaker."""
+        """The state of lanes of a stage: pause, breaker, limits, how many items wait and since
+        when. Those that are named, those that the route declares, and all that have a pause, a
+        limit or an open breaker."""
         self.context.stage(route, stage)
         return lane_views(self.context, self.context.plan(route), stage, names)
 
     def forecast(
         self, route: str, *, stage: str | None = None, lane: str | None = None
     ) -> dict[str, Any] | None:
-        """When the items that move are completed, or through the `stage`, and which wait for something else, as `milepost forecast --json` shows
-        it; `text` says it in words. None: this ledger does not count items by lane."""
+        """When the items that move are completed, or through the `stage`, and which wait for
+        something else, as `milepost forecast --json` shows it; `text` says it in words. None: this
+        ledger does not count items by lane."""
         found = route_forecast(
             self.context, route, scope_of(self.context, route, stage=stage, lane=lane)
         )
@@ -572,17 +595,20 @@ class Operations:
         )
 
     def groups(self, route: str) -> list[dict[str, Any]]:
-        """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""
+        """The groups of similar failures, the most frequent at present first, as `milepost groups
+        --json` shows them."""
         return groups(self.context, route)
 
     def alerts(self, rule: str | None = None) -> list[dict[str, Any]]:
-        """The alerts that are raised now, of one `AlertRule` or of all: the cause, where, since when, how many items have failed because of it,
-        and the receivers that have not received the notice yet."""
+        """The alerts that are raised now, of one `AlertRule` or of all: the cause, where, since
+        when, how many items have failed because of it, and the receivers that have not received the
+        notice yet."""
         return [to_builtins(one) for one in alert_views(self.context, rule)]
 
     def feed(self, after: int = 0, limit: int = 500) -> list[HistoryEntry]:
-        """History lines of all items in the order in which they were written, after the place `after`. `entry.public()` gives a line the
-        fields that `show` gives it, with its place `seq`, `route`, `key` and `correlation_id`. Lines of forgotten items are left out."""
+        """History lines of all items in the order in which they were written, after the place
+        `after`. `entry.public()` gives a line the fields that `show` gives it, with its place
+        `seq`, `route`, `key` and `correlation_id`. Lines of forgotten items are left out."""
         while lines := self.context.ledger.feed(after, limit):
             if present := [line for line in lines if not line.removed]:
                 return present
@@ -598,8 +624,9 @@ class Operations:
         return status(self.context, afresh=True)
 
     def backup(self, file: str | Path, *, overwrite: bool = False) -> BackupReport:
-        """Copy the ledger as it is now, with its blobs, to a file that is a ledger itself; work may continue meanwhile. Raises
-        UsageError if the file exists, LedgerError if the ledger cannot be copied (in memory, on AWS)."""
+        """Copy the ledger as it is now, with its blobs, to a file that is a ledger itself; work may
+        continue meanwhile. Raises UsageError if the file exists, LedgerError if the ledger cannot
+        be copied (in memory, on AWS)."""
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
 
 

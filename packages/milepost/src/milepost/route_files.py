@@ -1,4 +1,5 @@
-"""Load routes and applications from Python files, modules and installed packages; errors name the line in the user's file."""
+"""Load routes and applications from Python files, modules and installed packages; errors name the
+line in the user's file."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from milepost.ports.extensions import APPLICATIONS, extension, missing_package, 
 
 
 def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route]:
-    """The routes of all named files and modules and the given ones, with the targets of their follow-ups; a route named twice is loaded
-    once."""
+    """The routes of all named files and modules and the given ones, with the targets of their
+    follow-ups; a route named twice is loaded once."""
     found = {route.name: route for route in given}
     for spec in specs:
         for route in _load(spec):
@@ -35,7 +36,8 @@ def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route
 
 
 def load_application(spec: str) -> Application[Any]:
-    """Load the application of a name, `file.py`, `file.py:NAME` or `module:NAME`. A name is the entry point of an installed package."""
+    """Load the application of a name, `file.py`, `file.py:NAME` or `module:NAME`. A name is the
+    entry point of an installed package."""
     if is_name(spec):
         return _named(spec)
     place, _, name = spec.partition(":")
@@ -106,7 +108,8 @@ def _load(spec: str) -> list[Route]:
 
 
 def load_file(path: Path, kind: str = "route file") -> ModuleType:
-    """Load a file as a module; it can import modules in its folder. `kind` is what an error calls it."""
+    """Load a file as a module; it can import modules in its folder. `kind` is what an error calls
+    it."""
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         example = "; 'milepost init' writes an example" if kind == "route file" else ""
@@ -128,7 +131,8 @@ def load_file(path: Path, kind: str = "route file") -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     try:
-        # Compile here, because Python's cache does not notice a file that was written twice within a second.
+        # Compile here, because Python's cache does not notice a file that was written twice within
+        # a second.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:
         del sys.modules[name]

@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class Station:
-    """One process that works on a ledger with worker, resender, relays and heartbeat, until stopped or idle."""
+    """One process that works on a ledger with worker, resender, relays and heartbeat, until stopped
+    or idle."""
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class Station:
         self._receivers = [subscriber.name for subscriber in receivers]
         run: list[Service] = [*relays, *services]
         if self.worker is not None:
-            # It pauses during submit calls; not on AWS, because a turn there mostly waits for the network.
+            # It pauses during submit calls; not on AWS, because a turn there mostly waits for the
+            # network.
             shared = SharedTurns(self.worker, ctx.accepts, ctx.clock, self.stopping.is_set)
             run.append(self.worker if ctx.ledger.work_queues else shared)
         self._resends = "resender" in wanted
@@ -80,8 +82,8 @@ class Station:
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
         self.clock_watch = ClockWatch(ctx)
         self._settled = 0
-        # The idle check reads one row here, and many partitions on AWS. (Not a multiple of the worker's interval, or the check would always
-        # coincide with its work.)
+        # The idle check reads one row here, and many partitions on AWS. (Not a multiple of the
+        # worker's interval, or the check would always coincide with its work.)
         self._idle_every = 0.53 if ctx.ledger.work_queues else 0.05
 
     def run(
@@ -91,7 +93,8 @@ class Station:
         on_tick: Callable[[], None] | None = None,
         tick_s: float = 0.2,
     ) -> None:
-        """Work until `stop()`, or, with `until_idle_s`, until no item is held, no event waits, and nothing becomes due within that time."""
+        """Work until `stop()`, or, with `until_idle_s`, until no item is held, no event waits, and
+        nothing becomes due within that time."""
         try:
             self.clock_watch.turn()
             self.heartbeat.start()
@@ -128,8 +131,9 @@ class Station:
         self.heartbeat.stop()
 
     def stop(self, grace_ms: int | None = None) -> None:
-        """Start to drain, and return at once: no item is claimed any more, items not started are given back, running handlers have the grace
-        to finish; then the rest is given back and the station ends. A later call may shorten the grace."""
+        """Start to drain, and return at once: no item is claimed any more, items not started are
+        given back, running handlers have the grace to finish; then the rest is given back and the
+        station ends. A later call may shorten the grace."""
         if self.worker is not None:
             self.worker.drain(self.grace_ms if grace_ms is None else grace_ms)
         self.stopping.set()
@@ -142,7 +146,8 @@ class Station:
             self.stop()
 
     def idle(self, within_ms: int) -> bool:
-        """Whether no item is held, no event waits, no back-fill is active, and nothing is due soon. Paused and external items do not count."""
+        """Whether no item is held, no event waits, no back-fill is active, and nothing is due soon.
+        Paused and external items do not count."""
         if not all(role.quiet for role in self.roles) or (
             self._resends and back_fill_waits(self.ctx)
         ):
@@ -184,8 +189,9 @@ class Station:
 
 
 class Role:
-    """A service that records its last successful run, for `milepost doctor`. While the ledger is unavailable or full, or too many files are
-    open, it waits and retries until the station is stopped."""
+    """A service that records its last successful run, for `milepost doctor`. While the ledger is
+    unavailable or full, or too many files are open, it waits and retries until the station is
+    stopped."""
 
     def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
@@ -220,7 +226,8 @@ class Role:
 
     @property
     def quiet(self) -> bool:
-        """Whether it has found nothing to do for a while. A service that does not report this counts as quiet."""
+        """Whether it has found nothing to do for a while. A service that does not report this
+        counts as quiet."""
         return not self._trouble and bool(getattr(self._service, "quiet", True))
 
     @property

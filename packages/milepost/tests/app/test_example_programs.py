@@ -42,14 +42,16 @@ def begin(folder: Path, url: str, *command: str, **env: str) -> subprocess.Popen
 
 
 def end(process: subprocess.Popen[str], name: str, url: str) -> tuple[str, dict[str, int]]:
-    """Tell it to stop; what it said, and how many items it left in which status: none in its hands."""
+    """Tell it to stop; what it said, and how many items it left in which status: none in its
+    hands."""
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=TIMEOUT)
     assert "Traceback" not in out, out
     [told] = [line for line in out.splitlines() if line.startswith(f"{name}:")]
     counts: dict[str, int] = ast.literal_eval(told.removeprefix(f"{name}:").strip())
     if url.startswith("dynamodb"):
-        # The counters that it printed follow the table's stream; the rows themselves are right at once.
+        # The counters that it printed follow the table's stream; the rows themselves are right at
+        # once.
         with mp.open(url) as post:
             rows = post.context.ledger.find(Query(route=name)).items
             counts = Counter(item.status.value for item in rows)

@@ -1,4 +1,5 @@
-"""Operations on items from a program or an application: list, act on one or many, pause and resume."""
+"""Operations on items from a program or an application: list, act on one or many, pause and
+resume."""
 
 from __future__ import annotations
 
@@ -224,7 +225,8 @@ def test_the_pauses_of_a_route_are_listed_with_their_authors(desk: mp.Milepost) 
 
 
 def test_a_claim_is_asked_for_in_the_ledger_unless_it_is_young() -> None:
-    """The first worker is stopped in its handler, until its lease has run out and another worker has the item."""
+    """The first worker is stopped in its handler, until its lease has run out and another worker
+    has the item."""
     clock, route, left = VirtualClock(), mp.Route("calls", key="id"), list[float]()
 
     @route.stage("call")

@@ -1,4 +1,5 @@
-"""The public names: all there, each from where type checkers find it, and none imported before its use."""
+"""The public names: all there, each from where type checkers find it, and none imported before its
+use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A station: real threads, real processes, real signals; and until-idle in virtual time. Nothing here sleeps."""
+"""A station: real threads, real processes, real signals; and until-idle in virtual time. Nothing
+here sleeps."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ SIGNED = {"by": "ops", "reason": "test"}
 def at_work(
     station: Station, **options: Any
 ) -> Iterator[tuple[list[BaseException], threading.Event]]:
-    """The station runs in a thread; stopped and waited for at the end. Yields a list for the error it may end with, and its end."""
+    """The station runs in a thread; stopped and waited for at the end. Yields a list for the error
+    it may end with, and its end."""
     errors: list[BaseException] = []
     ended = threading.Event()
 
@@ -86,7 +88,7 @@ def gated(gate: Gate, name: str = "parcels", **options: Any) -> Route:
     return one_stage(handler, name, **options)
 
 
-# Threads ----------------------------------------------------------------------------------------------------------------
+# Threads ------------------------------------------------------------------------------------------
 def test_plain_and_async_stages_see_every_item_through(ledger: Ledger) -> None:
     route = one_stage(lambda item: Done({"n": item.input["id"]}), concurrency=4)
 
@@ -226,7 +228,7 @@ def test_a_service_has_its_next_turn_when_it_wanted_it_not_before() -> None:
     assert patient.count == 1
 
 
-# Crews ------------------------------------------------------------------------------------------------------------------
+# Crews --------------------------------------------------------------------------------------------
 def jobs(*keys: str) -> list[list[Item]]:
     from milepost.ledgers.memory import MemoryLedger
     from milepost_testing.contract import World
@@ -298,7 +300,7 @@ def test_an_async_crew_made_smaller_leaves_no_job_lying() -> None:
     loop.close()
 
 
-# Until idle, in virtual time --------------------------------------------------------------------------------------------
+# Until idle, in virtual time ----------------------------------------------------------------------
 def run_until_idle(ctx: Context, clock: VirtualClock, seconds: float, **options: Any) -> int:
     """How many milliseconds the station ran."""
     began = clock.now()
@@ -377,7 +379,7 @@ def test_until_idle_waits_for_a_call_that_takes_long(ledger: Ledger, clock: Virt
     assert reasons(ctx, "parcels", "a") == [Reason.ACCEPTED, Reason.COMPLETED]
 
 
-# Processes --------------------------------------------------------------------------------------------------------------
+# Processes ----------------------------------------------------------------------------------------
 SCRIPT = """
 import os, signal, sys, threading, time
 import milepost as mp

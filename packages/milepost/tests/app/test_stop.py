@@ -1,4 +1,5 @@
-"""start, stop, run and run_async inside a program: everything ends by itself, drained, and nothing stays leased."""
+"""start, stop, run and run_async inside a program: everything ends by itself, drained, and nothing
+stays leased."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def gated(gate: Gate, kind: str, **options: Any) -> mp.Route:
 
 
 class StageThreads:
-    """The threads of workers and handlers that were started in one test; other tests may have left some behind."""
+    """The threads of workers and handlers that were started in one test; other tests may have left
+    some behind."""
 
     def __init__(self) -> None:
         self._before = set(threading.enumerate())
@@ -116,7 +118,7 @@ def threads() -> StageThreads:
     return StageThreads()
 
 
-# On all ledgers, under load -----------------------------------------------------------------------------------------------
+# On all ledgers, under load -----------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_stop_drains_under_load_and_start_goes_on_from_there(
     url: str, kind: str, threads: StageThreads
@@ -222,7 +224,7 @@ def test_run_async_is_stopped_from_its_own_loop(url: str) -> None:
     asyncio.run(_under_load(url, lambda post, task: post.stop_async("30s")))
 
 
-# On the two that are quick to make ----------------------------------------------------------------------------------------
+# On the two that are quick to make ----------------------------------------------------------------
 def test_stop_before_start_and_stop_twice_do_nothing(quick_url: str) -> None:
     with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
         assert post.stop()

@@ -1,4 +1,5 @@
-"""Errors of the HTTP client, where Milepost hands it settings: people see a UsageError or a MilepostError, and never a traceback."""
+"""Errors of the HTTP client, where Milepost hands it settings: people see a UsageError or a
+MilepostError, and never a traceback."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Partner:
 
 
 def parts_of(**settings: Any) -> tuple[Partner, list[mp.Route]]:
-    """The state and the routes of an application with these settings, of which both make a client."""
+    """The state and the routes of an application with these settings, of which both make a
+    client."""
     application = mp.Application("desk", Settings, state=Partner)
 
     @application.routes
@@ -100,7 +102,7 @@ def test_a_setting_that_the_client_refuses_is_a_usage_error(case: str) -> None:
         make()
 
 
-# What a command says --------------------------------------------------------------------------------------------------------
+# What a command says ------------------------------------------------------------------------------
 DESK = """
 from __future__ import annotations
 
@@ -180,7 +182,7 @@ def test_a_command_ends_with_one_line_and_its_exit_code(
     assert answer.err.startswith(message)
 
 
-# What a server answers ------------------------------------------------------------------------------------------------------
+# What a server answers ----------------------------------------------------------------------------
 class Hook(Struct):
     url: str
 
@@ -218,7 +220,7 @@ def test_an_endpoint_that_gets_a_wrong_url_answers_400_and_a_failed_call_is_no_i
             door.close()
 
 
-# The translation itself -----------------------------------------------------------------------------------------------------
+# The translation itself ---------------------------------------------------------------------------
 ANSWER = net.Response(503, net.HeaderList([("Retry-After", "7")]), b"", 0, OFFICE)
 
 

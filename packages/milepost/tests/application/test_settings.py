@@ -1,4 +1,5 @@
-"""Settings of an application: typed, from its table and the environment; a mistake names the field and what would be right."""
+"""Settings of an application: typed, from its table and the environment; a mistake names the field
+and what would be right."""
 
 from __future__ import annotations
 

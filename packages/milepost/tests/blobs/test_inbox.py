@@ -1,4 +1,5 @@
-"""Inboxes: what others deliver is listed, read and moved, and nothing is ever overwritten or lost."""
+"""Inboxes: what others deliver is listed, read and moved, and nothing is ever overwritten or
+lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Processes for `milepost` commands, forked from one that has imported the program: each is a process of its own, and starts at once.
+"""Processes for `milepost` commands, forked from one that has imported the program: each is a
+process of its own, and starts at once.
 
 The commands' own start, with all imports, is tested by `cli/test_cli_start_up.py`.
 """
@@ -60,7 +61,8 @@ class CommandProcesses:
         timeout: float,
         together: bool = False,
     ) -> Answer:
-        """Run one command to its end. Its two outputs are kept apart, or come `together`, as a terminal shows them."""
+        """Run one command to its end. Its two outputs are kept apart, or come `together`, as a
+        terminal shows them."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         files = {name: Path(self._folder.name) / name for name in ("in", "out", "err")}

@@ -1,4 +1,5 @@
-"""Applications on the command line: named in milepost.toml, the environment or by an installed package."""
+"""Applications on the command line: named in milepost.toml, the environment or by an installed
+package."""
 
 from __future__ import annotations
 

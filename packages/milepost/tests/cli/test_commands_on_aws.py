@@ -1,4 +1,5 @@
-"""Every command on a ledger on AWS, through the real entry point: the same words, the same answers."""
+"""Every command on a ledger on AWS, through the real entry point: the same words, the same
+answers."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def command_line(
 
 @pytest.fixture
 def busy(command_line: AwsCommandLine) -> AwsCommandLine:
-    """One item at the external stage, one that failed, one that was tried too often, one that waits."""
+    """One item at the external stage, one that failed, one that was tried too often, one that
+    waits."""
     command_line.write(
         "list.jsonl",
         '{"id":"A","depot":"west"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","later":true}\n',
@@ -192,7 +194,8 @@ def test_pausing_and_limiting(command_line: AwsCommandLine) -> None:
 def test_a_stage_that_was_sent_back_to_takes_a_new_confirmation(
     command_line: AwsCommandLine, client: Callable[[str], Any], prefix: str
 ) -> None:
-    """By the attribute, as an outsider gives it: what the stage answered the first time is not what it answers now."""
+    """By the attribute, as an outsider gives it: what the stage answered the first time is not what
+    it answers now."""
     command_line.write("parcels.py", ROUTES + '\nparcels.external("signed")\n')
     command_line.submit({"id": "A"})
     command_line.up()
@@ -297,7 +300,8 @@ def test_a_filter_that_no_index_serves_says_what_it_costs(
 ) -> None:
     from milepost_aws.ledger.cost import prices
 
-    # One desk for all of them: it takes longer to make than to ask. The one that changes something comes last.
+    # One desk for all of them: it takes longer to make than to ask. The one that changes something
+    # comes last.
     for command in (
         ("list", "parcels", "--stage", "weigh"),
         ("export", "parcels"),

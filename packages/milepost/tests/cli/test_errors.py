@@ -50,7 +50,7 @@ def test_an_ended_item_has_the_time_of_its_end(shell) -> None:
     assert (shown["status"], shown["ended_at"]) == ("REJECTED", shown["history"][-1]["at"])
 
 
-# Output that cannot be written ---------------------------------------------------------------------------------------
+# Output that cannot be written --------------------------------------------------------------------
 UNWRITABLE = pytest.mark.skipif(
     not os.path.exists("/dev/full"), reason="no /dev/full on this system"
 )

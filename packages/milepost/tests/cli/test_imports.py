@@ -1,4 +1,5 @@
-"""Imports of commands: a command that only prints or reads does not load worker, server or drawing code."""
+"""Imports of commands: a command that only prints or reads does not load worker, server or drawing
+code."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ SERVES = {
 DRAWS = {"rich", "jinja2"}
 PARTNERS = {"boto3", "botocore", "cryptography", "http.client", "urllib.request"}
 PACKAGES = {"importlib.metadata", "importlib.resources", "zipfile", "email"}
-"""Modules that look into installed packages, and read many small files to do so. They load `socket`, for mail addresses."""
+"""Modules that look into installed packages, and read many small files to do so. They load
+`socket`, for mail addresses."""
 WORKS = {
     "milepost.app",
     "milepost.station",

@@ -179,7 +179,8 @@ def take_step(
 
 
 def walk(data: st.DataObject, plan: Plan, steps: int = 25) -> list[tuple[str, Change, Item]]:
-    """A whole life: (what happened, the change, the item before it), oldest first. Time moves between the steps."""
+    """A whole life: (what happened, the change, the item before it), oldest first. Time moves
+    between the steps."""
     item, now, lived = new_item(plan), START, []
     for _ in range(steps):
         now += data.draw(

@@ -45,7 +45,8 @@ def seen(item: Item, now: int, by: Lease | None = None) -> Change:
 @given(st.data())
 @settings(max_examples=80, deadline=None)
 def test_looking_at_a_due_item_until_nothing_is_left_to_do_always_ends(data: st.DataObject) -> None:
-    """A claim must never go round in circles: at one moment there are only a few looks at one item."""
+    """A claim must never go round in circles: at one moment there are only a few looks at one
+    item."""
     lived = walk(data, PLAN, 20)
     item = new_item(PLAN) if not lived else after(lived[-1][2], lived[-1][1])
     due = item.row.due_at
@@ -194,7 +195,8 @@ def test_an_external_stage_is_sent_again_with_the_same_work_id() -> None:
 
 
 def test_an_external_item_whose_offer_was_never_made_takes_an_allowed_edge() -> None:
-    """With grace an item is PENDING until its offer is out; if that never happens, the look that makes it follows the table."""
+    """With grace an item is PENDING until its offer is out; if that never happens, the look that
+    makes it follows the table."""
     plan = make_plan(grace_ms=600_000)
     item = at_stage_with_grace("delivered")
     due = item.row.due_at
@@ -319,7 +321,8 @@ def test_a_claim_on_arrival_is_the_claim_that_a_look_would_make(data: st.DataObj
                 change.body,
                 change.puts,
             )
-        # What came to a stage of ours and is ready there is claimed at once: nothing else of a plain look is left out.
+        # What came to a stage of ours and is ready there is claimed at once: nothing else of a
+        # plain look is left out.
         if plain and change.after.status is Status.QUEUED and not change.after.kept:
             assert arrived is not None
 

@@ -1,4 +1,5 @@
-"""Forecast: what moves at the pace of completions, and what waits is named apart and not promised."""
+"""Forecast: what moves at the pace of completions, and what waits is named apart and not
+promised."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_what_moves_has_a_span_a_time_and_a_base() -> None:
 
 
 def test_items_that_wait_for_a_date_are_not_promised() -> None:
-    """12,500 are checked again in 52 minutes, and 7,500 are behind pauses; the rest has been completed quickly."""
+    """12,500 are checked again in 52 minutes, and 7,500 are behind pauses; the rest has been
+    completed quickly."""
     lanes = [
         LaneCount("ship", f"partner-{n:02}", later=2_500, next_at=NOW + (52 + n) * MINUTE)
         for n in range(5)
@@ -202,7 +204,7 @@ def test_counters_alone_do_not_tell_how_many_wait_in_a_paused_lane() -> None:
     assert forecast([plain], {"ship": STEADY}, NOW).completed_at == NOW + 20 * MINUTE
 
 
-# Properties -------------------------------------------------------------------------------------------------------------
+# Properties ---------------------------------------------------------------------------------------
 numbers = st.integers(0, 10_000)
 lanes_of = st.lists(
     st.builds(

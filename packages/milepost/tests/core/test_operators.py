@@ -271,7 +271,7 @@ def test_back_fill_takes_finished_items_on_to_an_added_stage() -> None:
     )
 
 
-# Run again ----------------------------------------------------------------------------------------------------------
+# Run again ----------------------------------------------------------------------------------------
 def test_rerun_starts_at_the_first_stage_with_a_new_work_id() -> None:
     item = done(completed(), operators.rerun(completed(), PLAN, START, **WHO))
     assert (item.stage, item.row.pass_no, item.row.round, item.row.again) == ("weigh", 2, 1, True)
@@ -295,7 +295,7 @@ def test_rerun_says_why_not() -> None:
     assert "use rerun" in refused(operators.retry(completed(), PLAN, START, **WHO))
 
 
-# Other content ------------------------------------------------------------------------------------------------------
+# Other content ------------------------------------------------------------------------------------
 def replaced(item: Item, content: Any, **how: Any) -> Change | Refusal:
     old = {"content": item.input}
     return operators.replace(
@@ -341,7 +341,7 @@ def test_replace_says_why_not() -> None:
     )
 
 
-# For later ----------------------------------------------------------------------------------------------------------
+# For later ----------------------------------------------------------------------------------------
 def for_later(ms: int = 3_600_000) -> Item:
     content = {"id": "p1", "lane": "north"}
     change = accept(

@@ -1,4 +1,5 @@
-"""Fixtures for tests of the engine: a small world on each ledger that runs in one process (see `tests.engine.world`)."""
+"""Fixtures for tests of the engine: a small world on each ledger that runs in one process (see
+`tests.engine.world`)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from milepost.ports.retention import DeliveredLines, PruneCriteria
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 
 
-# From outside -------------------------------------------------------------------------------------------------------
+# From outside -------------------------------------------------------------------------------------
 def test_confirmations_for_later_stages_follow_at_once(world: World) -> None:
     world.add("a")
     for stage in ("Delivered", "stamp"):
@@ -80,7 +80,7 @@ def test_unknown_items_and_worthless_words(world: World) -> None:
     )
 
 
-# Writing ------------------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
     world.add("a", "b")
 

@@ -1,4 +1,5 @@
-"""Circuit breakers at work: a partner's outage uses no attempts of items that wait, and operators see it and can end it."""
+"""Circuit breakers at work: a partner's outage uses no attempts of items that wait, and operators
+see it and can end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""After the machine's clock was ahead: what it dated in the future is worked on, counted, named, and dated anew."""
+"""After the machine's clock was ahead: what it dated in the future is worked on, counted, named,
+and dated anew."""
 
 from __future__ import annotations
 
@@ -219,7 +220,8 @@ def test_work_that_was_handed_over_is_not_counted_as_silent_because_of_the_clock
 
 
 def test_a_process_at_work_keeps_its_lease(world: World) -> None:
-    """Its death would be proved by other means; it extends its leases by the clock that was set right."""
+    """Its death would be proved by other means; it extends its leases by the clock that was set
+    right."""
     world.clock.advance("3d")
     world.add("a")
     world.claim("weigh", holder="host:1")

@@ -1,4 +1,5 @@
-"""Forget: what the engine removes beside the ledger's own rows, what stays and is named, and a call that is cut off."""
+"""Forget: what the engine removes beside the ledger's own rows, what stays and is named, and a call
+that is cut off."""
 
 from __future__ import annotations
 
@@ -166,7 +167,8 @@ def test_all_lives_of_a_key_lose_their_content(scene: Scene, tmp_path: Path) -> 
 
 
 def two_lives(scene: Scene) -> list[int]:
-    """A key whose first item failed and left, and whose second was cancelled and left; returns the two lives, latest first."""
+    """A key whose first item failed and left, and whose second was cancelled and left; returns the
+    two lives, latest first."""
     scene.bring(KEY, **DAMAGED)
     scene.prune()
     submit(scene.ctx, ROUTE, [{"id": KEY}], by="ops", failed_again="repaired")
@@ -276,7 +278,7 @@ def test_a_damaged_document_is_named_among_what_stays(tmp_path: Path) -> None:
     scene.ledger.close()
 
 
-# Subscribers ------------------------------------------------------------------------------------------------------------
+# Subscribers --------------------------------------------------------------------------------------
 def test_an_absent_subscriber_is_named_and_gets_no_event_of_it(scene: Scene) -> None:
     ear = RecordingSubscriber()
     relay = EventRelay(scene.ctx, ear, "here")
@@ -316,7 +318,7 @@ def test_a_subscribers_last_answer_that_names_the_key_is_named(archive: Scene) -
     assert "the document cursor/ear, which has the key within a text" in forgotten(archive).stays
 
 
-# Documents --------------------------------------------------------------------------------------------------------------
+# Documents ----------------------------------------------------------------------------------------
 def test_documents_that_name_the_key_or_repeat_an_error_are_cleaned_and_others_are_named(
     archive: Scene,
 ) -> None:
@@ -382,7 +384,7 @@ def test_a_stored_list_with_the_key_is_named(archive: Scene, tmp_path: Path) -> 
     assert "march.txt" in named[0]
 
 
-# A call that is cut off -------------------------------------------------------------------------------------------------
+# A call that is cut off ---------------------------------------------------------------------------
 @pytest.mark.parametrize("verb", ["forget", "remove"])
 def test_a_call_that_was_cut_off_is_continued(verb: str) -> None:
     scene = Scene()

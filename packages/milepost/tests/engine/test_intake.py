@@ -218,7 +218,8 @@ def test_dry_run_answers_the_same_and_writes_nothing(ctx: Context) -> None:
 
 def test_a_lost_race_is_answered_from_what_won() -> None:
     class Raced(MemoryLedger):
-        """Somebody else records the same keys, with other content for one, just before our write."""
+        """Somebody else records the same keys, with other content for one, just before our
+        write."""
 
         def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | None]:
             other = context(MemoryLedger())

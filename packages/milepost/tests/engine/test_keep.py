@@ -1,4 +1,5 @@
-"""Retention by the route's `keep` and `remember`: ended rows leave by themselves while `milepost up` runs, on ledgers without expiry."""
+"""Retention by the route's `keep` and `remember`: ended rows leave by themselves while `milepost
+up` runs, on ledgers without expiry."""
 
 from __future__ import annotations
 
@@ -246,7 +247,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_just_the_rows_leave_whose_hour_is_over(
     folder: Path, ends: list[tuple[int, bool]], keep_h: int, wait_m: int, batch: int
 ) -> None:
-    """Both ledgers against the rule: the row of a completed item leaves if the hour in which it ended lies wholly before now - keep."""
+    """Both ledgers against the rule: the row of a completed item leaves if the hour in which it
+    ended lies wholly before now - keep."""
     number = len(list(folder.iterdir()))
     was, retention.BATCH = retention.BATCH, batch
     try:

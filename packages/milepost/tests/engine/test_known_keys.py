@@ -1,4 +1,5 @@
-"""Keys with parts in a form of their own (`Route.key_forms`): items are found by the fields' own texts too, and old ones keep their keys."""
+"""Keys with parts in a form of their own (`Route.key_forms`): items are found by the fields' own
+texts too, and old ones keep their keys."""
 
 from __future__ import annotations
 

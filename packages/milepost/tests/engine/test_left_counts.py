@@ -1,4 +1,5 @@
-"""Failed items that have left the ledger: status counts them by their seals, and says as of when, or that it is not known."""
+"""Failed items that have left the ledger: status counts them by their seals, and says as of when,
+or that it is not known."""
 
 from __future__ import annotations
 

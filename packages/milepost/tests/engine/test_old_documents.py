@@ -1,4 +1,5 @@
-"""Old records of acts and processes leave by age and by number; what is recent, unfinished or running stays."""
+"""Old records of acts and processes leave by age and by number; what is recent, unfinished or
+running stays."""
 
 from __future__ import annotations
 

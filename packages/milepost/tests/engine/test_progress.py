@@ -103,7 +103,7 @@ def test_a_pace_is_never_negative_and_failures_never_raise_it(seen: list[tuple[i
     assert found == stage_paces(STAGES, with_failures)
 
 
-# Notes in the ledger ----------------------------------------------------------------------------------------------------
+# Notes in the ledger ------------------------------------------------------------------------------
 def notes_of(world: World) -> ProgressNotes:
     noted, _ = read_versioned(world.ledger, PROGRESS, NAME, ProgressNotes)
     return noted or ProgressNotes()

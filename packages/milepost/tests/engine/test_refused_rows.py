@@ -1,4 +1,5 @@
-"""A row that the storage refuses: a counted failure of that item, or set aside; the station continues."""
+"""A row that the storage refuses: a counted failure of that item, or set aside; the station
+continues."""
 
 from __future__ import annotations
 
@@ -235,9 +236,10 @@ def mp_refused() -> object:
     return Refused("no room")
 
 
-# A full disk --------------------------------------------------------------------------------------------------------------
+# A full disk --------------------------------------------------------------------------------------
 def fill_up(ledger: SqliteLedger) -> None:
-    """From now on the file may not grow: SQLite's own limit gives the very error that a full disk does."""
+    """From now on the file may not grow: SQLite's own limit gives the very error that a full disk
+    does."""
     writer = ledger._store._writer
     writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
 

@@ -76,7 +76,8 @@ def test_an_unexpected_error_of_a_batch_is_logged_and_each_item_written_alone(
 def test_the_resender_rests_when_an_offer_is_just_as_old_as_its_life_today(
     ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row is due by the ledger's index, and nothing is written for it before the next millisecond."""
+    """The row is due by the ledger's index, and nothing is written for it before the next
+    millisecond."""
     monkeypatch.setattr(resend_module, "PAGE", 1)
     route = Route(ROUTE, key="id", dialect="today")
     route.external("Delivered", resend_after="14d")
@@ -183,7 +184,8 @@ def test_plain_backlogs_of_handler_stages_are_not_gone_through(world: World) -> 
 
 
 def test_a_kept_confirmation_at_an_external_stage_is_applied(world: World) -> None:
-    """It was kept for later; the process that brought the item there died before it followed it up."""
+    """It was kept for later; the process that brought the item there died before it followed it
+    up."""
     world.add("a")
     confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done({"signed": "by hand"}), by="courier")
     world.work("weigh")

@@ -1,4 +1,5 @@
-"""Retention: rows leave after their time, history lines when no subscriber waits for them, and seals stay."""
+"""Retention: rows leave after their time, history lines when no subscriber waits for them, and
+seals stay."""
 
 from __future__ import annotations
 

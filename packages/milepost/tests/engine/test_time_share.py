@@ -46,7 +46,8 @@ class SteppedWorker:
         self.shared = SharedTurns(self.turns, self.accepts, self.clock, lambda: self.stopping)
 
     def turn(self) -> int:
-        """One call as the runner makes it; the rest that it asks for is slept. The milliseconds of rest; 0: it has worked."""
+        """One call as the runner makes it; the rest that it asks for is slept. The milliseconds of
+        rest; 0: it has worked."""
         before = self.turns.n
         ms = round(self.shared.turn() * 1000)
         self.clock.advance(ms / 1000)

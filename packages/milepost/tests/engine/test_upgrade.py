@@ -1,4 +1,5 @@
-"""Upgrade of the tables' format: refused while a process of an earlier version runs, recorded, repeatable; and what doctor says of it."""
+"""Upgrade of the tables' format: refused while a process of an earlier version runs, recorded,
+repeatable; and what doctor says of it."""
 
 from __future__ import annotations
 

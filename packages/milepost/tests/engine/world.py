@@ -24,7 +24,8 @@ ROUTE = "parcels"
 
 
 def parcels(*stages: str) -> Route:
-    """A route of these stages; one that begins with a capital is external. Each kind has plain, known timings."""
+    """A route of these stages; one that begins with a capital is external. Each kind has plain,
+    known timings."""
     route = Route(ROUTE, key="id")
     for name in stages or ("weigh", "stamp", "Delivered"):
         if name[0].isupper():
@@ -58,7 +59,8 @@ class World:
         return self
 
     def beside(self, *stages: str, seed: int = 99) -> World:
-        """Another process, with the same route or one of other stages; it has not registered yet."""
+        """Another process, with the same route or one of other stages; it has not registered
+        yet."""
         return World(self.ledger, self.clock, parcels(*stages) if stages else self.plan.route, seed)
 
     def add(self, *keys: str, **content: Any) -> None:

@@ -1,4 +1,5 @@
-"""A small archive for tests of evidence: assets are checked, put on tape by a partner, and pruned."""
+"""A small archive for tests of evidence: assets are checked, put on tape by a partner, and
+pruned."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ class Scene:
         self.tape(*keys)
 
     def prune(self) -> PruneReport:
-        """Let go of everything that has ended; the item of the newest line would stay, so another has it."""
+        """Let go of everything that has ended; the item of the newest line would stay, so another
+        has it."""
         self.clock.advance("1h")
         self.bring(f"newest-{self.clock.now()}")
         return prune(self.ctx, ROUTE, 0, statuses=TERMINAL, **SIGNED)

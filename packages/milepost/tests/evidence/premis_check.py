@@ -1,4 +1,5 @@
-"""The structure of PREMIS 3, as far as Milepost writes it: which elements stand in which, in what order, how often.
+"""The structure of PREMIS 3, as far as Milepost writes it: which elements stand in which, in what
+order, how often.
 
 Written from the schema's published content models (premis-v3-0.xsd).
 """

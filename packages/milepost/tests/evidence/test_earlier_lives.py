@@ -1,4 +1,5 @@
-"""A lost record of one life of a key hides no other life: each gap is named by export, doctor and verify."""
+"""A lost record of one life of a key hides no other life: each gap is named by export, doctor and
+verify."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def test_a_lost_record_of_the_latest_life_does_not_hide_the_first(
 def test_lives_that_an_earlier_milepost_recorded_are_followed_one_by_one(
     four: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lines name the life before only. What is known of the others after a loss is said, and no number is made up."""
+    """Its lines name the life before only. What is known of the others after a loss is said, and no
+    number is made up."""
     monkeypatch.setattr("milepost.engine.intake.earlier_names", lambda *_: None)
     four.bring("old", damaged=True)
     four.prune()
@@ -226,7 +228,7 @@ def test_a_move_copies_the_records_of_all_lives_around_a_lost_one(archive: Scene
     target.ledger.close()
 
 
-# Files ---------------------------------------------------------------------------------------------------------------------
+# Files --------------------------------------------------------------------------------------------
 def entries_of(scene: Scene) -> list[dict[str, Any]]:
     return [found.record for found in records_of(scene.ctx, ROUTE, "a1")]
 

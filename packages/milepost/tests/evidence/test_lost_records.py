@@ -1,4 +1,5 @@
-"""Kept evidence that is lost or altered is found by doctor and export, and used by nobody; earlier lives of a key are exported."""
+"""Kept evidence that is lost or altered is found by doctor and export, and used by nobody; earlier
+lives of a key are exported."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from milepost.ports.items import Query
 
 @pytest.fixture
 def damaged(scene: Scene) -> Scene:
-    """Of four kept records one is lost, one altered so that its chain fits, and one cannot be read."""
+    """Of four kept records one is lost, one altered so that its chain fits, and one cannot be
+    read."""
     scene.through("a1", "a2", "a3", "a4")
     scene.prune()
     blobs = scene.ctx.blobs
@@ -115,7 +117,7 @@ def test_a_forgotten_item_and_a_route_without_evidence_lack_nothing(archive: Sce
     ] == [[]]
 
 
-# The whole route -----------------------------------------------------------------------------------------------------------
+# The whole route ----------------------------------------------------------------------------------
 def test_the_whole_route_has_the_earlier_lives_of_a_key(scene: Scene, tmp_path: Path) -> None:
     scene.bring("a1", damaged=True)
     scene.prune()
@@ -158,7 +160,8 @@ def test_a_damaged_record_of_an_earlier_life_is_named_and_stops_no_export(
 
 
 def test_an_earlier_life_that_was_recorded_without_its_number_is_found(archive: Scene) -> None:
-    """Lines of an earlier Milepost name the head of the life before, not its number: the first one has none."""
+    """Lines of an earlier Milepost name the head of the life before, not its number: the first one
+    has none."""
     archive.bring("a1", damaged=True)
     archive.prune()
     archive.clock.advance("1d")

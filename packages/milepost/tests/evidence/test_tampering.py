@@ -1,7 +1,8 @@
-"""What `milepost verify` answers to each kind of tampering with an export of fifty items, and that it names the item and the fault.
+"""What `milepost verify` answers to each kind of tampering with an export of fifty items, and that
+it names the item and the fault.
 
-The forger of most rows has stolen the signing key and the ledger: every digest, signature and proof is made anew, and fits. Only the heads,
-which others keep, are beyond the forger's reach.
+The forger of most rows has stolen the signing key and the ledger: every digest, signature and proof
+is made anew, and fits. Only the heads, which others keep, are beyond the forger's reach.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def fail_and_begin_again(scene: Scene, *keys: str, lives: int) -> None:
 
 
 class Archive:
-    """Fifty items on three days: some with several lives, one redated, some left; a day's head after each, and an export of each evening."""
+    """Fifty items on three days: some with several lives, one redated, some left; a day's head
+    after each, and an export of each evening."""
 
     def __init__(self, folder: Path) -> None:
         self.shell = Shell(folder)
@@ -109,7 +111,8 @@ class Archive:
         return next(entry for entry in records or self.entries if entry["record"]["key"] == key)
 
     def proved(self, record: dict[str, Any]) -> Entry:
-        """The record with a proof for its last line, made from the trees of the ledger, whichever line that is."""
+        """The record with a proof for its last line, made from the trees of the ledger, whichever
+        line that is."""
         head = bytes.fromhex(record["chain"]["head"])
         heads = prover(self.scene.ctx)
         places = range(1, self.scene.ledger.last_seq() + 1)
@@ -157,7 +160,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
 
 
 def replaced(records: Records, *others: Entry) -> Records:
-    """The entries with others in the place of those with the same key; of several lives, of the latest."""
+    """The entries with others in the place of those with the same key; of several lives, of the
+    latest."""
     by_key = {entry["record"]["key"]: entry for entry in others}
     return [by_key.pop(entry["record"]["key"], entry) for entry in records]
 
@@ -223,7 +227,8 @@ def swapped_lines(store: Archive) -> Records:
 
 
 def another_archive(store: Archive, *keys: str, later: str = "0s") -> Scene:
-    """A ledger with a route of the same name and its own head of the first day, or of a later one."""
+    """A ledger with a route of the same name and its own head of the first day, or of a later
+    one."""
     other = Scene()
     other.clock.advance(later)
     other.through(*keys)
@@ -345,7 +350,7 @@ def test_each_kind_of_tampering_is_answered_in_its_own_words(store: Archive, row
         assert words in answer.flat, answer
 
 
-# Without the key -----------------------------------------------------------------------------------------------------------
+# Without the key ----------------------------------------------------------------------------------
 def honest(store: Archive) -> list[bytes]:
     name = store.write(store.first, store.entries)
     return (store.shell.folder / name).read_bytes().splitlines(keepends=True)
@@ -392,7 +397,7 @@ def test_a_file_cut_at_any_line_does_not_hold(store: Archive) -> None:
         assert store.verify("changed.jsonl").code == 1, number
 
 
-# What is not known ---------------------------------------------------------------------------------------------------------
+# What is not known --------------------------------------------------------------------------------
 def test_the_answer_as_json_says_up_to_when_the_file_is_complete(store: Archive) -> None:
     whole = store.verify(store.write(store.first, store.entries), "--json").json
     lines = sum(head["lines"][ROUTE] for head in store.heads)
@@ -453,7 +458,8 @@ def test_complete_needs_heads(store: Archive) -> None:
 
 
 def test_items_under_way_are_counted_up_to_the_newest_head(tmp_path: Path) -> None:
-    """An archive is never at rest: records that go on after the newest head say how many of their lines are under it, and prove it."""
+    """An archive is never at rest: records that go on after the newest head say how many of their
+    lines are under it, and prove it."""
     scene, signer = Scene(), make_key(tmp_path / "key.pem")
     scene.through("a1")
     scene.bring("a2")

@@ -96,7 +96,7 @@ def test_one_record_can_be_handed_on_alone(whole: Path, tmp_path: Path, signer: 
     assert not verify(alone).holds
 
 
-# Alterations ----------------------------------------------------------------------------------------------------------------
+# Alterations --------------------------------------------------------------------------------------
 Alter = Callable[[random.Random, list[bytes]], list[bytes]]
 
 
@@ -165,7 +165,8 @@ def exchange_signatures(dice: random.Random, lines: list[bytes]) -> list[bytes]:
 
 
 def rewrite(dice: random.Random, lines: list[bytes]) -> list[bytes]:
-    """As by one who knows the format and not the key: a record changed, and every digest made anew."""
+    """As by one who knows the format and not the key: a record changed, and every digest made
+    anew."""
     from hashlib import sha256
 
     at = dice.randrange(1, len(lines) - 1)
@@ -265,7 +266,7 @@ def test_a_file_that_is_not_there_is_an_error_and_no_verdict(tmp_path: Path) -> 
         verify(tmp_path / "alone.csv")
 
 
-# Views ----------------------------------------------------------------------------------------------------------------------
+# Views --------------------------------------------------------------------------------------------
 @pytest.fixture(params=["csv", "premis"])
 def view(request: pytest.FixtureRequest, tmp_path: Path, whole: Path, signer: Signer) -> Path:
     path = tmp_path / f"evidence.{request.param}"

@@ -1,4 +1,5 @@
-"""What `verify --head` answers to whoever has stolen the signing key: three answers, and each fault in words of its own."""
+"""What `verify --head` answers to whoever has stolen the signing key: three answers, and each fault
+in words of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ Entry = dict[str, Any]
 
 
 class Archive:
-    """Two days of assets under signed heads, exported; and a forger with the signing key, who writes the file again."""
+    """Two days of assets under signed heads, exported; and a forger with the signing key, who
+    writes the file again."""
 
     def __init__(self, scene: Scene, signer: Signer, folder: Path) -> None:
         self.scene, self.signer, self.folder = scene, signer, folder
@@ -114,7 +116,7 @@ def test_all_records_under_the_given_heads_are_proved(store: Archive) -> None:
     )
 
 
-# A stolen key: what cannot be proved is not said to be ---------------------------------------------------------------------
+# A stolen key: what cannot be proved is not said to be --------------------------------------------
 def test_a_forged_record_whose_proof_was_dropped_is_named_as_not_proved(store: Archive) -> None:
     forged = {"record": on_another_volume(store.entry("a1")["record"])}
     verdict = store.verify(store.forge(forged, store.entry("a2")))
@@ -204,7 +206,7 @@ def test_a_record_under_a_later_head_than_those_given_is_newer(store: Archive) -
     assert store.verify(path, given, allow_newer=True).answer == "proved"
 
 
-# Heads and keys ------------------------------------------------------------------------------------------------------------
+# Heads and keys -----------------------------------------------------------------------------------
 def bare(head: Head, **fields: Any) -> Head:
     """A head without a signature, perhaps with other fields and the digest that fits."""
     made = {
@@ -253,7 +255,7 @@ def test_gaps_between_heads_and_shifted_places_are_faults(store: Archive) -> Non
     assert "there are two different heads of this day" in fault(first, bare(first, root="00" * 32))
 
 
-# The file as a whole -------------------------------------------------------------------------------------------------------
+# The file as a whole ------------------------------------------------------------------------------
 def only_fault(verdict: Verdict) -> tuple[str, str]:
     [difference] = verdict.differences
     return difference.field, difference.what
@@ -328,7 +330,7 @@ def test_shifted_versions_of_lines_are_a_fault(store: Archive) -> None:
     ]
 
 
-# What an export covers -----------------------------------------------------------------------------------------------------
+# What an export covers ----------------------------------------------------------------------------
 def test_an_export_names_the_newest_line_that_it_covers(store: Archive) -> None:
     newest = store.scene.ledger.feed(store.scene.ledger.last_seq() - 1, 1)[0]
     made = header(

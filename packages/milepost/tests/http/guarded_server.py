@@ -21,7 +21,8 @@ SIGNED = {"by": "ops", "reason": "a test"}
 
 
 class Ticks:
-    """Seconds that only rise, and only when told to; and a hair's breadth with every look, as real ones do."""
+    """Seconds that only rise, and only when told to; and a hair's breadth with every look, as real
+    ones do."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

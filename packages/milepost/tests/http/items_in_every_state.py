@@ -43,7 +43,8 @@ def parcels() -> mp.Route:
 
 
 class Scene:
-    """A door with a subscriber behind it, and the answers to the calls by which its items came to where they are."""
+    """A door with a subscriber behind it, and the answers to the calls by which its items came to
+    where they are."""
 
     def __init__(self, live_server: LiveServer) -> None:
         self.live_server, self.call = live_server, live_server.call

@@ -17,7 +17,8 @@ JSON = "application/json"
 
 
 def sample_route(name: str = "parcels") -> mp.Route:
-    """A handler stage that does what an item's `weigh` says, then one outside: `weigh`, `deliver`."""
+    """A handler stage that does what an item's `weigh` says, then one outside: `weigh`,
+    `deliver`."""
     route = mp.Route(name, key="id")
 
     @route.stage("weigh", retry=mp.Backoff(attempts=1))
@@ -91,7 +92,8 @@ class LiveServer:
 def running_server(
     folder: Path, *routes: mp.Route, ledger: str | None = None, base: str = ""
 ) -> Iterator[LiveServer]:
-    """A running server over a SQLite ledger in this folder, or over another ledger; its addresses begin with `base`."""
+    """A running server over a SQLite ledger in this folder, or over another ledger; its addresses
+    begin with `base`."""
     with mp.open(
         ledger or f"sqlite:///{folder}/ledger.db",
         routes=routes or [sample_route(), sample_route("letters")],

@@ -30,7 +30,8 @@ def server_over(ledger: str, route: mp.Route, clock: Clock | None = None) -> Ite
 
 @contextmanager
 def new_aws_ledger(server: standins.Server | None = None) -> Iterator[str]:
-    """The address of an empty ledger: on a model of AWS of its own, or in an account of its own on a stand-in."""
+    """The address of an empty ledger: on a model of AWS of its own, or in an account of its own on
+    a stand-in."""
     with pytest.MonkeyPatch.context() as patch, AwsModel(standins.REGION).served() as model:
         url = model if server is None else server.url
         for name, value in standins.environment(standins.new_account()).items():

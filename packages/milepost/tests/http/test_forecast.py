@@ -1,4 +1,5 @@
-"""The forecast at every door: overview, list page, API and command line say the same, and promise only what moves."""
+"""The forecast at every door: overview, list page, API and command line say the same, and promise
+only what moves."""
 
 from __future__ import annotations
 

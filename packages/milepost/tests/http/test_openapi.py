@@ -100,7 +100,8 @@ def test_the_page_shows_nothing_of_a_description_as_markup(
 
 
 def test_whatever_is_sent_the_answers_are_as_described(shared_server: LiveServer) -> None:
-    """Made-up calls of every operation, the same ones each time: none breaks the server, none is answered otherwise than described."""
+    """Made-up calls of every operation, the same ones each time: none breaks the server, none is
+    answered otherwise than described."""
     shared_server.milepost.submit("parcels", {"id": "a"}, {"id": "b/c", "weigh": "reject"})
     shared_server.work()
     shared_server.ctx.ledger.write(CURSOR, "office", Cursor(2, 0))

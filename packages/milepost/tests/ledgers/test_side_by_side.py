@@ -80,7 +80,8 @@ def remembered(known: KnownKey | None) -> Any:
 
 
 class SideBySide(RuleBasedStateMachine):
-    """Every rule does one thing to both ledgers and compares the answers; the invariants compare all that they hold."""
+    """Every rule does one thing to both ledgers and compares the answers; the invariants compare
+    all that they hold."""
 
     @initialize()
     def begin(self) -> None:
@@ -119,7 +120,8 @@ class SideBySide(RuleBasedStateMachine):
     def both(
         self, pair: Pair, make: Callable[[Item], Change | Refusal | None], **more: Any
     ) -> None:
-        """Make the same change from each ledger's own item, write it to each, and compare what they answer."""
+        """Make the same change from each ledger's own item, write it to each, and compare what they
+        answer."""
         made = [make(item) for item in pair]
         if not isinstance(made[0], Change) or not isinstance(made[1], Change):
             assert made[0] == made[1]
@@ -135,7 +137,7 @@ class SideBySide(RuleBasedStateMachine):
         )  # type: ignore[list-item]
         assert told(mine) == told(theirs)
 
-    # What is done -------------------------------------------------------------------------------------------------
+    # What is done ---------------------------------------------------------------------------------
     @rule(
         key=st.sampled_from(KEYS),
         lane=st.sampled_from(LANES),
@@ -156,7 +158,8 @@ class SideBySide(RuleBasedStateMachine):
     )
     def claim(self, position: int, holder: str, jitter: float, alone: bool) -> None:
         stage = self.plan.stages[position].name
-        # Of several fragile items one is given, and the ledgers may choose; of one there is no choice.
+        # Of several fragile items one is given, and the ledgers may choose; of one there is no
+        # choice.
         rows = [item.row for item in every_item(self.memory, "parcels")]
         alone = alone and sum(row.stage == stage and fragile(row) for row in rows) == 1
         lease = Lease(self.chance.token(), holder, self.now + 60_000)
@@ -184,7 +187,8 @@ class SideBySide(RuleBasedStateMachine):
         jitter=st.floats(-1, 1),
     )
     def work(self, outcomes: list[Outcome], holder: str, jitter: float) -> None:
-        """A worker's turn at the moment at which something is due: claim at both of our stages, settle all that came."""
+        """A worker's turn at the moment at which something is due: claim at both of our stages,
+        settle all that came."""
         self.clock.advance_to(self.memory.next_due([self.plan]) or self.now)
         for position in (0, 1):
             before = set(self.held)
@@ -312,7 +316,8 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(forget=st.booleans())
     def prune(self, forget: bool) -> None:
-        """A ledger may keep the item of its newest line, so both are given the same one and asked to stop before it."""
+        """A ledger may keep the item of its newest line, so both are given the same one and asked
+        to stop before it."""
         self.add("anchor", "", None)
         pair = self.pair("anchor")
         if pair is None:
@@ -365,7 +370,7 @@ class SideBySide(RuleBasedStateMachine):
             renamed_plan(self.memory) if self.renamed else Plan(World(self.memory).plan.route)
         ).at_version(version)
 
-    # What must agree ------------------------------------------------------------------------------------------------
+    # What must agree ------------------------------------------------------------------------------
     @invariant()
     def rows_contents_and_histories_agree(self) -> None:
         if not hasattr(self, "memory"):
@@ -426,7 +431,8 @@ class SideBySide(RuleBasedStateMachine):
         return [ledger.read(kind) for kind in (HOLD, LIMIT, ROUTE, "act")]
 
     def fed(self, ledger: Ledger) -> Any:
-        """Each item's lines in its own order (one claim may write its lanes in any), and the payload of its newest offer."""
+        """Each item's lines in its own order (one claim may write its lanes in any), and the
+        payload of its newest offer."""
         lines: dict[str, list[bytes]] = {}
         payloads: dict[str, Any] = {}
         for written in ledger.feed(0, 10_000):

@@ -1,4 +1,5 @@
-"""Limits of wider lanes, on random backlogs: the SQLite ledger and its oracle in memory keep them alike."""
+"""Limits of wider lanes, on random backlogs: the SQLite ledger and its oracle in memory keep them
+alike."""
 
 from __future__ import annotations
 

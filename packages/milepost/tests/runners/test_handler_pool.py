@@ -1,4 +1,5 @@
-"""Handler pools: quick jobs are handed over in portions, and no job waits for a blocked one of its portion."""
+"""Handler pools: quick jobs are handed over in portions, and no job waits for a blocked one of its
+portion."""
 
 from __future__ import annotations
 
@@ -190,7 +191,8 @@ def test_a_crew_made_smaller_puts_down_the_portions_of_the_threads_that_go() -> 
 def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A thread that is held up after it asked would leave its results lying: the others have woken the engine by then."""
+    """A thread that is held up after it asked would leave its results lying: the others have woken
+    the engine by then."""
     handler, lying, woken = Handler(), list[int](), threading.Event()
 
     class Watched(Jobs):

@@ -1,4 +1,5 @@
-"""The queue of a handler pool: no lane takes all threads, and jobs that have not started can be taken back."""
+"""The queue of a handler pool: no lane takes all threads, and jobs that have not started can be
+taken back."""
 
 from __future__ import annotations
 
@@ -152,8 +153,8 @@ def taken(jobs: Jobs, width: int, most: int) -> tuple[Job, Portion]:
 
 
 class Queue(RuleBasedStateMachine):
-    """Hands put, take, begin, put down, recall and take from each other in any order: each job is begun once or recalled once, and no
-    lane has the last hand, nor more hands than its cap."""
+    """Hands put, take, begin, put down, recall and take from each other in any order: each job is
+    begun once or recalled once, and no lane has the last hand, nor more hands than its cap."""
 
     def __init__(self) -> None:
         super().__init__()

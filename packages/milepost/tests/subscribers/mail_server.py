@@ -1,4 +1,5 @@
-"""A real SMTP server on loopback for tests: it keeps what it accepts, and answers as a test says."""
+"""A real SMTP server on loopback for tests: it keeps what it accepts, and answers as a test
+says."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Received:
 
 @dataclass
 class MailServer:
-    """`with MailServer() as server:` then `server.mails`. `replies` holds, by command ("MAIL", "RCPT", an address, "DATA"), replies to
-    give instead of acceptance; each is used once."""
+    """`with MailServer() as server:` then `server.mails`. `replies` holds, by command ("MAIL",
+    "RCPT", an address, "DATA"), replies to give instead of acceptance; each is used once."""
 
     starttls: ssl.SSLContext | None = None
     implicit: ssl.SSLContext | None = None

@@ -33,7 +33,8 @@ HERE = ["127.0.0.0/8"]
 
 
 class Office(ThreadingHTTPServer):
-    """Takes POSTs and answers each with the next of `answers` for its item, or 204: a status, or a way to break."""
+    """Takes POSTs and answers each with the next of `answers` for its item, or 204: a status, or a
+    way to break."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Desk)
@@ -130,7 +131,7 @@ class Post:
         return {document.value["key"]: document.value["error"] for document in documents.values()}
 
 
-# What arrives ---------------------------------------------------------------------------------------------------------------
+# What arrives -------------------------------------------------------------------------------------
 def test_an_event_is_one_post_of_its_envelope(office: Office, hook: WebhookSubscriber) -> None:
     post = Post(hook, "P-1", "ü 5%")
     assert post.tell().delivered == 2
@@ -263,7 +264,7 @@ def test_an_event_is_not_sent_to_this_machine_unless_that_is_allowed(office: Off
     assert "s3cret" not in str(post.parked())
 
 
-# What is answered -----------------------------------------------------------------------------------------------------------
+# What is answered ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", [400, 404, 405, 409, 410, 413, 415, 422])
 def test_an_event_that_is_refused_parks_its_item_alone_until_it_is_released(
     office: Office, hook: WebhookSubscriber, status: int
@@ -357,7 +358,7 @@ def test_what_is_no_json_is_refused_alone(office: Office, hook: WebhookSubscribe
     assert office.ids == ["parcels/b/1/accepted"]
 
 
-# How it is named ------------------------------------------------------------------------------------------------------------
+# How it is named ----------------------------------------------------------------------------------
 def test_milepost_up_tells_a_url(office: Office, tmp_path: Path) -> None:
     (tmp_path / "milepost.toml").write_text(
         f'routes = ["parcels.py"]\nsubscribers = ["{office.url}"]\nallow_cidrs = ["127.0.0.0/8"]\n'

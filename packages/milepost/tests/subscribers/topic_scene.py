@@ -73,7 +73,8 @@ class Scene:
         return found
 
     def lose(self, failures: dict[str, dict[str, Any] | None]) -> None:
-        """From now on, events of these keys do not reach the topic, and its answer has this for them (None: nothing at all)."""
+        """From now on, events of these keys do not reach the topic, and its answer has this for
+        them (None: nothing at all)."""
         lost: dict[str, dict[str, Any] | None] = {}
         kept: list[dict[str, Any]] = []
 
@@ -127,7 +128,8 @@ def accepted(*keys: str, form: Form | None = None) -> list[Envelope]:
 
 
 def fails(service: Any, *, at: int, error: Exception | tuple[int, str]) -> Callable[[], None]:
-    """The request with this number (from 1) fails as a whole, and those after it, until what this gives is called."""
+    """The request with this number (from 1) fails as a whole, and those after it, until what this
+    gives is called."""
     seen = 0
 
     def fail(**_: Any) -> Any:

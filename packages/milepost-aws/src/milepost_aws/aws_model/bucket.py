@@ -138,7 +138,7 @@ class S3:
             **({"Contents": found} if found else {}),
         }
 
-    # In parts -----------------------------------------------------------------------------------------------------------
+    # In parts -------------------------------------------------------------------------------------
     def create_multipart_upload(self, params: dict[str, Any]) -> dict[str, Any]:
         id = uuid4().hex
         self.bucket(params["Bucket"]).uploads[id] = params["Key"], {}

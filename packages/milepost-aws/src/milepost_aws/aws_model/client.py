@@ -1,4 +1,5 @@
-"""boto3 clients whose calls the AWS model answers in this process: the same methods, errors, events and checks."""
+"""boto3 clients whose calls the AWS model answers in this process: the same methods, errors, events
+and checks."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def make_client(
     config: Any = None,
     clock: Callable[[], float] = time.time,
 ) -> Any:
-    """A boto3 client of the service. It sends nothing, retries nothing, and needs no credentials. Answers are dated by `clock`, in seconds."""
+    """A boto3 client of the service. It sends nothing, retries nothing, and needs no credentials.
+    Answers are dated by `clock`, in seconds."""
     from botocore.client import ClientMeta
     from botocore.config import Config
     from botocore.hooks import HierarchicalEmitter

@@ -54,7 +54,7 @@ class DynamoDb:
     def streams(self) -> list[StreamModel]:
         return [table.stream for table in self.tables.values() if table.stream is not None]
 
-    # Tables -------------------------------------------------------------------------------------------------------------
+    # Tables ---------------------------------------------------------------------------------------
     def create_table(self, params: dict[str, Any]) -> dict[str, Any]:
         name = params["TableName"]
         if name in self.tables:
@@ -203,7 +203,7 @@ class DynamoDb:
                 }
         return described
 
-    # Single rows --------------------------------------------------------------------------------------------------------
+    # Single rows ----------------------------------------------------------------------------------
     def get_item(self, params: dict[str, Any]) -> dict[str, Any]:
         table = self.table(params["TableName"])
         key = table.exact_key(normal_image(params["Key"]))
@@ -230,7 +230,8 @@ class DynamoDb:
         return answer | _consumed(params, used)
 
     def _planned(self, verb: str, params: dict[str, Any]) -> Write:
-        """The write, if its condition holds. Raises ConditionalCheckFailedException, with the row if that was requested."""
+        """The write, if its condition holds. Raises ConditionalCheckFailedException, with the row
+        if that was requested."""
         table = self.table(params["TableName"])
         put = normal_image(params["Item"]) if verb == "Put" else {}
         key = table.key_of(put) if verb == "Put" else table.exact_key(normal_image(params["Key"]))
@@ -278,7 +279,7 @@ class DynamoDb:
     def _carry_out(write: Write) -> None:
         write.table.write(write.key, write.after, write.size)
 
-    # Transactions -------------------------------------------------------------------------------------------------------
+    # Transactions ---------------------------------------------------------------------------------
     def transact_write_items(self, params: dict[str, Any]) -> dict[str, Any]:
         actions = [next(iter(one.items())) for one in params["TransactItems"]]
         if not 0 < len(actions) <= TRANSACTION:
@@ -351,7 +352,7 @@ class DynamoDb:
             _add_units(used, table.name, 2 * _read_units(row.size if row else 0, True), {})
         return {"Responses": answers} | _consumed(params, used, several=True)
 
-    # Batches ------------------------------------------------------------------------------------------------------------
+    # Batches --------------------------------------------------------------------------------------
     def batch_get_item(self, params: dict[str, Any]) -> dict[str, Any]:
         asked = params["RequestItems"]
         if sum(len(wanted["Keys"]) for wanted in asked.values()) > BATCH_GET:
@@ -404,7 +405,7 @@ class DynamoDb:
             self._carry_out(write)
         return {"UnprocessedItems": {}} | _consumed(params, used, several=True)
 
-    # Queries and scans --------------------------------------------------------------------------------------------------
+    # Queries and scans ----------------------------------------------------------------------------
     def query(self, params: dict[str, Any]) -> dict[str, Any]:
         table, index, key = self._source(params)
         condition = expressions.condition(
@@ -554,7 +555,7 @@ class _Reader:
         )
 
 
-# Parameters and answers -----------------------------------------------------------------------------------------------
+# Parameters and answers ---------------------------------------------------------------------------
 def _schema(schema: Iterable[dict[str, str]]) -> tuple[str, ...]:
     return tuple(
         one["AttributeName"] for one in sorted(schema, key=lambda one: one["KeyType"] != "HASH")
@@ -603,7 +604,7 @@ def _returned(wanted: str, verb: str, write: Write) -> dict[str, Any]:
     return {"Attributes": copy(image)} if image else {}
 
 
-# Capacity -------------------------------------------------------------------------------------------------------------
+# Capacity -----------------------------------------------------------------------------------------
 Units = dict[str, tuple[float, dict[str, float]]]
 """By table: the units charged for the table itself, and for each of its indexes."""
 
@@ -636,7 +637,8 @@ def _write_units(params: dict[str, Any], writes: list[Write], factor: int = 1) -
 
 
 def _index_units(index: Index, write: Write) -> float:
-    """Units that a write is charged for an index: each entry that is put, removed or changed in place is one write of the entry."""
+    """Units that a write is charged for an index: each entry that is put, removed or changed in
+    place is one write of the entry."""
     before = write.before.image if write.before else {}
     after = write.after or {}
     old, new = (index.place(image, write.key) if image else None for image in (before, after))

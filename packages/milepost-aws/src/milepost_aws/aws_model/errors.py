@@ -6,7 +6,8 @@ from typing import Any
 
 
 class AwsError(Exception):
-    """An error answer. `more` has fields beside the error itself, such as Item or CancellationReasons."""
+    """An error answer. `more` has fields beside the error itself, such as Item or
+    CancellationReasons."""
 
     def __init__(self, code: str, message: str, status: int = 400, **more: Any) -> None:
         super().__init__(f"{code}: {message}")
@@ -30,7 +31,8 @@ class AwsError(Exception):
 
 
 class Malformed(Exception):
-    """Parameters that boto3 refuses before it sends anything; the client lets boto3's own validator report them."""
+    """Parameters that boto3 refuses before it sends anything; the client lets boto3's own validator
+    report them."""
 
 
 def invalid(message: str) -> AwsError:

@@ -24,7 +24,8 @@ _WRONG_PATH = "The document path provided in the update expression is invalid fo
 
 Step = str | int
 Path = tuple[Step, ...]
-"""Path of a value: the attribute, then names in maps and indexes in lists. Placeholders are not resolved."""
+"""Path of a value: the attribute, then names in maps and indexes in lists. Placeholders are not
+resolved."""
 
 
 class Scope:
@@ -167,7 +168,7 @@ class _Parser:
         if self.peek():
             raise self.wrong(f'Syntax error; token: "{self.peek()}"')
 
-    # Paths and operands -----------------------------------------------------------------------------------------------
+    # Paths and operands ---------------------------------------------------------------------------
     def path(self) -> Path:
         steps: list[Step] = [self.name()]
         while self.peek() in (".", "["):
@@ -235,7 +236,7 @@ class _Parser:
         right = self.operand()
         return lambda image, scope: _sum(left(image, scope), right(image, scope), sign)
 
-    # Conditions ---------------------------------------------------------------------------------------------------------
+    # Conditions -----------------------------------------------------------------------------------
     def either(self) -> Test:
         tests = [self.both()]
         while self.word() == "OR":
@@ -332,7 +333,7 @@ class _Parser:
         else:
             self.comparisons.append(Comparison((name,), operator, tuple(values)))
 
-    # Updates ------------------------------------------------------------------------------------------------------------
+    # Updates --------------------------------------------------------------------------------------
     def actions(self) -> list[Action]:
         found: list[Action] = []
         seen: set[str] = set()
@@ -440,7 +441,7 @@ def _contains(value: Value | None, part: Value | None) -> bool:
     return kind == part_kind and kind in ("S", "B") and wanted in content
 
 
-# Carrying out ---------------------------------------------------------------------------------------------------------
+# Carrying out -------------------------------------------------------------------------------------
 def project(image: Image, paths: list[Path]) -> Image:
     """The parts of a row that a projection names."""
     whole = {str(path[0]) for path in paths if len(path) == 1}
@@ -472,7 +473,8 @@ def _merged(one: Value, other: Value) -> Value:
 def apply(
     image: Image, parsed: Parsed, scope: Scope, key: tuple[str, ...]
 ) -> tuple[Image, list[str]]:
-    """The row after the update, and the attributes that it names. All operands are read from the row as it was."""
+    """The row after the update, and the attributes that it names. All operands are read from the
+    row as it was."""
     paths = [scope.path(action.path) for action in parsed.actions]
     _check_paths(paths, key)
     changes = [

@@ -1,4 +1,5 @@
-"""Faults at calls of boto3 clients, of the model or of any other: throttled, refused, delivered twice, or executed but not answered.
+"""Faults at calls of boto3 clients, of the model or of any other: throttled, refused, delivered
+twice, or executed but not answered.
 
     faults = Faults()
     faults.attach(model)                                # every client that it makes from now on; or attach(a client)
@@ -6,8 +7,9 @@
     faults.plan("UpdateItem", "timeout_after")          # the first UpdateItem
     faults.plan(("UpdateItem", 2), "twice", times=3)    # the second, third and fourth
 
-A call is one attempt: a retry counts again. `calls` has all of them in order, `fired` those with a fault; `kinds` lists the faults
-that a call can have, so that a test can go through every call of a run and every fault.
+A call is one attempt: a retry counts again. `calls` has all of them in order, `fired` those with a
+fault; `kinds` lists the faults that a call can have, so that a test can go through every call of a
+run and every fault.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ DENIALS = {
 
 
 def kinds(service: str, operation: str) -> tuple[str, ...]:
-    """The temporary faults that such a call can have. In addition, every call can be "denied", which is permanent."""
+    """The temporary faults that such a call can have. In addition, every call can be "denied",
+    which is permanent."""
     return ANY + SOME.get((service, operation), ())
 
 
@@ -59,7 +62,8 @@ class AwsCall(NamedTuple):
 
 
 class Faults:
-    """Counts every call of the clients it is attached to, and makes the planned ones fail; thread-safe."""
+    """Counts every call of the clients it is attached to, and makes the planned ones fail;
+    thread-safe."""
 
     def __init__(self) -> None:
         self.calls: list[AwsCall] = []
@@ -71,7 +75,8 @@ class Faults:
         self._lock = threading.RLock()
 
     def plan(self, where: int | str | tuple[str, int], kind: str, times: int = 1) -> None:
-        """Plan a fault at the n-th call of all, or at an operation's n-th (the first, if only its name is given), for `times` calls."""
+        """Plan a fault at the n-th call of all, or at an operation's n-th (the first, if only its
+        name is given), for `times` calls."""
         if kind not in {"denied", *ANY, *(kind for some in SOME.values() for kind in some)}:
             raise ValueError(f"there is no fault {kind!r}")
         first = (where, 1) if isinstance(where, str) else where
@@ -89,7 +94,8 @@ class Faults:
             self._counts.clear()
 
     def attach(self, target: Any) -> None:
-        """Attach to a boto3 client; or to anything that makes them by `.client(service)`, for all that it makes from now on."""
+        """Attach to a boto3 client; or to anything that makes them by `.client(service)`, for all
+        that it makes from now on."""
         if hasattr(target, "meta"):
             with self._lock:
                 if not any(one is target for one in self._attached):
@@ -193,9 +199,10 @@ def _no_answer(client: Any) -> Exception:
     return made
 
 
-# DynamoDB -------------------------------------------------------------------------------------------------------------
+# DynamoDB -----------------------------------------------------------------------------------------
 def _conflict(client: Any, call: AwsCall, params: dict[str, Any]) -> Exception:
-    """A single write is refused with its own error; in a transaction, the last item is locked by another transaction."""
+    """A single write is refused with its own error; in a transaction, the last item is locked by
+    another transaction."""
     if not call.operation.startswith("Transact"):
         return _error(client, call, 400, "TransactionConflictException")
     reasons = [{"Code": "None"} for _ in params["TransactItems"]]
@@ -204,7 +211,8 @@ def _conflict(client: Any, call: AwsCall, params: dict[str, Any]) -> Exception:
 
 
 def _unprocessed(client: Any, call: AwsCall, params: dict[str, Any], send: Send) -> Answer:
-    """The second half is returned as unprocessed. A call with a single entry would do nothing, and AWS then refuses it."""
+    """The second half is returned as unprocessed. A call with a single entry would do nothing, and
+    AWS then refuses it."""
     tables = params["RequestItems"]
     get = call.operation == "BatchGetItem"
     entries = [
@@ -229,7 +237,7 @@ def _unprocessed(client: Any, call: AwsCall, params: dict[str, Any], send: Send)
     return {**answer, left: request_items(entries[half:])}
 
 
-# SQS and SNS ----------------------------------------------------------------------------------------------------------
+# SQS and SNS --------------------------------------------------------------------------------------
 def _remember(send: Send, earlier: list[dict[str, Any]], params: dict[str, Any]) -> Answer:
     answer = send(params)
     earlier.extend(answer.get("Messages", ()))

@@ -1,4 +1,5 @@
-"""Model of AWS in this process: DynamoDB with streams and lagging indexes, SQS, SNS and S3, for tests without a network."""
+"""Model of AWS in this process: DynamoDB with streams and lagging indexes, SQS, SNS and S3, for
+tests without a network."""
 
 from __future__ import annotations
 
@@ -25,10 +26,12 @@ _addresses = itertools.count(1)
 class AwsModel:
     """One account in one region, empty at first; thread-safe, within one process.
 
-    It makes boto3 clients as a boto3 session does, so the ledger can use it as one: `Requests(region, session=model)`. Within
-    `served()` boto3 itself makes clients of the model, for the URL that the context manager returns.
+    It makes boto3 clients as a boto3 session does, so the ledger can use it as one:
+    `Requests(region, session=model)`. Within `served()` boto3 itself makes clients of the model,
+    for the URL that the context manager returns.
 
-    `clock` returns the time in seconds. With a clock of your own nothing waits: a long poll of an empty queue is answered at once.
+    `clock` returns the time in seconds. With a clock of your own nothing waits: a long poll of an
+    empty queue is answered at once.
     """
 
     def __init__(
@@ -71,9 +74,10 @@ class AwsModel:
             answer: dict[str, Any] = act(params)
         return answer
 
-    # What a test can look at and change ---------------------------------------------------------------------------------
+    # What a test can look at and change -----------------------------------------------------------
     def table(self, name: str) -> Table:
-        """A table, with `indexes` that can be held or lag, and a `stream` that can be held, split and trimmed."""
+        """A table, with `indexes` that can be held or lag, and a `stream` that can be held, split
+        and trimmed."""
         return self.dynamodb.table(name)
 
     def queue(self, name: str) -> QueueModel:
@@ -92,8 +96,8 @@ class AwsModel:
 
     @contextmanager
     def served(self) -> Iterator[str]:
-        """The URL at which boto3, in this process, reaches this model: pass it as `endpoint_url`, or as AWS_ENDPOINT_URL in the
-        environment."""
+        """The URL at which boto3, in this process, reaches this model: pass it as `endpoint_url`,
+        or as AWS_ENDPOINT_URL in the environment."""
         _patch_boto3()
         _served[self.url] = self
         try:
@@ -103,7 +107,8 @@ class AwsModel:
 
 
 def _patch_boto3() -> None:
-    """From now on boto3's sessions make clients of the model for the URL of a model, and clients of AWS for all others."""
+    """From now on boto3's sessions make clients of the model for the URL of a model, and clients of
+    AWS for all others."""
     import boto3
     from boto3.session import Session
 

@@ -153,7 +153,8 @@ class QueueModel:
         message.visible_at = now + visibility_s
 
     def held(self, handle: Any) -> QueuedMessage | None:
-        """The message of a handle, if it is its latest. Raises for text that is no handle at all."""
+        """The message of a handle, if it is its latest. Raises for text that is no handle at
+        all."""
         parts = handle.split("/") if isinstance(handle, str) else []
         if len(parts) != 3 or parts[0] != "model":
             raise AwsError(
@@ -176,7 +177,8 @@ class QueueModel:
 
 
 class Sqs:
-    """The operations of SQS. Every call holds `changed`, which notifies calls that wait for a message."""
+    """The operations of SQS. Every call holds `changed`, which notifies calls that wait for a
+    message."""
 
     def __init__(
         self,
@@ -205,7 +207,7 @@ class Sqs:
     def by_arn(self, arn: str) -> QueueModel | None:
         return next((queue for queue in self.queues.values() if queue.arn == arn), None)
 
-    # Queues -------------------------------------------------------------------------------------------------------------
+    # Queues ---------------------------------------------------------------------------------------
     def create_queue(self, params: dict[str, Any]) -> dict[str, Any]:
         name, wanted = params["QueueName"], params.get("Attributes", {})
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,75}(\.fifo)?|[A-Za-z0-9_-]{1,80}", name):
@@ -270,7 +272,7 @@ class Sqs:
         }
         return {}
 
-    # Messages -----------------------------------------------------------------------------------------------------------
+    # Messages -------------------------------------------------------------------------------------
     def send_message(self, params: dict[str, Any]) -> dict[str, Any]:
         message = self.queue(params["QueueUrl"]).send(params)
         self._changed.notify_all()
@@ -368,7 +370,8 @@ class Sqs:
 
 
 def size_of(entry: dict[str, Any]) -> int:
-    """The bytes that SQS counts for a message: its body, and the names, types and values of its attributes."""
+    """The bytes that SQS counts for a message: its body, and the names, types and values of its
+    attributes."""
     total = (
         len(entry["MessageBody"].encode("utf-8", "surrogatepass"))
         if isinstance(entry["MessageBody"], str)

@@ -1,4 +1,5 @@
-"""A DynamoDB stream in memory: shards that split and end, records that are trimmed, and iterators that expire."""
+"""A DynamoDB stream in memory: shards that split and end, records that are trimmed, and iterators
+that expire."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Shard:
 
 
 class StreamModel:
-    """The stream of one table. Records can be read at once, or, while it is held, after the release."""
+    """The stream of one table. Records can be read at once, or, while it is held, after the
+    release."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class StreamModel:
         self._held_from: int | None = None
         self._open(None)
 
-    # What a test can do to it -------------------------------------------------------------------------------------------
+    # What a test can do to it ---------------------------------------------------------------------
     def split(self) -> None:
         """End every open shard; two new ones follow each."""
         for shard in [shard for shard in self.shards if not shard.closed]:
@@ -76,7 +78,8 @@ class StreamModel:
             self._open(shard.id)
 
     def trim(self, keep: int = 0) -> None:
-        """Drop all but the newest records of each shard, as DynamoDB does after 24 hours; closed shards are removed when they are empty."""
+        """Drop all but the newest records of each shard, as DynamoDB does after 24 hours; closed
+        shards are removed when they are empty."""
         for shard in self.shards:
             gone = max(0, len(shard.records) - keep)
             if gone:
@@ -92,7 +95,7 @@ class StreamModel:
     def release(self) -> None:
         self._held_from = None
 
-    # Writing ------------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
     def add(
         self, keys: Image, old: Image | None, new: Image | None, at: float, *, by_ttl: bool = False
     ) -> None:
@@ -110,7 +113,7 @@ class StreamModel:
             Shard(f"shardId-{next(self._numbers):020d}-{crc32(self.arn.encode()):08x}", parent)
         )
 
-    # Reading ------------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
     def describe(self, start: str | None, limit: int) -> dict[str, Any]:
         ids = [shard.id for shard in self.shards]
         begin = ids.index(start) + 1 if start in ids else 0

@@ -48,7 +48,8 @@ class Partition:
 
 
 class Index:
-    """A global secondary index. Writes reach it at once, or `lag` seconds later, or, while it is held, not at all."""
+    """A global secondary index. Writes reach it at once, or `lag` seconds later, or, while it is
+    held, not at all."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class Table:
         for key, row in self.rows.items():
             index.write(key, row, 0.0)
 
-    # Keys ---------------------------------------------------------------------------------------------------------------
+    # Keys -----------------------------------------------------------------------------------------
     def key_of(self, image: Image) -> Key:
         """The key of a row to be put."""
         found = []
@@ -204,7 +205,7 @@ class Table:
     def key_image(self, image: Image) -> Image:
         return {name: image[name] for name in self.key}
 
-    # Writing ------------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
     def write(
         self, key: Key, image: Image | None, length: int = 0, *, by_ttl: bool = False
     ) -> None:
@@ -234,7 +235,8 @@ class Table:
             self.stream.add(self.key_image(new or old or {}), old, new, now, by_ttl=by_ttl)
 
     def expire(self, now: float) -> int:
-        """Remove rows whose time to live is over, as DynamoDB does within days. Returns their number."""
+        """Remove rows whose time to live is over, as DynamoDB does within days. Returns their
+        number."""
         gone = [
             key
             for key, row in self.rows.items()
@@ -246,9 +248,10 @@ class Table:
             self.write(key, None, by_ttl=True)
         return len(gone)
 
-    # Scanning -----------------------------------------------------------------------------------------------------------
+    # Scanning -------------------------------------------------------------------------------------
     def scan_order(self, place: Any) -> str:
-        """Partitions are scanned in the order of a digest of their key, unrelated to the order of keys."""
+        """Partitions are scanned in the order of a digest of their key, unrelated to the order of
+        keys."""
         found = self._hashes.get(place)
         if found is None:
             found = self._hashes[place] = md5(

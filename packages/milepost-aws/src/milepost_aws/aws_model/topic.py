@@ -170,7 +170,8 @@ def _wrapped(topic: TopicModel, id: str, entry: dict[str, Any]) -> str:
 
 
 def _wanted(subscription: dict[str, Any], entry: dict[str, Any]) -> bool:
-    """Filter policies: each named attribute has one of the listed values, or a prefix, or none of those."""
+    """Filter policies: each named attribute has one of the listed values, or a prefix, or none of
+    those."""
     policy = json.loads(subscription.get("FilterPolicy") or "{}")
     if subscription.get("FilterPolicyScope") == "MessageBody":
         content = json.loads(entry["Message"])

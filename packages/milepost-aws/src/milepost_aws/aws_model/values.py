@@ -30,7 +30,8 @@ def normal_image(image: Any) -> Image:
 
 
 def normal(value: Any, depth: int = 0) -> Value:
-    """The value in its normal form, so that equal values are equal Python objects. Raises for values that DynamoDB refuses."""
+    """The value in its normal form, so that equal values are equal Python objects. Raises for
+    values that DynamoDB refuses."""
     if not isinstance(value, dict):
         raise Malformed
     if len(value) != 1:
@@ -108,7 +109,8 @@ def _members(kind: str, content: Any) -> list[Any]:
 
 
 def number(content: Any) -> str:
-    """The number as DynamoDB writes it: without insignificant zeros, and without an exponent if possible."""
+    """The number as DynamoDB writes it: without insignificant zeros, and without an exponent if
+    possible."""
     if not isinstance(content, str):
         raise Malformed
     if (

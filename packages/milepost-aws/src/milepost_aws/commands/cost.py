@@ -1,4 +1,5 @@
-"""`milepost cost`: predicted cost of items on AWS at list prices. Needs only the routes, no ledger and no boto3."""
+"""`milepost cost`: predicted cost of items on AWS at list prices. Needs only the routes, no ledger
+and no boto3."""
 
 from __future__ import annotations
 
@@ -142,8 +143,9 @@ def cost(
 ) -> None:
     """Predicted cost of items on AWS.
 
-    Requests, units and dollars for each route by service, per million items and for --items. Calculated from the requests of each step of
-    an item, at list prices that Milepost records with their date.
+    Requests, units and dollars for each route by service, per million items and for --items.
+    Calculated from the requests of each step of an item, at list prices that Milepost records with
+    their date.
     """
     from milepost.core.values.durations import span_ms
     from milepost_aws.ledger.cost.model import Usage, predicted

@@ -1,7 +1,8 @@
-"""CDK app: a complete deployment on AWS, generated from the route files: `python -m milepost_aws.infra --help`.
+"""CDK app: a complete deployment on AWS, generated from the route files: `python -m
+milepost_aws.infra --help`.
 
-jsii, on which the CDK runs, needs node and a folder for its cache. Both are part of this environment, so that a machine without node
-works, and nothing is written into a home folder.
+jsii, on which the CDK runs, needs node and a folder for its cache. Both are part of this
+environment, so that a machine without node works, and nothing is written into a home folder.
 """
 
 from __future__ import annotations

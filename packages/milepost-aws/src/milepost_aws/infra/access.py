@@ -1,8 +1,10 @@
-"""IAM policies: for each function, process and person exactly the actions and resources that they need.
+"""IAM policies: for each function, process and person exactly the actions and resources that they
+need.
 
-Tables that all routes share are bound by their leading key (`dynamodb:LeadingKeys`): the control table by the kind of document, history
-by the route. The bucket is bound by prefix. The lists below are complete: a request that needs more fails with an error that
-names the request (LedgerReadOnly) until it is added here.
+Tables that all routes share are bound by their leading key (`dynamodb:LeadingKeys`): the control
+table by the kind of document, history by the route. The bucket is bound by prefix. The lists below
+are complete: a request that needs more fails with an error that names the request (LedgerReadOnly)
+until it is added here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from milepost_aws.ledger.tables.counters import COUNT, COUNTED, GROUP
 from milepost_aws.ledger.tables.documents import BUCKET, BY_ROUTE, FORMAT, HOLDING, LAYOUT
 from milepost_aws.ledger.tables.journal import JOURNAL
 
-# If one action allows no more than another, both are granted: the choice between them is a matter of speed.
+# If one action allows no more than another, both are granted: the choice between them is a matter
+# of speed.
 LOOK_UP = ("GetItem", "BatchGetItem")
 READ = (*LOOK_UP, "Query")
 WRITE = ("PutItem", "BatchWriteItem")
@@ -51,12 +54,13 @@ EVERYONE_READS = (
     HOLDING,
     JOURNAL,
 )
-"""Documents that decide whether an item may be worked on now, and by which version of its route; and the places of history lines."""
+"""Documents that decide whether an item may be worked on now, and by which version of its route;
+and the places of history lines."""
 SEALED = (kinds.FORGET,)
 """The secret by which forgotten keys stay known: for all that look up seals."""
 FIRST = (kinds.ROUTE, LAYOUT, FORMAT, NOTED)
-"""A route's first version, its table's layout, the format of a new ledger's tables, and that a route has no old seals, written by the first
-function or process that opens the ledger."""
+"""A route's first version, its table's layout, the format of a new ledger's tables, and that a
+route has no old seals, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
 RATES = (BUCKET, HOLDING)
@@ -83,12 +87,14 @@ STREAM_READERS = (SHARD, POLLER, GAP)
 APPLICATIONS = (kinds.APPLICATION, kinds.TALLY, kinds.ALERT)
 """The applications' own documents, their counts, and their alerts."""
 SECRETS = (kinds.KEY, kinds.KEY_USE, kinds.SESSION)
-"""Digests of API keys and sessions: for processes that serve the API, and for operators who make keys."""
+"""Digests of API keys and sessions: for processes that serve the API, and for operators who make
+keys."""
 ACTS = (
     *FIRST, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.LIST, kinds.BACK_FILL, kinds.MOVED, kinds.MOVING, kinds.HEAD, kinds.PROBE, *TELLING,
     *APPLICATIONS,
 )  # fmt: skip
-"""Documents that operators write: pauses, limits, route versions, lists, replays; each act with author and reason."""
+"""Documents that operators write: pauses, limits, route versions, lists, replays; each act with
+author and reason."""
 
 
 def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
@@ -121,7 +127,8 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
 
 
 def relay(parts: Parts) -> list[iam.PolicyStatement]:
-    """Reads the streams and carries out the consequences: offers, history, seals, counters, events, removal of rows."""
+    """Reads the streams and carries out the consequences: offers, history, seals, counters, events,
+    removal of rows."""
     return [
         *_streams(parts),
         _rows(parts, "Rows", (*LOOK_UP, "UpdateItem", "DeleteItem")),
@@ -132,8 +139,8 @@ def relay(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def resender(parts: Parts) -> list[iam.PolicyStatement]:
-    """Finds due items by the index, and once a day by a scan, whose pace follows the size of the table; delivers events that could not be
-    delivered."""
+    """Finds due items by the index, and once a day by a scan, whose pace follows the size of the
+    table; delivers events that could not be delivered."""
     return [
         _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem", "DescribeTable")),
         _due(parts),
@@ -182,8 +189,9 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def services(parts: Parts) -> list[iam.PolicyStatement]:
-    """Runs the services of applications: looks up items, adds new ones, applies answers, stores the applications' documents; checks
-    alerts; ends pauses that a handler has made; and uses the resources that the applications declare."""
+    """Runs the services of applications: looks up items, adds new ones, applies answers, stores the
+    applications' documents; checks alerts; ends pauses that a handler has made; and uses the
+    resources that the applications declare."""
     routes = [route.name for route in parts.settings.routes]
     resuming = (
         (*PAUSING, *_by_route(routes, PAUSING))
@@ -276,7 +284,8 @@ def _queue_arn(parts: Parts, queue: str) -> str:
 
 
 def accept(parts: Parts) -> list[iam.PolicyStatement]:
-    """Answers the applications' endpoints that submit items: recognises the caller's key, looks up what is known, adds what is new."""
+    """Answers the applications' endpoints that submit items: recognises the caller's key, looks up
+    what is known, adds what is new."""
     routes = [route.name for route in parts.settings.routes]
     return [
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
@@ -302,7 +311,8 @@ def accept(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def process(parts: Parts) -> list[iam.PolicyStatement]:
-    """`milepost up` and `milepost work` outside Lambda: worker, relay and resender in one, with the API and the dashboard."""
+    """`milepost up` and `milepost work` outside Lambda: worker, relay and resender in one, with the
+    API and the dashboard."""
     places = [(route.name, stage.name) for route, stage in parts.stages() if stage.ours]
     routes = [route.name for route in parts.settings.routes]
     every = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
@@ -341,8 +351,9 @@ def process(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def operator(parts: Parts) -> list[iam.PolicyStatement]:
-    """Operators with the command line: everything that `milepost --help` lists except running the work. Only the relay writes counters: an
-    act is a write of the item's row, and the relay derives the rest."""
+    """Operators with the command line: everything that `milepost --help` lists except running the
+    work. Only the relay writes counters: an act is a write of the item's row, and the relay derives
+    the rest."""
     routes = [route.name for route in parts.settings.routes]
     aside = (*_of_routes((QUARANTINED, LEFT), parts.rows), *_by_route(parts.rows))
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
@@ -352,7 +363,8 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         ),
         _due(parts),
         _shared(parts, "history", (*READ, "DescribeTable")),
-        # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
+        # `milepost prune` removes lines whose rows have left, marks that on their seals, and
+        # forgets old seals.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
         _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
         *_control(
@@ -360,7 +372,8 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
             reads,
             (*EVERYONE_WRITES, *BY_ROUTE, *SECRETS, *SEALED, *ACTS, GAP, kinds.PROGRESS, *aside),
         ),
-        # `milepost forget` takes a key out of the journal's blocks, and the example of its error out of a group.
+        # `milepost forget` takes a key out of the journal's blocks, and the example of its error
+        # out of a group.
         _statement(
             "Forget",
             "dynamodb",
@@ -368,7 +381,8 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
             [parts.shared["control"].table_arn],
             _leading("StringEquals", [JOURNAL, *_of_routes(GROUP, routes)]),
         ),
-        # `milepost quarantine replay` copies out the lines of a row that the relay could not read, and seals it if it has ended.
+        # `milepost quarantine replay` copies out the lines of a row that the relay could not read,
+        # and seals it if it has ended.
         _statement(
             "Replay",
             "dynamodb",
@@ -413,7 +427,8 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def viewer(parts: Parts) -> list[iam.PolicyStatement]:
-    """People and programs that only read: `status`, `list`, `show`, `doctor`, `export`. Neither API keys nor sessions."""
+    """People and programs that only read: `status`, `list`, `show`, `doctor`, `export`. Neither API
+    keys nor sessions."""
     reads = (
         *_relay_reads(parts),
         *REPAIRS,
@@ -444,7 +459,7 @@ def traces() -> iam.PolicyStatement:
     return _statement("Traces", "xray", ("PutTraceSegments", "PutTelemetryRecords"), ["*"])
 
 
-# Parts ---------------------------------------------------------------------------------------------------------------------
+# Parts --------------------------------------------------------------------------------------------
 
 
 def _working(parts: Parts, places: Sequence[Place]) -> list[iam.PolicyStatement]:
@@ -455,7 +470,8 @@ def _working(parts: Parts, places: Sequence[Place]) -> list[iam.PolicyStatement]
 
 
 def _looking(parts: Parts, route: str) -> list[iam.PolicyStatement]:
-    """For a handler that looks at other items of its route: by the beginning of their keys, and at failed ones whose rows have left."""
+    """For a handler that looks at other items of its route: by the beginning of their keys, and at
+    failed ones whose rows have left."""
     return [
         _rows(parts, "OtherItems", ("Query",), [route]),
         _shared(parts, "seen", LOOK_UP),
@@ -489,7 +505,8 @@ def _streams(parts: Parts) -> list[iam.PolicyStatement]:
     read = ("DescribeStream", "GetRecords", "GetShardIterator")
     return [
         _statement("Streams", "dynamodb", read, [_stream(parts, route) for route in parts.rows]),
-        # AWS has no narrower resource for it, and an event source mapping cannot be made without it.
+        # AWS has no narrower resource for it, and an event source mapping cannot be made without
+        # it.
         iam.PolicyStatement(sid="ListStreams", actions=["dynamodb:ListStreams"], resources=["*"]),
     ]
 
@@ -511,13 +528,15 @@ def _heads(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
-    """A back-fill of an added stage reads the seals, and restores rows that have left, if their evidence was kept."""
+    """A back-fill of an added stage reads the seals, and restores rows that have left, if their
+    evidence was kept."""
     kept = [route.name for route in parts.settings.routes if route.evidence]
     return [_rows(parts, "Back", ("PutItem",), kept)] if kept else []
 
 
 def _follow_ups(parts: Parts) -> list[iam.PolicyStatement]:
-    """Relay and resender add the items that follow from completed ones (`route.then`), to no other tables."""
+    """Relay and resender add the items that follow from completed ones (`route.then`), to no other
+    tables."""
     routes = sorted(
         {
             route.follow_up.target.name
@@ -545,14 +564,16 @@ def _telling(parts: Parts) -> list[iam.PolicyStatement]:
         *_blobs(
             parts, "PutObject", "AbortMultipartUpload", under=[*parts.rows, "history", "evidence"]
         ),
-        # A blob is deleted with its row or line; evidence by operators alone, with `milepost forget`.
+        # A blob is deleted with its row or line; evidence by operators alone, with `milepost
+        # forget`.
         *_blobs(parts, "DeleteObject", under=[*parts.rows, "history", "confirmed"]),
         *use_key(parts),
     ]
 
 
 def _kept(parts: Parts) -> tuple[str, ...]:
-    """A handler or a lane function of an application may read what the application keeps, such as destinations that were added at run time."""
+    """A handler or a lane function of an application may read what the application keeps, such as
+    destinations that were added at run time."""
     return (kinds.APPLICATION,) if parts.settings.applications_in_code else ()
 
 
@@ -584,8 +605,8 @@ def _relay_writes(parts: Parts) -> tuple[str, ...]:
 
 
 def _admitting(parts: Parts, routes: Sequence[str], *, pauses: bool) -> tuple[str, ...]:
-    """What the workers of these routes write to admit items: breakers, rates, lanes with held rows, and pauses if they make any. In tables of the
-    first format all routes share these kinds."""
+    """What the workers of these routes write to admit items: breakers, rates, lanes with held rows,
+    and pauses if they make any. In tables of the first format all routes share these kinds."""
     pausing = PAUSING if pauses else ()
     shared = (*RATES, *pausing) if parts.settings.tables_format == 1 else ()
     return (*_by_route(routes, (*ADMITTING, *pausing)), *shared)
@@ -665,7 +686,8 @@ def _shared(parts: Parts, table: str, actions: Sequence[str]) -> iam.PolicyState
 
 
 def _retention(parts: Parts, routes: Iterable[str]) -> iam.PolicyStatement:
-    """An offer lives as long as its queue keeps it: every process that opens the ledger reads the retention of its routes' queues."""
+    """An offer lives as long as its queue keeps it: every process that opens the ledger reads the
+    retention of its routes' queues."""
     wanted = set(routes)
     queues = [queue.queue_arn for (route, _), queue in parts.queues.items() if route in wanted]
     return _statement("Retention", "sqs", ("GetQueueUrl", "GetQueueAttributes"), queues)
@@ -680,8 +702,9 @@ def _quarantine(parts: Parts) -> iam.PolicyStatement:
 def _blobs(
     parts: Parts, *actions: str, under: Sequence[str], sid: str = ""
 ) -> list[iam.PolicyStatement]:
-    """Blobs with this name prefix. A reader also gets ListBucket: without it S3 answers "access denied" for a missing object. It cannot
-    be limited to a part of the bucket: a request for one object names no prefix."""
+    """Blobs with this name prefix. A reader also gets ListBucket: without it S3 answers "access
+    denied" for a missing object. It cannot be limited to a part of the bucket: a request for one
+    object names no prefix."""
     name = (
         sid
         or {"GetObject": "BlobsRead", "PutObject": "BlobsWrite", "DeleteObject": "BlobsRemove"}[

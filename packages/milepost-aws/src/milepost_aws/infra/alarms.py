@@ -1,4 +1,5 @@
-"""Alarms: conditions that need attention. Each notifies the alarm topic when it begins and when it is over."""
+"""Alarms: conditions that need attention. Each notifies the alarm topic when it begins and when it
+is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Command: reads route files and writes a CloudFormation template. Needs neither a network nor an account."""
+"""Command: reads route files and writes a CloudFormation template. Needs neither a network nor an
+account."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ ALERTS_MS = 60_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: the template is written, and its name printed. 2: the arguments are wrong, and the error is printed."""
+    """0: the template is written, and its name printed. 2: the arguments are wrong, and the error
+    is printed."""
     asked = _parser().parse_args(arguments)
     try:
         applications = [load_application(spec).configured() for spec in asked.application]
@@ -65,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def services_of(applications: Iterable[ConfiguredApplication[Any]]) -> dict[str, int]:
-    """The services of applications that a schedule calls, and the watches for their alerts, with the milliseconds between two calls."""
+    """The services of applications that a schedule calls, and the watches for their alerts, with
+    the milliseconds between two calls."""
     found: dict[str, int] = {}
     for one in applications:
         found |= {
@@ -79,7 +82,8 @@ def services_of(applications: Iterable[ConfiguredApplication[Any]]) -> dict[str,
 
 def synth(settings: Settings, out: Path) -> Path:
     """Write the template and its assets; returns the template's path."""
-    # Import only now: node takes a second to start, and a mistake in the arguments should be reported at once.
+    # Import only now: node takes a second to start, and a mistake in the arguments should be
+    # reported at once.
     import aws_cdk as cdk
 
     from milepost_aws.infra.nag import check
@@ -93,7 +97,8 @@ def synth(settings: Settings, out: Path) -> Path:
 
 
 def places_in_code(specs: Sequence[str]) -> str:
-    """The same routes or applications as the functions name them: files are in the folder `routes` of the code, modules are installed."""
+    """The same routes or applications as the functions name them: files are in the folder `routes`
+    of the code, modules are installed."""
     return ",".join(
         f"routes/{Path(place).name}{colon}{name}" if is_file(place) else spec
         for spec in specs

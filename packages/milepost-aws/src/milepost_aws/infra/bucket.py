@@ -1,4 +1,5 @@
-"""The bucket: large inputs and results under `blobs/`, delivered lists under `lists/`, their reports under `reports/`."""
+"""The bucket: large inputs and results under `blobs/`, delivered lists under `lists/`, their
+reports under `reports/`."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def bucket_name(stack: cdk.Stack, prefix: str) -> str:
 
 
 def add_bucket(parts: Parts) -> None:
-    """No object in use is removed by age: a blob is removed with its row. Lists and reports are removed after a while, and so are deleted
-    versions."""
+    """No object in use is removed by age: a blob is removed with its row. Lists and reports are
+    removed after a while, and so are deleted versions."""
     parts.bucket = s3.Bucket(
         parts.scope("storage"),
         "bucket",
@@ -47,8 +48,8 @@ def add_bucket(parts: Parts) -> None:
 
 
 def tell_of_lists(parts: Parts) -> None:
-    """A list put under `lists/` triggers the intake. Set on the bucket directly: the CDK's own construct adds a function that may change
-    every bucket of the account."""
+    """A list put under `lists/` triggers the intake. Set on the bucket directly: the CDK's own
+    construct adds a function that may change every bucket of the account."""
     intake = parts.functions["lists"]
     permission = lambda_.CfnPermission(
         parts.scope("storage"),

@@ -1,4 +1,5 @@
-"""Code of the functions: the packages of Milepost that they need, their dependencies, and the route files, in one folder.
+"""Code of the functions: the packages of Milepost that they need, their dependencies, and the route
+files, in one folder.
 
 python -m milepost_aws.infra.bundle --routes FILE.py --out build/code
 """
@@ -68,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def route_files(specs: Sequence[str]) -> list[Path]:
-    """The files among the given routes; all are copied into one folder, so no two may have the same name."""
+    """The files among the given routes; all are copied into one folder, so no two may have the same
+    name."""
     found: dict[str, Path] = {}
     for spec in specs:
         place = spec.partition(":")[0]
@@ -113,9 +115,10 @@ def fitting_python(candidates: Sequence[str], version: str = PYTHON) -> str | No
 
 
 def compiled(folder: Path, python: str) -> bool:
-    """Compile everything once, here: on Lambda the folder is read-only, and each cold start would compile all that it imports.
-    Source times are not compared, since packing changes them; and no path of this machine is included, so that the same code always
-    makes the same package. False: some files cannot be compiled."""
+    """Compile everything once, here: on Lambda the folder is read-only, and each cold start would
+    compile all that it imports. Source times are not compared, since packing changes them; and no
+    path of this machine is included, so that the same code always makes the same package. False:
+    some files cannot be compiled."""
     how = (
         "-m",
         "compileall",
@@ -140,8 +143,9 @@ def _emptied(out: Path) -> None:
 
 
 def packages_of(applications: Sequence[str]) -> list[str]:
-    """The packages of this project that functions with these applications need, as pip installs them: from the folder of an editable
-    installation, else by name and version. Each is named, so that none is looked for elsewhere."""
+    """The packages of this project that functions with these applications need, as pip installs
+    them: from the folder of an editable installation, else by name and version. Each is named, so
+    that none is looked for elsewhere."""
     serves = any(load_application(spec).configured().accepting for spec in applications)
     wanted = {"milepost-net": "", "milepost": "http" if serves else "", "milepost-aws": "lambda"}
     for name in applications:
@@ -171,7 +175,8 @@ def _own_packages_of(application: str) -> list[str]:
 
 
 def _source_of(package: str) -> str:
-    """Where pip gets a package from: the folder that an editable installation runs from, else its name and version."""
+    """Where pip gets a package from: the folder that an editable installation runs from, else its
+    name and version."""
     installed = distribution(package)
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     if origin.get("dir_info", {}).get("editable"):

@@ -19,8 +19,8 @@ def add_confirmers(parts: Parts) -> None:
 
 
 def confirmable(route: Route, stage: Stage) -> list[str]:
-    """The attributes that a confirmer may name: the row's key, its own confirmation with its author, its waiting note, and the input of the next
-    stage."""
+    """The attributes that a confirmer may name: the row's key, its own confirmation with its
+    author, its waiting note, and the input of the next stage."""
     return [
         *key_attributes(route),
         f"{PREFIXES[route.dialect]}{stage.name}",
@@ -45,8 +45,9 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
             },
         },
     )
-    # A payload that is too large for its message is read from the row. It may be any attribute: the input, or the answer of an earlier
-    # stage. A request without a projection names no attributes, so no condition on attributes is possible.
+    # A payload that is too large for its message is read from the row. It may be any attribute: the
+    # input, or the answer of an earlier stage. A request without a projection names no attributes,
+    # so no condition on attributes is possible.
     read = iam.PolicyStatement(
         sid="ReadPayload",
         actions=["dynamodb:GetItem"],

@@ -1,4 +1,5 @@
-"""CloudWatch dashboard: for each route the items by stage and their ages, and below it the state of functions and streams."""
+"""CloudWatch dashboard: for each route the items by stage and their ages, and below it the state of
+functions and streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""HTTP API of API Gateway for the applications' endpoints that submit items, such as POST /message; its function answers them."""
+"""HTTP API of API Gateway for the applications' endpoints that submit items, such as POST /message;
+its function answers them."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def add_endpoints(parts: Parts) -> None:
     api = apigateway.HttpApi(scope, "api", api_name=name, create_default_stage=False)
     integration = integrations.HttpLambdaIntegration("call", function)
     for path in sorted({path for _, path in parts.settings.endpoints}):
-        # All methods: the function refuses wrong ones in the error format of its endpoint, which API Gateway does not know.
+        # All methods: the function refuses wrong ones in the error format of its endpoint, which
+        # API Gateway does not know.
         api.add_routes(
             path=_REST.sub(r"{\1+}", path),
             methods=[apigateway.HttpMethod.ANY],

@@ -1,4 +1,5 @@
-"""Functions: one worker per stage with a handler; relay, resender, list intake, services and endpoints once; and their triggers."""
+"""Functions: one worker per stage with a handler; relay, resender, list intake, services and
+endpoints once; and their triggers."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def add_functions(parts: Parts) -> None:
         )
         parts.workers[place] = worker
     prefix = parts.settings.prefix
-    # Workers that fill the account's limit of concurrent functions would otherwise stop relay and resender.
+    # Workers that fill the account's limit of concurrent functions would otherwise stop relay and
+    # resender.
     relays = parts.settings.relay_at_once * len(parts.settings.routes)
     reserved = {"relay": relays, "resender": RESENDER_AT_ONCE} if parts.settings.reserve else {}
     parts.functions["relay"] = _function(
@@ -126,8 +128,9 @@ def add_functions(parts: Parts) -> None:
 
 
 def _read_streams(parts: Parts) -> None:
-    """The relay puts records that it cannot decide into quarantine; failures here are requests to AWS, for which the shard may wait. A
-    record that is given up after all is named in quarantine, and the repair scan finds its row."""
+    """The relay puts records that it cannot decide into quarantine; failures here are requests to
+    AWS, for which the shard may wait. A record that is given up after all is named in quarantine,
+    and the repair scan finds its row."""
     window = parts.settings.stream_window_s
     for route, table in parts.rows.items():
         lambda_.EventSourceMapping(
@@ -149,7 +152,8 @@ def _read_streams(parts: Parts) -> None:
 
 
 def _keep_failed_lists(parts: Parts) -> None:
-    """A list that could not be accepted, even the third time: its name goes into quarantine with the error."""
+    """A list that could not be accepted, even the third time: its name goes into quarantine with
+    the error."""
     target = lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=parts.quarantine.queue_arn)
     lambda_.CfnEventInvokeConfig(
         parts.scope("functions"),
@@ -226,7 +230,8 @@ def _function(
             },
             "MILEPOST_TOPIC": parts.events.topic_arn,
             "MILEPOST_BLOBS": parts.blobs_url,
-            # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm would find its metric.
+            # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm
+            # would find its metric.
             "POWERTOOLS_METRICS_NAMESPACE": "Milepost",
             "POWERTOOLS_LOG_LEVEL": "INFO",
             **(variables or {}),

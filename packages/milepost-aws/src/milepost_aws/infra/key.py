@@ -1,4 +1,5 @@
-"""The optional customer-managed key: tables, queues, topics, bucket and logs are encrypted with it."""
+"""The optional customer-managed key: tables, queues, topics, bucket and logs are encrypted with
+it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def add_key(parts: Parts) -> None:
 
 
 def _let_in(parts: Parts, key: kms.Key) -> None:
-    """AWS services, which have no role of ours, publish alarms to the alarm topic and write the log groups."""
+    """AWS services, which have no role of ours, publish alarms to the alarm topic and write the log
+    groups."""
     account = {"StringEquals": {"aws:SourceAccount": parts.stack.account}}
     key.add_to_resource_policy(
         iam.PolicyStatement(

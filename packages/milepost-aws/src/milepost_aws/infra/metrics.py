@@ -1,5 +1,5 @@
-"""Metrics: those of the resender, in the namespace Milepost, and those of AWS. Without labels: an alarm on a labelled metric
-becomes one on a formula."""
+"""Metrics: those of the resender, in the namespace Milepost, and those of AWS. Without labels: an
+alarm on a labelled metric becomes one on a formula."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def resender_runs(parts: Parts) -> cloudwatch.Metric:
 
 
 def subscriber_lag(parts: Parts) -> cloudwatch.Metric:
-    """Seconds since the first line was written that a subscriber has not received; of the subscriber that is furthest behind."""
+    """Seconds since the first line was written that a subscriber has not received; of the
+    subscriber that is furthest behind."""
     return _ours("SubscriberLag", "Maximum", {"Prefix": parts.settings.prefix})
 
 
@@ -53,7 +54,8 @@ def parked_items(parts: Parts) -> cloudwatch.Metric:
 
 
 def held_age(parts: Parts) -> cloudwatch.Metric:
-    """Seconds for which rows of a lane have been held, because of a pause or an open breaker; of the lane that waits longest."""
+    """Seconds for which rows of a lane have been held, because of a pause or an open breaker; of
+    the lane that waits longest."""
     return _ours("HeldAge", "Maximum", {"Prefix": parts.settings.prefix})
 
 
@@ -86,7 +88,8 @@ def server_errors(api: apigateway.HttpApi) -> cloudwatch.Metric:
 
 
 def table_throttles(table: dynamodb.Table, kind: str, index: str | None) -> cloudwatch.Metric:
-    """Requests of one kind, Read or Write, that DynamoDB refused; those of an index are counted separately."""
+    """Requests of one kind, Read or Write, that DynamoDB refused; those of an index are counted
+    separately."""
     dimensions = {
         "TableName": table.table_name,
         **({"GlobalSecondaryIndexName": index} if index else {}),

@@ -1,4 +1,5 @@
-"""cdk-nag: every template is checked against the AwsSolutions pack when it is written. A finding is an error unless it is listed here."""
+"""cdk-nag: every template is checked against the AwsSolutions pack when it is written. A finding is
+an error unless it is listed here."""
 
 from __future__ import annotations
 

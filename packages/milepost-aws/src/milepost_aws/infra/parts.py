@@ -64,7 +64,8 @@ class Parts:
 
     @property
     def bucket_arn(self) -> str:
-        """By name, not by reference: the bucket itself refers to a function whose role names the bucket."""
+        """By name, not by reference: the bucket itself refers to a function whose role names the
+        bucket."""
         return f"arn:{self.stack.partition}:s3:::{self.bucket_name}"
 
     def objects(self, prefix: str) -> str:

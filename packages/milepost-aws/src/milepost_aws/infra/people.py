@@ -1,6 +1,8 @@
-"""Managed policies for processes outside Lambda, and for people. The stack attaches them to nothing.
+"""Managed policies for processes outside Lambda, and for people. The stack attaches them to
+nothing.
 
-Each is two, to be attached together: one for the tables, one for queues, topic and bucket. IAM takes 6,144 characters in one.
+Each is two, to be attached together: one for the tables, one for queues, topic and bucket. IAM
+takes 6,144 characters in one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Queues: one per stage, and the quarantine. No dead-letter queues: the ledger knows the state of every item, and a lost message is
-sent again."""
+"""Queues: one per stage, and the quarantine. No dead-letter queues: the ledger knows the state of
+every item, and a lost message is sent again."""
 
 from __future__ import annotations
 

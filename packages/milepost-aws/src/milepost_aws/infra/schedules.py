@@ -1,5 +1,5 @@
-"""Schedules: the resender every minute, and its repair scan once a day; each service of an application at its interval. Each schedule has
-a role that may call only its function."""
+"""Schedules: the resender every minute, and its repair scan once a day; each service of an
+application at its interval. Each schedule has a role that may call only its function."""
 
 from __future__ import annotations
 

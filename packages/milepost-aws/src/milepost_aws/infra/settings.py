@@ -29,7 +29,8 @@ WINDOW_S = 5
 """Batching window of a stage with batches larger than ten."""
 DAY_MS = 86_400_000
 RELAY_AT_ONCE = 16
-"""Instances of the relay for each route: a new table's stream has 4 shards, and 4 instances read each."""
+"""Instances of the relay for each route: a new table's stream has 4 shards, and 4 instances read
+each."""
 LONGEST_WINDOW_S = 300
 WARM_FROM, WARM_READS = 4_000, 3
 """Write units of a new table on demand, and read units for each of them."""
@@ -69,7 +70,8 @@ class Settings:
     endpoints: tuple[tuple[str, str], ...] = ()
     """Method and path of each endpoint of an application through which items are submitted."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """By variable of the environment, the name or ARN of the secret in Secrets Manager that holds its value."""
+    """By variable of the environment, the name or ARN of the secret in Secrets Manager that holds
+    its value."""
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
     key: str | None = None
@@ -81,15 +83,18 @@ class Settings:
     stream_window_s: int = 0
     """How long the stream waits until a call of the relay is full."""
     warm_units: int | None = None
-    """Write units a second for which each table of rows and its index are prepared; None: what a new table has."""
+    """Write units a second for which each table of rows and its index are prepared; None: what a
+    new table has."""
     tables_format: int = KNOWN_FORMAT
-    """The format of the deployment's tables: 1 before `milepost upgrade` is run on one that an earlier version made. Roles follow it."""
+    """The format of the deployment's tables: 1 before `milepost upgrade` is run on one that an
+    earlier version made. Roles follow it."""
     repair_within_ms: int | None = None
     """Time in which the daily repair scan should end; None: the ledger's own."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
-            # It is the beginning of a bucket name, which has at most 63 characters with account and region.
+            # It is the beginning of a bucket name, which has at most 63 characters with account and
+            # region.
             raise ConfigMistake(
                 f"the prefix is {self.prefix!r}; use 2 to 20 small letters, digits or '-', such as 'prod'"
             )
@@ -168,7 +173,8 @@ class Settings:
 
     @property
     def heads(self) -> tuple[Route, ...]:
-        """The route of the daily heads, if evidence is kept. It has a table like the others, but no queue and no function."""
+        """The route of the daily heads, if evidence is kept. It has a table like the others, but no
+        queue and no function."""
         return tuple(heads_for(self.routes, None))
 
 
@@ -177,7 +183,8 @@ RESENDER_AT_ONCE = 5
 
 
 def batch_size(stage: Stage) -> int:
-    """Number of messages that a worker gets at once: ten, or as many as the handler takes in one call."""
+    """Number of messages that a worker gets at once: ten, or as many as the handler takes in one
+    call."""
     return max(BATCH, min(stage.batch, LARGEST_BATCH))
 
 
@@ -186,7 +193,8 @@ def window_seconds(stage: Stage) -> int:
 
 
 def run_seconds(stage: Stage) -> int:
-    """Run time of the stage's function: enough for a whole batch in which every call takes its full time, if AWS allows it."""
+    """Run time of the stage's function: enough for a whole batch in which every call takes its full
+    time, if AWS allows it."""
     if stage.timeout_ms is None:
         return USUAL_RUN_S
     turns = 1 if stage.batch > 1 else ceil(BATCH / stage.concurrency)
@@ -194,8 +202,9 @@ def run_seconds(stage: Stage) -> int:
 
 
 def visibility_seconds(stage: Stage) -> int:
-    """Visibility timeout of a message. More than six times the function's run time, as AWS recommends: throttled pollers then do not
-    deliver a message again that is still being processed. Confirmers check again after ten minutes."""
+    """Visibility timeout of a message. More than six times the function's run time, as AWS
+    recommends: throttled pollers then do not deliver a message again that is still being processed.
+    Confirmers check again after ten minutes."""
     return 600 if stage.external else 6 * run_seconds(stage) + window_seconds(stage) + 60
 
 
@@ -205,7 +214,8 @@ def at_once(stage: Stage) -> int:
 
 
 def late_seconds(stage: Stage) -> int:
-    """Age from which an item at this stage raises an alarm: its `overdue`, else a day, or two weeks for external stages."""
+    """Age from which an item at this stage raises an alarm: its `overdue`, else a day, or two weeks
+    for external stages."""
     return ceil((stage.overdue_ms or (14 * DAY_MS if stage.external else DAY_MS)) / 1000)
 
 
@@ -218,7 +228,8 @@ def own_queue_arn(stage: Stage) -> tuple[str, str, str] | None:
 
 
 def queue_arn(queue: str) -> tuple[str | None, str | None, str]:
-    """Region, account and name of a queue that an application names by URL, or by its name alone: then the first two are the stack's."""
+    """Region, account and name of a queue that an application names by URL, or by its name alone:
+    then the first two are the stack's."""
     if _QUEUE_NAME.fullmatch(queue):
         return None, None, queue
     found = _QUEUE_URL.fullmatch(queue)

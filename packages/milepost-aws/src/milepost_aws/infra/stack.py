@@ -23,7 +23,8 @@ from milepost_aws.ledger.names import ResourceNames
 
 
 class MilepostStack(cdk.Stack):
-    """Ids are made of names, never of positions: another stage or route leaves everything else unchanged."""
+    """Ids are made of names, never of positions: another stage or route leaves everything else
+    unchanged."""
 
     def __init__(self, scope: Construct, settings: Settings) -> None:
         super().__init__(

@@ -1,5 +1,5 @@
-"""Tables: one per route, with its stream and its index of due rows, one for the daily heads if evidence is kept, and three shared
-tables."""
+"""Tables: one per route, with its stream and its index of due rows, one for the daily heads if
+evidence is kept, and three shared tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def _rows(
         time_to_live_attribute="ttl",
         warm_throughput=_warm(parts, route),
     )
-    # Keys only: a row is read again before it is processed, and every copied attribute is paid for on every write.
+    # Keys only: a row is read again before it is processed, and every copied attribute is paid for
+    # on every write.
     table.add_global_secondary_index(
         index_name="due",
         partition_key=dynamodb.Attribute(name="dueShard", type=TEXT),

@@ -10,8 +10,8 @@ from milepost_aws.infra.parts import Parts
 
 
 def add_topics(parts: Parts) -> None:
-    """Neither is encrypted with a key of AWS's own: alarms could not publish, and other accounts could not subscribe. A customer-managed
-    key allows both. Only TLS connections are allowed."""
+    """Neither is encrypted with a key of AWS's own: alarms could not publish, and other accounts
+    could not subscribe. A customer-managed key allows both. Only TLS connections are allowed."""
     scope = parts.scope("topics")
     parts.events = sns.Topic(
         scope, "events", topic_name=parts.names.topic, enforce_ssl=True, master_key=parts.key
@@ -26,7 +26,8 @@ def add_topics(parts: Parts) -> None:
         enforce_ssl=True,
         master_key=parts.key,
     )
-    # A topic with a policy of its own loses the default one for the account's alarms: without this no alarm would ever arrive.
+    # A topic with a policy of its own loses the default one for the account's alarms: without this
+    # no alarm would ever arrive.
     topic.add_to_resource_policy(
         iam.PolicyStatement(
             sid="AlarmsOfThisAccount",

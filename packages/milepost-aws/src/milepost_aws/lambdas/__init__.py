@@ -1,1 +1,2 @@
-"""AWS Lambda functions: each module is one function, `handler(event, context)`, a thin shell around engine and ledger."""
+"""AWS Lambda functions: each module is one function, `handler(event, context)`, a thin shell around
+engine and ledger."""

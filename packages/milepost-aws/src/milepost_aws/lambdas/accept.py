@@ -1,7 +1,9 @@
-"""Accept function: the applications' endpoints that submit items, such as POST /message, behind an HTTP API of API Gateway.
+"""Accept function: the applications' endpoints that submit items, such as POST /message, behind an
+HTTP API of API Gateway.
 
-It serves those endpoints alone, so that its role can be narrow: endpoints and pages for people belong to `milepost up`. Callers need an API
-key of Milepost; without any key in the ledger every call is refused.
+It serves those endpoints alone, so that its role can be narrow: endpoints and pages for people
+belong to `milepost up`. Callers need an API key of Milepost; without any key in the ledger every
+call is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from milepost_net.background import new_event_loop
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Answer a request in API Gateway's format 2.0, in the same format. Items are durable in the ledger before the answer."""
+    """Answer a request in API Gateway's format 2.0, in the same format. Items are durable in the
+    ledger before the answer."""
     with called(context):
         ready = opened()
         answer = ready.part(AcceptContainer).answer(event)
@@ -86,7 +89,8 @@ class AcceptContainer:
 
 
 def scope_of(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The ASGI scope of a request in format 2.0. A stage other than $default is part of the path there, and is left out here."""
+    """The ASGI scope of a request in format 2.0. A stage other than $default is part of the path
+    there, and is left out here."""
     request = event["requestContext"]
     http = request["http"]
     path = event["rawPath"]

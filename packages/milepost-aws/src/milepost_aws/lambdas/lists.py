@@ -1,6 +1,7 @@
-"""List intake: a file put under `lists/ROUTE/` in the deployment's bucket is submitted as by `milepost submit`, with a report under
-`reports/`. Under `lists/ROUTE/full/` it is the whole master list, and vanished keys are reported too. Under `lists/ROUTE/no-header/`
-(or `full/no-header/`) it is a CSV file without a header."""
+"""List intake: a file put under `lists/ROUTE/` in the deployment's bucket is submitted as by
+`milepost submit`, with a report under `reports/`. Under `lists/ROUTE/full/` it is the whole master
+list, and vanished keys are reported too. Under `lists/ROUTE/no-header/` (or `full/no-header/`) it
+is a CSV file without a header."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from milepost_aws.ledger.requests.client import AwsRefused, Requests
 
 LISTS, REPORTS, FULL, NO_HEADER = "lists/", "reports/", "full", "no-header"
 PART = 4 << 20
-"""Bytes of an object that are read at a time, so that no connection has to stay open while they are processed."""
+"""Bytes of an object that are read at a time, so that no connection has to stay open while they are
+processed."""
 RESERVE_MS = 60_000
 """Time reserved for reconciling; in a short run, a quarter."""
 
@@ -37,8 +39,8 @@ class ListObject(Struct, frozen=True):
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
     """Handle an event of S3: objects put under `lists/`. Returns the result by key.
 
-    A list that can never be taken in goes into quarantine with the reason. A temporary error is raised: Lambda calls again, twice, and
-    the items taken in so far are known keys by then."""
+    A list that can never be taken in goes into quarantine with the reason. A temporary error is
+    raised: Lambda calls again, twice, and the items taken in so far are known keys by then."""
     with called(context) as trace:
         ready = opened()
         done = {
@@ -122,7 +124,7 @@ def _submit(ready: Opened, call: LambdaContext, place: ListObject, body: Object)
     )
 
 
-# Objects of S3 --------------------------------------------------------------------------------------------------------
+# Objects of S3 ------------------------------------------------------------------------------------
 class ObjectGone(MilepostError):
     """The object was removed or replaced."""
 
@@ -146,8 +148,8 @@ def write_json(requests: Requests, bucket: str, key: str, value: Mapping[str, An
 
 
 class Object:
-    """One object while it is read, from its beginning: the same version to its end, even if it is replaced in the meantime. ObjectGone if
-    there is none."""
+    """One object while it is read, from its beginning: the same version to its end, even if it is
+    replaced in the meantime. ObjectGone if there is none."""
 
     def __init__(self, requests: Requests, bucket: str, key: str) -> None:
         self._requests, self._place = requests, {"Bucket": bucket, "Key": key}

@@ -1,4 +1,5 @@
-"""Relay function: called by the tables' streams; carries out the consequences of each change and publishes events on the topic."""
+"""Relay function: called by the tables' streams; carries out the consequences of each change and
+publishes events on the topic."""
 
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ from milepost_aws.ledger.stream import from_event
 RESERVE_MS = 30_000
 """Time reserved for the work after delivery; in a short run, half."""
 DELIVERY_MS = 3_000
-"""How long one call delivers: the changes behind it wait for its end. Other calls, and the resender, continue."""
+"""How long one call delivers: the changes behind it wait for its end. Other calls, and the
+resender, continue."""
 STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
-"""How long one call waits for a changed route, at most half of its time, and how often it checks."""
+"""How long one call waits for a changed route, at most half of its time, and how often it
+checks."""
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Handle an event of one table's stream. After a problem with AWS or a route change the stream delivers the whole batch again."""
+    """Handle an event of one table's stream. After a problem with AWS or a route change the stream
+    delivers the whole batch again."""
     until = time.monotonic() + min(STAND_BY_S, context.get_remaining_time_in_millis() / 2000)
     with called(context) as trace:
         try:
@@ -55,8 +59,9 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
 def _handle_in_time(
     event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float
 ) -> dict[str, int]:
-    """Handle the batch. While a changed route is only announced, or newer than in this container, wait: a stream repeats a batch at once
-    and only a limited number of times, and then gives it up."""
+    """Handle the batch. While a changed route is only announced, or newer than in this container,
+    wait: a stream repeats a batch at once and only a limited number of times, and then gives it
+    up."""
     while True:
         try:
             return _handle(event, call, trace)
@@ -84,7 +89,8 @@ def _handle(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> dict
         finish(ready.store, unfinished, ready.ctx.clock.now())
         unfinished.clear()
     except LedgerError as error:
-        # The batch is counted: it must not come again for this. The next call continues; if there is none here, the repair scan does.
+        # The batch is counted: it must not come again for this. The next call continues; if there
+        # is none here, the repair scan does.
         log.warning("ended rows cannot be finished now: %s", error)
     deliver(ready, call, max(reserve, call.get_remaining_time_in_millis() - DELIVERY_MS))
     with suppress(LedgerError):

@@ -1,5 +1,5 @@
-"""Resender function: called every minute, it resends quiet items, delivers late events and reports metrics; once a day it runs the
-repair scan and the daily head."""
+"""Resender function: called every minute, it resends quiet items, delivers late events and reports
+metrics; once a day it runs the repair scan and the daily head."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ RESERVE_MS = 30_000
 MINUTE_MS = 45_000
 """Maximum duration of the run of every minute: then the next one comes."""
 RESENT, RESUMED, DELIVERED = 0.4, 0.75, 0.9
-"""Shares of that time after which resending, resuming and delivering end, each beginning when the one before it has ended."""
+"""Shares of that time after which resending, resuming and delivering end, each beginning when the
+one before it has ended."""
 PAGES = 2
 SUMS = 6
 """Steps of the daily head in one run: a hundred thousand lines. The rest is left to later runs."""
@@ -41,7 +42,8 @@ HOUR_MS = 3_600_000
 
 
 class ResenderParts:
-    """Parts that keep state between calls: positions of interrupted scans, and the repair runs that this container holds."""
+    """Parts that keep state between calls: positions of interrupted scans, and the repair runs that
+    this container holds."""
 
     def __init__(self, ready: Opened) -> None:
         self.opened = ready
@@ -56,8 +58,8 @@ class ResenderParts:
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Every minute: {}. Once a day, or by hand: {"repair": true}. An error in one step stops no other; the first one is raised at the
-    end, and the run does not count as successful."""
+    """Every minute: {}. Once a day, or by hand: {"repair": true}. An error in one step stops no
+    other; the first one is raised at the end, and the run does not count as successful."""
     with called(context) as trace:
         trace.annotate(repair=bool(event.get("repair")))
         ready = opened()
@@ -93,7 +95,8 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
 def _steps(
     parts: ResenderParts, call: LambdaContext, repair: bool, undone: Mapping[str, str]
 ) -> dict[str, Callable[[], Any]]:
-    """In order. The repair comes last: it uses the remaining time. `undone`: the steps that have failed so far, with their errors."""
+    """In order. The repair comes last: it uses the remaining time. `undone`: the steps that have
+    failed so far, with their errors."""
     ready = parts.opened
     total = call.get_remaining_time_in_millis()
     reserve = min(RESERVE_MS, total // 4)
@@ -101,7 +104,8 @@ def _steps(
     ends = reserve if repair else max(reserve, total - MINUTE_MS)
 
     def left(share: float = 1.0) -> int:
-        """Milliseconds that a step still has. Under load the first steps could use all the time: they end at their share."""
+        """Milliseconds that a step still has. Under load the first steps could use all the time:
+        they end at their share."""
         return call.get_remaining_time_in_millis() - ends - round((1 - share) * shared)
 
     shared = min(MINUTE_MS, total - ends)
@@ -120,7 +124,8 @@ def _steps(
 
 
 def _roles(parts: ResenderParts, undone: Mapping[str, str]) -> dict[str, str]:
-    """The roles that had their turn, each with the reason why it did not do its work; empty: it did."""
+    """The roles that had their turn, each with the reason why it did not do its work; empty: it
+    did."""
     resender = undone.get("resent", parts.resender.stands_still)
     roles = {"resender": resender, "sweeper": undone.get("resumed", "")}
     return {
@@ -133,7 +138,8 @@ def _roles(parts: ResenderParts, undone: Mapping[str, str]) -> dict[str, str]:
 
 
 def _resend(resender: Resender, left: Callable[[], int]) -> dict[str, int]:
-    """A few pages at a time while items are resent and time is left; the next run continues where this one stopped."""
+    """A few pages at a time while items are resent and time is left; the next run continues where
+    this one stopped."""
     total: Counter[str] = Counter()
     while True:
         summary = asdict(resender.run_once(PAGES))
@@ -159,7 +165,8 @@ def _continue_head(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
 
 
 def _measure(parts: ResenderParts) -> None:
-    """Report the metrics of all routes, and those of the deployment; the first error is raised at the end."""
+    """Report the metrics of all routes, and those of the deployment; the first error is raised at
+    the end."""
     ready, now = parts.opened, parts.opened.ctx.clock.now()
     errors: list[LedgerError] = []
     try:
@@ -181,7 +188,8 @@ def _measure(parts: ResenderParts) -> None:
 
 
 def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool) -> Any:
-    """Continue a run that is in progress or due; with `begin`, start one in any case. It keeps its own pace, over several calls."""
+    """Continue a run that is in progress or due; with `begin`, start one in any case. It keeps its
+    own pace, over several calls."""
     clock = ready.ctx.clock
     if not begin and not repair.due(clock.now()):
         return None
@@ -198,13 +206,14 @@ def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool)
         time.sleep(max(0, pause) / 1000)
 
 
-# CloudWatch metrics in the function's log -----------------------------------------------------------------------------
+# CloudWatch metrics in the function's log ---------------------------------------------------------
 def report_stages(
     prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int
 ) -> None:
-    """Report, by stage, its items, the least possible age of the oldest, and the number of items without a message in their queue
-    (`missing`). Counters know only the hour, so an alarm on the age may be an hour late. It is false only where a function has counted a batch
-    twice after a crash (see `Counters`), until the daily repair."""
+    """Report, by stage, its items, the least possible age of the oldest, and the number of items
+    without a message in their queue (`missing`). Counters know only the hour, so an alarm on the
+    age may be an hour late. It is false only where a function has counted a batch twice after a
+    crash (see `Counters`), until the daily repair."""
     for stage in plan.stages:
         live = [
             count
@@ -223,8 +232,9 @@ def report_stages(
 
 
 def report_waiting(prefix: str, ctx: Context, held_ms: int) -> None:
-    """Report the age of the first line that a subscriber has not received, of the subscriber that is furthest behind; the number of items
-    with an event that a subscriber refuses; and for how long rows of a lane have been held because of a pause or an open breaker."""
+    """Report the age of the first line that a subscriber has not received, of the subscriber that
+    is furthest behind; the number of items with an event that a subscriber refuses; and for how
+    long rows of a lane have been held because of a pause or an open breaker."""
     newest, cursors = ctx.ledger.last_seq(), live_cursors(ctx)
     ages = [lag_of(ctx, cursor, newest).age_ms(ctx.clock.now()) for cursor in cursors.values()]
     parked = [one for one in parked_items(ctx) if one.subscriber in cursors]

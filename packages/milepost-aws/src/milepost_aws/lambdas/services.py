@@ -11,8 +11,8 @@ from milepost_aws.lambdas.start import LambdaContext, called, log, opened
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Run all services for {}, one of them for {"service": "APPLICATION-NAME"}. A failing service stops no other; the call then fails
-    at the end, which triggers the function's error alarm."""
+    """Run all services for {}, one of them for {"service": "APPLICATION-NAME"}. A failing service
+    stops no other; the call then fails at the end, which triggers the function's error alarm."""
     with called(context):
         ready = opened()
         wanted = event.get("service")

@@ -1,4 +1,5 @@
-"""Start of a container, which opens the ledger once, from the environment, for all its calls; and what the functions' calls share."""
+"""Start of a container, which opens the ledger once, from the environment, for all its calls; and
+what the functions' calls share."""
 
 from __future__ import annotations
 
@@ -78,14 +79,16 @@ class Opened:
         return self.ledger.store
 
     def part(self, make: Callable[..., T], *names: str) -> T:
-        """A part of a function that lives as long as this ledger is open; made by the first call, for these names."""
+        """A part of a function that lives as long as this ledger is open; made by the first call,
+        for these names."""
         if (make, *names) not in self._parts:
             self._parts[make, *names] = make(self, *names)
         made: T = self._parts[make, *names]
         return made
 
     def close(self) -> None:
-        """Close the parts and the ledger. A handler whose own `close` fails must not fail the call."""
+        """Close the parts and the ledger. A handler whose own `close` fails must not fail the
+        call."""
         for part in self._parts.values():
             try:
                 getattr(part, "close", lambda: None)()
@@ -95,7 +98,8 @@ class Opened:
 
     @cached_property
     def event_relays(self) -> list[EventRelay]:
-        """One relay for the deployment's topic, and one for each route whose completed items have follow-up items."""
+        """One relay for the deployment's topic, and one for each route whose completed items have
+        follow-up items."""
         from milepost_aws.topic import Topic
 
         # External stages get their offers by their queues.
@@ -108,9 +112,10 @@ class Opened:
     def beat(
         self, call: LambdaContext, roles: Mapping[str, str], intervals: Mapping[str, float] = {}
     ) -> None:
-        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All its containers share the document. `roles`: the
-        roles that had their turn, each with the reason why it did not do its work, empty if it did. `intervals`: seconds until the next run of a
-        role, if it has an interval of its own."""
+        """Write a heartbeat under the function's name, for `milepost doctor`, after its work. All
+        its containers share the document. `roles`: the roles that had their turn, each with the
+        reason why it did not do its work, empty if it did. `intervals`: seconds until the next run
+        of a role, if it has an interval of its own."""
         now, last_runs, standing = (
             self.ctx.clock.now(),
             self._last_runs[call.function_name],
@@ -150,8 +155,8 @@ _opened: Opened | None = None
 
 
 def opened(only: str | None = None) -> Opened:
-    """This container's ledger, with the routes of MILEPOST_ROUTES and MILEPOST_APPLICATIONS, or only the named one. Raises RouteChanged
-    while the ledger has other stages."""
+    """This container's ledger, with the routes of MILEPOST_ROUTES and MILEPOST_APPLICATIONS, or
+    only the named one. Raises RouteChanged while the ledger has other stages."""
     global _opened
     if _opened is None:
         applications = [
@@ -180,7 +185,8 @@ def opened(only: str | None = None) -> Opened:
 
 
 def forget() -> None:
-    """Open the ledger again at the next call: it has another version of a route than this container."""
+    """Open the ledger again at the next call: it has another version of a route than this
+    container."""
     global _opened
     if _opened is not None:
         closed, _opened = _opened, None
@@ -188,7 +194,8 @@ def forget() -> None:
 
 
 def hide(event: Mapping[str, Any], seconds: int) -> None:
-    """Make the messages of an SQS event visible again after so many seconds. Needs only SQS, not the ledger."""
+    """Make the messages of an SQS event visible again after so many seconds. Needs only SQS, not
+    the ledger."""
     address = parse(_required("MILEPOST_LEDGER"))
     requests = Requests(address.region, address.endpoint)
     try:
@@ -211,19 +218,21 @@ def _required(name: str) -> str:
     return value
 
 
-# Calls ----------------------------------------------------------------------------------------------------------------
+# Calls --------------------------------------------------------------------------------------------
 class Trace:
     """X-Ray trace of one sampled call: route, stage and result; does nothing without a `segment`.
 
-    Most calls are not sampled (only the first in each second, and one in twenty of the others), so the first sampled one loads the SDK.
-    Requests to AWS are not traced one by one: a call makes hundreds, from several threads, and their totals are in the log.
+    Most calls are not sampled (only the first in each second, and one in twenty of the others), so
+    the first sampled one loads the SDK. Requests to AWS are not traced one by one: a call makes
+    hundreds, from several threads, and their totals are in the log.
     """
 
     def __init__(self, segment: Any = None) -> None:
         self._segment = segment
 
     def annotate(self, **values: str | int | bool) -> None:
-        """Add indexed values for searching traces, with few different values: names of routes, stages, functions."""
+        """Add indexed values for searching traces, with few different values: names of routes,
+        stages, functions."""
         if self._segment is not None:
             for name, value in values.items():
                 self._segment.put_annotation(name, value)
@@ -246,8 +255,8 @@ def is_sampled(header: str) -> bool:
 
 @contextmanager
 def _traced(call: LambdaContext) -> Iterator[Trace]:
-    """A segment for the duration of the call, under the one that Lambda makes itself. It is sent as a datagram: a call is never slower
-    and never fails because its trace cannot be sent."""
+    """A segment for the duration of the call, under the one that Lambda makes itself. It is sent as
+    a datagram: a call is never slower and never fails because its trace cannot be sent."""
     if not is_sampled(os.environ.get("_X_AMZN_TRACE_ID", "")):
         yield Trace()
         return
@@ -261,8 +270,8 @@ def _traced(call: LambdaContext) -> Iterator[Trace]:
 
 @contextmanager
 def called(call: LambdaContext) -> Iterator[Trace]:
-    """One call of a function: name it in every log line, trace it, and limit requests to AWS to its remaining time. After a route change,
-    the next call opens the ledger again."""
+    """One call of a function: name it in every log line, trace it, and limit requests to AWS to its
+    remaining time. After a route change, the next call opens the ledger again."""
     log.append_keys(function_name=call.function_name)
     log.set_correlation_id(call.aws_request_id)
     left_s = call.get_remaining_time_in_millis() / 1000
@@ -277,10 +286,11 @@ def called(call: LambdaContext) -> Iterator[Trace]:
         raise
 
 
-# Delivery of events to the functions' subscribers ---------------------------------------------------------------------
+# Delivery of events to the functions' subscribers -------------------------------------------------
 def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
-    """Deliver to the topic, then to subscribers that make follow-up items, page by page while more than `reserve_ms` of the call are left: the
-    relay function for seconds, the resender function for longer. Each has its share of that time. None: nothing is left to deliver; else why
+    """Deliver to the topic, then to subscribers that make follow-up items, page by page while more
+    than `reserve_ms` of the call are left: the relay function for seconds, the resender function
+    for longer. Each has its share of that time. None: nothing is left to deliver; else why
     something may be."""
     relays, waits = ready.event_relays, []
     for number, relay in enumerate(relays):
@@ -293,7 +303,8 @@ def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
 
 
 def _deliver(relay: EventRelay, call: LambdaContext, reserve_ms: int) -> str | None:
-    """Deliver to one subscriber. It is no error if it accepts nothing, or if another function delivers to it: the rest follows later."""
+    """Deliver to one subscriber. It is no error if it accepts nothing, or if another function
+    delivers to it: the rest follows later."""
 
     def in_time() -> bool:
         return call.get_remaining_time_in_millis() > reserve_ms

@@ -1,8 +1,9 @@
-"""Worker function: called by one stage's queue with messages; claims, runs and settles their items before the function's time limit.
+"""Worker function: called by one stage's queue with messages; claims, runs and settles their items
+before the function's time limit.
 
-It returns the messages that must be delivered again; the queue deletes the others. Leases last as long as the function may run. Items
-that cannot be started in time are given back; items still running at the end are given back with their result unknown, for the next
-worker to verify.
+It returns the messages that must be delivered again; the queue deletes the others. Leases last as
+long as the function may run. Items that cannot be started in time are given back; items still
+running at the end are given back with their result unknown, for the next worker to verify.
 """
 
 from __future__ import annotations
@@ -38,17 +39,20 @@ from milepost_aws.ledger.requests.queues import SqsMessage
 RESERVE_MS = 15_000
 """Time reserved for settling and giving back; in a short run, a quarter."""
 WAIT_MS = 1_000
-"""Longest wait of a function for a rate token; beyond that a delayed copy of the message is sent."""
+"""Longest wait of a function for a rate token; beyond that a delayed copy of the message is
+sent."""
 SOON_S, TROUBLE_S, OUTDATED_S = 0, 30, 60
-"""How long redelivered messages are hidden: never claimed; problem with AWS; route out of date here."""
+"""How long redelivered messages are hidden: never claimed; problem with AWS; route out of date
+here."""
 
 Again = dict[int, list[SqsMessage]]
 """Messages to be delivered again, by the seconds for which they are hidden."""
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Handle an SQS event of the queue of MILEPOST_STAGE; the batch item failures are the messages to be delivered again. Only a wrong
-    setting is raised: after any other error the messages come again soon, not after the queue's visibility timeout."""
+    """Handle an SQS event of the queue of MILEPOST_STAGE; the batch item failures are the messages
+    to be delivered again. Only a wrong setting is raised: after any other error the messages come
+    again soon, not after the queue's visibility timeout."""
     with called(context) as trace:
         try:
             return _handle(event, context, trace)
@@ -87,8 +91,8 @@ def _handle(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> d
 
 
 def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
-    """Report every message as failed, to be delivered again after so many seconds. The container opens the ledger again, because the
-    items it had claimed when it failed are not known."""
+    """Report every message as failed, to be delivered again after so many seconds. The container
+    opens the ledger again, because the items it had claimed when it failed are not known."""
     with suppress(Exception):
         hide(event, hidden_s)
     # After that: handler calls that do not end may take the rest of the function's time.
@@ -157,7 +161,8 @@ class WorkerCall:
         left = call.get_remaining_time_in_millis()
         self._until = self._ctx.clock.now() + left
         self._reserve = min(RESERVE_MS, left // 4)
-        # A handler with a timeout is started only while all of it is left; but the whole time of a call is always enough to start one.
+        # A handler with a timeout is started only while all of it is left; but the whole time of a
+        # call is always enough to start one.
         self._needed = min(self._reserve + (station.slots.stage.timeout_ms or 0), left * 3 // 4)
         self._again: Again = {}
         self.counts: Counter[str] = Counter()
@@ -227,7 +232,8 @@ class WorkerCall:
         return True
 
     def _delay(self, messages: Sequence[SqsMessage], answered: MessageResults) -> None:
-        """Delay messages that wait for rate tokens, spread over the time at which tokens come; repeatedly delayed ones come less often."""
+        """Delay messages that wait for rate tokens, spread over the time at which tokens come;
+        repeatedly delayed ones come less often."""
         wait_ms = max(WAIT_MS, (answered.next_at or 0) - self._ctx.clock.now())
         later = []
         for place, message in enumerate(messages, 1):
@@ -236,9 +242,10 @@ class WorkerCall:
         self.counts["put_off"] += len(later)
         self._come_again(self._station.calls.delay(later), TROUBLE_S)
 
-    # Claimed items ------------------------------------------------------------------------------------------------------
+    # Claimed items --------------------------------------------------------------------------------
     def _work(self, wait_ms: int | None = None, *, first: bool = False) -> None:
-        """Settle finished items until none is left, for so long, or until the first is settled. At the time limit all are given back."""
+        """Settle finished items until none is left, for so long, or until the first is settled. At
+        the time limit all are given back."""
         slots = self._station.slots
         until = None if wait_ms is None else self._ctx.clock.now() + wait_ms
         while slots.in_hand or until is not None:
@@ -273,7 +280,8 @@ class WorkerCall:
         return finished
 
     def _cut_off(self) -> None:
-        """Give back items that still run or could not be written: whether their partner has done the work is not known."""
+        """Give back items that still run or could not be written: whether their partner has done
+        the work is not known."""
         slots = self._station.slots
         left = list(slots.in_hand.values())
         if left:
@@ -302,7 +310,7 @@ class WorkerCall:
             self._items_again(items)
         self._items_again([item for item in items if item.row.lease is None])
 
-    # Redelivery ---------------------------------------------------------------------------------------------------------
+    # Redelivery -----------------------------------------------------------------------------------
     def _items_again(self, items: Sequence[Item]) -> None:
         self._come_again(
             [item.ticket for item in items if isinstance(item.ticket, SqsMessage)], TROUBLE_S
@@ -312,7 +320,7 @@ class WorkerCall:
         if messages:
             self._again.setdefault(hidden_s, []).extend(messages)
 
-    # Time ---------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
     def _left(self) -> int:
         """Milliseconds until all items must be given back."""
         return self._call.get_remaining_time_in_millis() - self._reserve

@@ -1,4 +1,5 @@
-"""Conditional writes of changes: send the SQS message of an offered item first, then write the row."""
+"""Conditional writes of changes: send the SQS message of an offered item first, then write the
+row."""
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ def apply(
     contents: Mapping[Ref, Content] | None = None,
     copied: Mapping[Ref, int] | None = None,
 ) -> list[Conflict | Refused | None]:
-    """Write each change if its precondition holds: changes of one row in sequence, different rows in parallel. `contents`: items'
-    content that the caller already has, used to build offers. `copied`: only for the relay (see `update_of`)."""
+    """Write each change if its precondition holds: changes of one row in sequence, different rows
+    in parallel. `contents`: items' content that the caller already has, used to build offers.
+    `copied`: only for the relay (see `update_of`)."""
     answers: list[Conflict | Refused | None] = [None] * len(changes)
     outdated_routes = {
         route for route, version in (versions or {}).items() if store.outdated(route, version, now)
@@ -89,7 +91,8 @@ def apply(
 
 
 def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Refused | None:
-    """One conditional update. If its condition fails because this same write succeeded before, there is no conflict."""
+    """One conditional update. If its condition fails because this same write succeeded before,
+    there is no conflict."""
     layout = store.layout(change.before.route)
     assert layout is not None, "checked by apply"
     try:
@@ -118,7 +121,8 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
 def extend(
     store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()
 ) -> list[bool]:
-    """Extend leases together with the visibility of their messages. `tickets` has the message of each row, if there is one."""
+    """Extend leases together with the visibility of their messages. `tickets` has the message of
+    each row, if there is one."""
 
     def one(row: Row) -> bool:
         layout = store.layout(row.route)
@@ -152,7 +156,8 @@ def extend(
 
 
 def drop_tickets(store: AwsStore, tickets: Sequence[Any]) -> None:
-    """Delete the messages of claims that have ended. A message that cannot be deleted is delivered again, and the row fences it."""
+    """Delete the messages of claims that have ended. A message that cannot be deleted is delivered
+    again, and the row fences it."""
     try:
         store.queues.delete([ticket for ticket in tickets if isinstance(ticket, SqsMessage)])
     except LedgerError as error:
@@ -165,8 +170,9 @@ def drop_tickets(store: AwsStore, tickets: Sequence[Any]) -> None:
 def _send_offers(
     store: AwsStore, changes: Sequence[Change], contents: Mapping[Ref, Content]
 ) -> list[Refused | None]:
-    """Send the messages of offers before the writes that record them. If a write then fails, the claim fences the extra message.
-    Refused: the message cannot be built or sent, so the change must not be written."""
+    """Send the messages of offers before the writes that record them. If a write then fails, the
+    claim fences the extra message. Refused: the message cannot be built or sent, so the change must
+    not be written."""
     answers: list[Refused | None] = [None] * len(changes)
     offered = {place: change.after for place, change in enumerate(changes) if records_offer(change)}
     stages = {place: store.stage(row.route, row.stage) for place, row in offered.items()}

@@ -1,8 +1,10 @@
-"""Circuit breakers on AWS: one control document for each lane with recent failures, written conditionally.
+"""Circuit breakers on AWS: one control document for each lane with recent failures, written
+conditionally.
 
-Each process caches the documents for a few seconds (`StoreSettings.fresh_ms`), as it does with pauses: a breaker that another process
-has opened takes effect here with that delay. Probes are counted by a conditional write, so there are never too many. A failure is
-counted after its row was written: if the process dies in between, it is not counted.
+Each process caches the documents for a few seconds (`StoreSettings.fresh_ms`), as it does with
+pauses: a breaker that another process has opened takes effect here with that delay. Probes are
+counted by a conditional write, so there are never too many. A failure is counted after its row was
+written: if the process dies in between, it is not counted.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ log = logging.getLogger(__name__)
 def record_of(
     store: AwsStore, route: str, stage: Stage, lane: str, now: int
 ) -> BreakerRecord | None:
-    """The lane's open breaker by the present clock, at most `fresh_ms` old; None: it is closed, or the lane has none."""
+    """The lane's open breaker by the present clock, at most `fresh_ms` old; None: it is closed, or
+    the lane has none."""
     breaker = stage.breaker_of(lane)
     if breaker is None:
         return None
@@ -59,7 +62,8 @@ def record_of(
 def take_probes(
     store: AwsStore, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int
 ) -> list[str]:
-    """Take probe slots of the lane's half-open breaker for these items; returns the keys that got one."""
+    """Take probe slots of the lane's half-open breaker for these items; returns the keys that got
+    one."""
     breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
     assert breaker is not None, "it has a record that is open"
     taken: list[str] = []
@@ -91,8 +95,9 @@ def release_probes(store: AwsStore, route: str, stage: str, lane: str, keys: Seq
 
 
 def update_breakers(store: AwsStore, changes: Sequence[Change], now: int) -> None:
-    """Update the lanes' breakers after changes were written; without a recent failure in the lane this writes nothing. Never raises: the
-    rows are written, and a breaker that misses a failure only opens a little later."""
+    """Update the lanes' breakers after changes were written; without a recent failure in the lane
+    this writes nothing. Never raises: the rows are written, and a breaker that misses a failure
+    only opens a little later."""
     for change in changes:
         before = change.before
         stage = store.stage(before.route, before.stage)
@@ -107,7 +112,8 @@ def update_breakers(store: AwsStore, changes: Sequence[Change], now: int) -> Non
 
 
 def _with_leases(store: AwsStore, route: str, record: BreakerRecord, now: int) -> BreakerRecord:
-    """The record with the present leases of probes that seem to have expired: workers may have extended them."""
+    """The record with the present leases of probes that seem to have expired: workers may have
+    extended them."""
     over = [probe.key for probe in record.probes if probe.until <= now]
     layout = store.layout(route) if over else None
     if layout is None:
@@ -126,7 +132,8 @@ def _with_leases(store: AwsStore, route: str, record: BreakerRecord, now: int) -
 def _change(
     store: AwsStore, name: str, decide: Callable[[BreakerRecord | None], BreakerRecord | None]
 ) -> BreakerRecord | None:
-    """Write the record that `decide` makes of the present one, if it differs. After a lost race, decide again on the new record."""
+    """Write the record that `decide` makes of the present one, if it differs. After a lost race,
+    decide again on the new record."""
     while True:
         document = store.control.get(BREAKER, name)
         try:

@@ -1,7 +1,8 @@
 """Search for rows: by the index of due or failed rows where the query allows it, else by a scan.
 
-The index is updated shortly after its table, so a row that has just changed may be missed. Each row in it is read from the table,
-consistently, before it is returned. A scan, and a query of one partition, read consistently and miss nothing.
+The index is updated shortly after its table, so a row that has just changed may be missed. Each row
+in it is read from the table, consistently, before it is returned. A scan, and a query of one
+partition, read consistently and miss nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ ORDERED = "ordered"
 
 
 def find(store: AwsStore, query: Query) -> QueryPage:
-    """A page of matching rows. `after` is a position in the index, the table or the order of acceptance, as plain JSON values."""
+    """A page of matching rows. `after` is a position in the index, the table or the order of
+    acceptance, as plain JSON values."""
     layout = store.layout(query.route)
     if layout is None:
         return QueryPage([])
@@ -75,8 +77,10 @@ def _page(store: AwsStore, layout: Layout, query: Query) -> QueryPage:
 
 
 def _in_order(store: AwsStore, layout: Layout, query: Query) -> QueryPage | None:
-    """A page in the order of acceptance; None: no index serves that order, and more rows match than are read and sorted for a page."""
-    # More rows may match by now than for the first page: a later page reads more, but only those that can be on it.
+    """A page in the order of acceptance; None: no index serves that order, and more rows match than
+    are read and sorted for a page."""
+    # More rows may match by now than for the first page: a later page reads more, but only those
+    # that can be on it.
     most = MOST_ORDERED if query.after is None else 10 * MOST_ORDERED
     whole = _page(store, layout, replace(_from_place(query), after=None, limit=most))
     if whole.next is not None:
@@ -124,7 +128,8 @@ def by_index(query: Query) -> bool:
 
 
 def cost_of(store: AwsStore, query: Query) -> ScanCost | None:
-    """A scan reads every row of the route: about one unit each, since values of more than 4 KB are in blobs."""
+    """A scan reads every row of the route: about one unit each, since values of more than 4 KB are
+    in blobs."""
     layout = store.layout(query.route)
     served = (
         query.prefix is not None
@@ -169,8 +174,8 @@ def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[I
 def _due_partitions(
     layout: Layout, query: Query, stages: Sequence[str], before: str
 ) -> list[tuple[str, str]]:
-    """The partitions with due rows, and the time up to which each is read. A row with an overdue mark that waits for a worker is
-    indexed by that mark; its offer life may end before."""
+    """The partitions with due rows, and the time up to which each is read. A row with an overdue
+    mark that waits for a worker is indexed by that mark; its offer life may end before."""
     partitions: list[tuple[str, str]] = []
     for stage in stages:
         kinds = [("", before)]
@@ -191,7 +196,8 @@ def _rows(
     images = store.images(layout.route, [layout.key_of(entry) for entry in entries])
     for entry in entries:
         image = images.get(layout.key_of(entry))
-        # A row that has moved since the index was read is found again in its new partition, or is no longer due.
+        # A row that has moved since the index was read is found again in its new partition, or is
+        # no longer due.
         if image is not None and image.get("dueShard") == entry["dueShard"]:
             yield image, (number, entry)
 

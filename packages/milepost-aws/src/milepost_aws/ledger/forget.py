@@ -1,8 +1,10 @@
-"""Forget on AWS: row, blobs and the content of the journal's lines are removed; seal and lines get a name that stands for the key.
+"""Forget on AWS: row, blobs and the content of the journal's lines are removed; seal and lines get
+a name that stands for the key.
 
-In this order, so that a call that was cut off is continued by the next one: the new seal, the row, its blobs, examples of errors, the
-journal, and last the seal under the key. Only rows that may leave are taken: an item that ended less than an hour ago may still be looked for by a submit
-that found no seal (decision 13).
+In this order, so that a call that was cut off is continued by the next one: the new seal, the row,
+its blobs, examples of errors, the journal, and last the seal under the key. Only rows that may
+leave are taken: an item that ended less than an hour ago may still be looked for by a submit that
+found no seal (decision 13).
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ def _refusal(
 
 
 def _put_seal(store: AwsStore, asked: ForgetRequest, seal: Image) -> None:
-    """The seal under the name that stands for the key, without the digests of what was submitted."""
+    """The seal under the name that stands for the key, without the digests of what was
+    submitted."""
     image = {attribute: seal[attribute] for attribute in KEPT if attribute in seal}
     image |= {"key": {"S": item_name(asked.route, asked.name)}, "inputDigest": {"S": ""}}
     store.requests.call("dynamodb", "put_item", TableName=store.names.seen, Item=image)

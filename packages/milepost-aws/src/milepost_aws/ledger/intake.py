@@ -1,4 +1,5 @@
-"""Intake: look up keys, and record new items with one conditional put each; a known key costs a read."""
+"""Intake: look up keys, and record new items with one conditional put each; a known key costs a
+read."""
 
 from __future__ import annotations
 
@@ -17,14 +18,16 @@ from milepost_aws.ledger.tables.item_rows import entered_at, is_ours
 from milepost_aws.ledger.tables.keys import Image, Layout
 
 LOOKED_UP_S = 60.0
-"""How long a key is assumed to have no seal; much shorter than the time between seal and removal (`retention.SEALED_FOR_MS`)."""
+"""How long a key is assumed to have no seal; much shorter than the time between seal and removal
+(`retention.SEALED_FOR_MS`)."""
 REMEMBERED = 10_000
 HELD = 1_000
 """Rows that are looked up together."""
 
 
 def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-    """Read the rows, then the seals of keys without a row. Few rows are held at a time, since each is read whole."""
+    """Read the rows, then the seals of keys without a row. Few rows are held at a time, since each
+    is read whole."""
     layout = store.layout(route)
     if layout is None:
         return [None] * len(keys)
@@ -68,8 +71,9 @@ def add(
 
 
 def _keys_to_check(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:
-    """The keys whose seals must be read before the put. A key just found without row and seal is skipped: an item that is added,
-    ends and is sealed in between keeps its row for another hour, and the put finds that row."""
+    """The keys whose seals must be read before the put. A key just found without row and seal is
+    skipped: an item that is added, ends and is sealed in between keeps its row for another hour,
+    and the put finds that row."""
     since = store.requests.clock() - LOOKED_UP_S
     return [key for key in keys if store.unsealed.pop((route, key), since) <= since]
 
@@ -90,7 +94,8 @@ def _put(store: AwsStore, layout: Layout, new_item: NewItem) -> KnownKey | Refus
 
 
 def _is_own(there: Image, put: Image) -> bool:
-    """Whether the existing row is our own put, whose answer was lost. A row past its first stage has no token."""
+    """Whether the existing row is our own put, whose answer was lost. A row past its first stage
+    has no token."""
     if "createToken" in there:
         return there["createToken"] == put["createToken"]
     return all(
@@ -99,7 +104,8 @@ def _is_own(there: Image, put: Image) -> bool:
 
 
 def known_of(image: Image, layout: Layout, store: AwsStore) -> KnownKey:
-    """The answer for a key with a row, including a row of another program that was not taken in yet."""
+    """The answer for a key with a row, including a row of another program that was not taken in
+    yet."""
     key = layout.key_of(image)
     try:
         if not is_ours(image):

@@ -1,4 +1,5 @@
-"""The AWS ledger: rows in DynamoDB, messages in SQS, and a stream that triggers the consequences (see `relay`)."""
+"""The AWS ledger: rows in DynamoDB, messages in SQS, and a stream that triggers the consequences
+(see `relay`)."""
 
 from __future__ import annotations
 
@@ -137,8 +138,8 @@ class AwsLedger:
 
     @classmethod
     def open(cls, address: Address, blobs: Blobs, *, make: bool = True) -> AwsLedger:
-        """The ledger at an address. On a stand-in (with an endpoint) this creates tables and queues; on AWS a stack does. With
-        `make=False` a missing ledger raises LedgerMissing."""
+        """The ledger at an address. On a stand-in (with an endpoint) this creates tables and
+        queues; on AWS a stack does. With `make=False` a missing ledger raises LedgerMissing."""
         requests = Requests(address.region, address.endpoint)
         try:
             if address.endpoint is None or not make:
@@ -165,7 +166,7 @@ class AwsLedger:
         self.store.load_route(plan)
         return self.store.plans[plan.name]
 
-    # Items ------------------------------------------------------------------------------------------------------------
+    # Items ----------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         return intake.peek(self.store, route, keys)
 
@@ -247,7 +248,7 @@ class AwsLedger:
             route, key, self.store.images(route, [key]).get(key), payloads=payloads
         )
 
-    # Feed, counters, documents ----------------------------------------------------------------------------------------
+    # Feed, counters, documents --------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         return self.store.journal.feed(after, limit)
 
@@ -275,7 +276,7 @@ class AwsLedger:
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
         return self.store.control.write(kind, name, value, expect)
 
-    # Upkeep -----------------------------------------------------------------------------------------------------------
+    # Upkeep ---------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> ScanCost | None:
         return cost_of(self.store, query)
 

@@ -1,7 +1,9 @@
-"""Notes of failed items whose rows leave: a seal cannot be found by the beginning of its key, a note can.
+"""Notes of failed items whose rows leave: a seal cannot be found by the beginning of its key, a
+note can.
 
-A note is written before its row gets a time to live or is removed, and means nothing by itself: whoever reads it looks at row and seal.
-The seals of an existing deployment that were written before there were notes are noted once, by the repair.
+A note is written before its row gets a time to live or is removed, and means nothing by itself:
+whoever reads it looks at row and seal. The seals of an existing deployment that were written before
+there were notes are noted once, by the repair.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class LeftNotes:
         """The noted keys with this prefix, in order."""
         return self._control.page_of_names(LEFT + route, prefix, after, limit)
 
-    # Seals from before there were notes -----------------------------------------------------------------------------------
+    # Seals from before there were notes -----------------------------------------------------------
     def complete(self, route: str) -> bool:
         """Whether every seal of the route that needs a note has one."""
         if route not in self._complete and self._progress(route).done:

@@ -12,8 +12,8 @@ from zlib import crc32
 from milepost.core.errors import ConfigMistake
 
 SHARDS = 8
-"""Partitions of the index `due` per stage. Never change it for a table with rows: readers query exactly these, and a row keeps
-its shard."""
+"""Partitions of the index `due` per stage. Never change it for a table with rows: readers query
+exactly these, and a row keeps its shard."""
 
 FAILED_SHARD = "failed"
 """Index name of failed rows, used instead of their stage from the write that fails them."""
@@ -43,8 +43,9 @@ def _start_ms(text: str) -> int:
 
 
 def iso(ms: int) -> str:
-    """A time as fixed-width ISO-8601 in UTC, so that text sorts like time. A time before 1970 or after 9999 becomes the first or
-    last possible one: it still sorts correctly, and a wrong clock makes no row fail."""
+    """A time as fixed-width ISO-8601 in UTC, so that text sorts like time. A time before 1970 or
+    after 9999 becomes the first or last possible one: it still sorts correctly, and a wrong clock
+    makes no row fail."""
     seconds, rest = divmod(min(max(ms, 0), _LATEST), 1000)
     return f"{_second(seconds)}{rest:03d}Z"
 
@@ -74,12 +75,14 @@ def unb64(text: str) -> bytes:
 
 
 QUEUED_SHARD, MARKED_SHARD = "queued", "marked"
-"""Index partitions of items that wait for Milepost's own workers, by the time at which their message expires; items with an overdue mark have their
-own, by that mark. So a backlog never delays the resender's other rows."""
+"""Index partitions of items that wait for Milepost's own workers, by the time at which their
+message expires; items with an overdue mark have their own, by that mark. So a backlog never delays
+the resender's other rows."""
 
 
 def fitted_key(text: str, longest: int) -> str:
-    """The text as a key attribute: where it has more bytes than DynamoDB accepts, its beginning and its digest."""
+    """The text as a key attribute: where it has more bytes than DynamoDB accepts, its beginning and
+    its digest."""
     data = text.encode()
     if len(data) <= longest:
         return text
@@ -129,7 +132,8 @@ class ResourceNames:
         return name
 
     def _fitted(self, longest: int, *parts: str) -> str:
-        """A valid AWS name for parts that are not: as much of them as fits, and a digest that makes it unique."""
+        """A valid AWS name for parts that are not: as much of them as fits, and a digest that makes
+        it unique."""
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
         plain = re.sub(r"[^A-Za-z0-9_-]", "-", "-".join((self.prefix, *parts)))
         return f"{plain[: longest - 9]}-{digest}"

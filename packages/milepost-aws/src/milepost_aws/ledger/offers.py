@@ -1,4 +1,5 @@
-"""SQS messages that offer an item to its stage: built here only, for the first send and for every repeat."""
+"""SQS messages that offer an item to its stage: built here only, for the first send and for every
+repeat."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ _encode = msgspec.json.Encoder().encode
 def message_for(
     store: AwsStore, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False
 ) -> Outgoing:
-    """The message for an item at a stage: for a worker of ours the item's name, for an external stage an offer with everything that a
-    confirmer needs. `ahead`: the message is sent before the write that makes the item ready for it."""
+    """The message for an item at a stage: for a worker of ours the item's name, for an external
+    stage an offer with everything that a confirmer needs. `ahead`: the message is sent before the
+    write that makes the item ready for it."""
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
     url = store.queues.url(item.route, stage.name, stage.queue)
     if stage.external:
@@ -45,8 +47,9 @@ def message_for(
 def message_body(
     route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0
 ) -> dict[str, Any]:
-    """The item to claim; everything else is in the row. `copies` counts how often the message was delayed. With a `version`, the
-    message is for the row as of that version: a worker that receives it earlier finds the item still claimed or waiting."""
+    """The item to claim; everything else is in the row. `copies` counts how often the message was
+    delayed. With a `version`, the message is for the row as of that version: a worker that receives
+    it earlier finds the item still claimed or waiting."""
     body: dict[str, Any] = {"route": route, "key": key, "stage": stage}
     if lane:
         body["lane"] = lane
@@ -90,7 +93,8 @@ def _message_text(offer: dict[str, Any], stage: Stage) -> str:
 
 
 def _labels(offer: dict[str, Any]) -> dict[str, str]:
-    """Message attributes that a confirmer needs whatever the text is: how to confirm, and the work_id."""
+    """Message attributes that a confirmer needs whatever the text is: how to confirm, and the
+    work_id."""
     confirm = offer["confirm"]
     return {
         "route": offer["route"],

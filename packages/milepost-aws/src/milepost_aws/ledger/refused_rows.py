@@ -1,15 +1,21 @@
-"""Refused rows: rows that DynamoDB refuses to write, and rows that cannot be read, from the error to the quarantine and back.
+"""Refused rows: rows that DynamoDB refuses to write, and rows that cannot be read, from the error
+to the quarantine and back.
 
-1. Error. `requests.client` raises RowRefused where DynamoDB refuses one row (too large, or an invalid value). Building a write raises
-   one of UNWRITABLE, reading a damaged row or blob one of UNREADABLE. `concerns_one_row` tells them from a problem with AWS.
-2. Answer. `apply`, `intake` and the reads here return `ports.items.Refused` in the row's place. The other rows are not affected.
-3. Failure. The engine (`engine.apply.count_refused`) and `claim` count a failure of the item, in a form that fits (`core.failures`).
-4. Quarantine. If even that cannot be written, `quarantine_row` puts a copy into the quarantine queue and takes the row out of the
-   index of due rows. The relay quarantines a stream record in the same way, and the repair scan each row that it cannot handle.
-5. Return. An operator corrects the row and replays the entry, or discards it (`quarantine`); the repair scan judges a changed row anew.
+1. Error. `requests.client` raises RowRefused where DynamoDB refuses one row (too large, or an
+   invalid value). Building a write raises one of UNWRITABLE, reading a damaged row or blob one of
+   UNREADABLE. `concerns_one_row` tells them from a problem with AWS.
+2. Answer. `apply`, `intake` and the reads here return `ports.items.Refused` in the row's place. The
+   other rows are not affected.
+3. Failure. The engine (`engine.apply.count_refused`) and `claim` count a failure of the item, in a
+   form that fits (`core.failures`).
+4. Quarantine. If even that cannot be written, `quarantine_row` puts a copy into the quarantine
+   queue and takes the row out of the index of due rows. The relay quarantines a stream record in
+   the same way, and the repair scan each row that it cannot handle.
+5. Return. An operator corrects the row and replays the entry, or discards it (`quarantine`); the
+   repair scan judges a changed row anew.
 
-Two writes need no answer: a lease that cannot be extended counts as ended, and a row that cannot be marked as finished is left to the
-repair scan.
+Two writes need no answer: a lease that cannot be extended counts as ended, and a row that cannot be
+marked as finished is left to the repair scan.
 """
 
 from __future__ import annotations
@@ -44,7 +50,8 @@ UNREADABLE = (
     RecursionError,
     LedgerDamaged,
 )
-"""Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""
+"""Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all
+items."""
 UNWRITABLE = (
     RowRefused,
     msgspec.MsgspecError,
@@ -53,9 +60,11 @@ UNWRITABLE = (
     OverflowError,
     RecursionError,
 )
-"""Exceptions for a row that DynamoDB refuses, and those raised while its write is built, if a value in it cannot be stored."""
+"""Exceptions for a row that DynamoDB refuses, and those raised while its write is built, if a value
+in it cannot be stored."""
 QUARANTINED = "aside#"
-"""Kind of the control documents of quarantined rows, followed by the route's name. A document is named after the item's key."""
+"""Kind of the control documents of quarantined rows, followed by the route's name. A document is
+named after the item's key."""
 LONGEST = 4_000
 """Characters shown of one attribute of a quarantined row."""
 
@@ -85,7 +94,8 @@ log = logging.getLogger(__name__)
 
 
 def concerns_one_row(error: Exception) -> bool:
-    """Whether an error concerns one row alone. Any other is a problem with AWS or with the route: the caller must raise it."""
+    """Whether an error concerns one row alone. Any other is a problem with AWS or with the route:
+    the caller must raise it."""
     return not isinstance(error, LedgerError) or isinstance(error, (LedgerDamaged, RowRefused))
 
 
@@ -96,9 +106,10 @@ def unwritable(error: Exception, key: str) -> Refused:
     )
 
 
-# Reading ----------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 def readable(store: AwsStore, layout: Layout, image: Image) -> Row | None:
-    """The row, if Milepost wrote it and it is readable. Relay and repair put an unreadable one into quarantine."""
+    """The row, if Milepost wrote it and it is readable. Relay and repair put an unreadable one into
+    quarantine."""
     row = row_or_refused(store, layout, image)
     return row if isinstance(row, Row) else None
 
@@ -132,7 +143,7 @@ def _refused(
     return Refused(f"its {part} cannot be read: {why}", key, row)
 
 
-# Explanation ------------------------------------------------------------------------------------------------------------
+# Explanation --------------------------------------------------------------------------------------
 def why_unreadable(error: Exception, image: Image | None, layout: Layout | None) -> str:
     """A sentence for people. The exception is quoted only where no attribute is wrong by itself."""
     if isinstance(error, LedgerDamaged):
@@ -142,7 +153,8 @@ def why_unreadable(error: Exception, image: Image | None, layout: Layout | None)
 
 
 def fault_in(image: Image, layout: Layout | None = None) -> str | None:
-    """The first wrong attribute of a row, its value and the expected one; None if no attribute is wrong by itself."""
+    """The first wrong attribute of a row, its value and the expected one; None if no attribute is
+    wrong by itself."""
     for name in layout.key if layout is not None else ():
         if name not in image:
             return f"the key attribute {name!r} is missing"
@@ -196,10 +208,10 @@ def _parses(read: Any, value: Any) -> bool:
     return True
 
 
-# Quarantine -------------------------------------------------------------------------------------------------------------
+# Quarantine ---------------------------------------------------------------------------------------
 class QuarantinedRow(Struct, frozen=True):
-    """Control document: the row was quarantined in this state. The stream delivers each change once, but the repair scan meets the row
-    every day."""
+    """Control document: the row was quarantined in this state. The stream delivers each change
+    once, but the repair scan meets the row every day."""
 
     digest: str
     """Digest of the whole row: after a change the row is judged again."""
@@ -209,8 +221,9 @@ class QuarantinedRow(Struct, frozen=True):
 
 
 def quarantine_row(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
-    """Quarantine a row that can be neither used nor written, and remove it from the due index, so that it is not found again at once.
-    The repair scan and an operator's replay put it back and try again."""
+    """Quarantine a row that can be neither used nor written, and remove it from the due index, so
+    that it is not found again at once. The repair scan and an operator's replay put it back and try
+    again."""
     if known_in_quarantine(store, layout, image, now) is None:
         quarantine_copy(store, layout, image, reason, now)
     update = Update(layout, layout.key_of(image))
@@ -222,8 +235,8 @@ def quarantine_row(store: AwsStore, layout: Layout, image: Image, reason: str, n
 
 
 def quarantine_copy(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
-    """Put a copy of the row with the reason into quarantine, and remember that. Long values are cut: the part that identifies the
-    row must fit into a message."""
+    """Put a copy of the row with the reason into quarantine, and remember that. Long values are
+    cut: the part that identifies the row must fit into a message."""
     row = plain({"M": image})
     names = (*layout.key, FULL_KEY)
     shown = {name: value if name in names else _cut(value) for name, value in row.items()}
@@ -237,7 +250,8 @@ def quarantine_copy(store: AwsStore, layout: Layout, image: Image, reason: str, 
 def known_in_quarantine(
     store: AwsStore, layout: Layout, image: Image, now: int
 ) -> QuarantinedRow | None:
-    """The document of this row, if it was quarantined in exactly this state; also records that the row still exists."""
+    """The document of this row, if it was quarantined in exactly this state; also records that the
+    row still exists."""
     kind, key = QUARANTINED + layout.route, layout.key_of(image)
     held = store.control.get(kind, key)
     if held is None:

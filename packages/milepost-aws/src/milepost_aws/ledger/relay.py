@@ -1,6 +1,7 @@
 """Stream relay: carries out the consequences of each row change that the DynamoDB stream delivers.
 
-Level-triggered: it acts on the row's present state, so a record may come twice, late, or from a program that does not know Milepost.
+Level-triggered: it acts on the row's present state, so a record may come twice, late, or from a
+program that does not know Milepost.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ log = logging.getLogger(__name__)
 
 
 class _ItemRecords(Struct):
-    """The records of one item in a batch, and what they contain: lines, changes and removed rows."""
+    """The records of one item in a batch, and what they contain: lines, changes and removed
+    rows."""
 
     layout: Layout
     plan: Plan
@@ -66,7 +68,8 @@ class _ItemRecords(Struct):
     older: list[JournalEntry] = []
     """Lines missed by earlier records; the write that follows now removes them from the row."""
     restored: bool = False
-    """Another program had overwritten the row; it is restored, with lines that may have been delivered already."""
+    """Another program had overwritten the row; it is restored, with lines that may have been
+    delivered already."""
 
     @property
     def last(self) -> StreamRecord:
@@ -79,7 +82,8 @@ class _ItemRecords(Struct):
 
     @property
     def ours(self) -> Image | None:
-        """The row before another program overwrote it; None if it was not ours or was removed in between."""
+        """The row before another program overwrote it; None if it was not ours or was removed in
+        between."""
         for record in reversed(self.records):
             if record.new is None or (record.old is not None and is_ours(record.old)):
                 return None if record.new is None else record.old
@@ -87,7 +91,8 @@ class _ItemRecords(Struct):
 
 
 class RelayedBatch(Struct):
-    """A batch whose consequences are carried out. Its changes are still to be counted, and then its blobs to be removed."""
+    """A batch whose consequences are carried out. Its changes are still to be counted, and then its
+    blobs to be removed."""
 
     ended: list[Row]
     changes: list[RowChange]
@@ -97,7 +102,8 @@ class RelayedBatch(Struct):
 
 
 class StreamRelay:
-    """Takes batches of records of one or several routes; records of routes that are not loaded here are left to other processes."""
+    """Takes batches of records of one or several routes; records of routes that are not loaded here
+    are left to other processes."""
 
     def __init__(
         self, store: AwsStore, plans: Mapping[str, Plan], jitter: Callable[[], float]
@@ -107,26 +113,31 @@ class StreamRelay:
         self._jitter = jitter
 
     def handle(self, records: Sequence[StreamRecord], now: int) -> list[Row]:
-        """Carry out a batch, and count it cell by cell; returns the ended rows. For a caller without a position in the stream of its own."""
+        """Carry out a batch, and count it cell by cell; returns the ended rows. For a caller
+        without a position in the stream of its own."""
         batch = self.carry_out(records, now)
-        # Last, because a repeat of these is not always recognised; the repair scan corrects what a crash here leaves.
+        # Last, because a repeat of these is not always recognised; the repair scan corrects what a
+        # crash here leaves.
         self._store.counters.add(batch.changes, _batch_name(records))
         self.remove_blobs(batch)
         return batch.ended
 
     def carry_out(self, records: Sequence[StreamRecord], now: int) -> RelayedBatch:
-        """Copy lines to the journal, send offers, apply confirmations, adopt rows of other programs, seal ended items.
+        """Copy lines to the journal, send offers, apply confirmations, adopt rows of other
+        programs, seal ended items.
 
-        Raises LedgerError for a problem with AWS, and RouteChanged when the ledger has a newer version of a route: then nothing of
-        the batch counts as handled, and all of it is delivered again, here or to a newer process. A fault in one record puts that
-        record into quarantine with its images and the reason; the other records are not affected.
+        Raises LedgerError for a problem with AWS, and RouteChanged when the ledger has a newer
+        version of a route: then nothing of the batch counts as handled, and all of it is delivered
+        again, here or to a newer process. A fault in one record puts that record into quarantine
+        with its images and the reason; the other records are not affected.
         """
         for route in {record.route for record in records} & self._plans.keys():
             self._store.check_current(self._plans[route], now)
         seen = self._by_item(records, self._forgotten(records, now))
         self._add_missed_lines(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
-        # Lines may have a place already: in repeated records, and on a row that was removed or overwritten.
+        # Lines may have a place already: in repeated records, and on a row that was removed or
+        # overwritten.
         again = any(record.again for record in records) or any(
             one.gone or one.restored for one in seen.values()
         )
@@ -147,10 +158,12 @@ class StreamRelay:
         return RelayedBatch(ended, changes, _lost_blobs(seen))
 
     def remove_blobs(self, batch: RelayedBatch) -> None:
-        """Remove the blobs of rows that ended and left. Not before the batch is counted: a record that comes again is read with them."""
+        """Remove the blobs of rows that ended and left. Not before the batch is counted: a record
+        that comes again is read with them."""
         try:
             for route, key, image in batch.blobs:
-                # The key may have been added again with the same content: then the blobs belong to the new row.
+                # The key may have been added again with the same content: then the blobs belong to
+                # the new row.
                 if key not in self._store.images(route, [key]):
                     self._store.values.remove(
                         image, *places_of(self._store.load_route(self._plans[route]), key)
@@ -160,10 +173,11 @@ class StreamRelay:
                 "cannot remove blobs of rows that are gone; they only take up space: %s", error
             )
 
-    # Reading the records ------------------------------------------------------------------------------------------------
+    # Reading the records --------------------------------------------------------------------------
     def _forgotten(self, records: Sequence[StreamRecord], now: int) -> set[Ref]:
-        """The items of these records whose content was removed. Their lines were carried out before that, and would bring it back: an item is
-        forgotten an hour after its end at the earliest, so only old records are looked at."""
+        """The items of these records whose content was removed. Their lines were carried out before
+        that, and would bring it back: an item is forgotten an hour after its end at the earliest,
+        so only old records are looked at."""
         keys: dict[str, list[str]] = {}
         for record in records:
             if record.route in self._plans and record.at <= now - SEALED_FOR_MS // 2:
@@ -178,7 +192,8 @@ class StreamRelay:
         }
 
     def _key_of(self, record: StreamRecord) -> str:
-        """The key of a record's item. A program that overwrites our row may leave out the complete long key: then it is that of the row before."""
+        """The key of a record's item. A program that overwrites our row may leave out the complete
+        long key: then it is that of the row before."""
         layout = self._store.load_route(self._plans[record.route])
         return layout.key_of(
             next(
@@ -232,7 +247,8 @@ class StreamRelay:
         seen[ref] = one
         one.records.append(record)
         if after is not None:
-            # Only the rename of a stage moves a row without a line, and the rename counts it itself.
+            # Only the rename of a stage moves a row without a line, and the rename counts it
+            # itself.
             if before.version != after.version or before.stage == after.stage:
                 one.changes.append(RowChange(before, after, record.seq))
         elif record.new is None and old is not None:
@@ -271,8 +287,8 @@ class StreamRelay:
         one.older = [entry for entry in lines if entry.version in on_old] if leaving else []
 
     def _add_missed_lines(self, seen: dict[Ref, _ItemRecords]) -> None:
-        """Add lines that are missing in the journal because their stream record was lost, with the later lines behind them: a line may
-        leave its row only after it is in the journal."""
+        """Add lines that are missing in the journal because their stream record was lost, with the
+        later lines behind them: a line may leave its row only after it is in the journal."""
         older = [entry for one in seen.values() for entry in one.older]
         if not older:
             return
@@ -291,7 +307,7 @@ class StreamRelay:
                     if entry.version >= missing[0] and entry.version not in known
                 ] + one.entries
 
-    # Consequences -------------------------------------------------------------------------------------------------------
+    # Consequences ---------------------------------------------------------------------------------
     def _carry_out(
         self, seen: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int
     ) -> list[Row]:
@@ -363,7 +379,8 @@ class StreamRelay:
         contents: dict[Ref, Content],
         copied: dict[Ref, int],
     ) -> None:
-        """On a conflict another writer was first, and the stream delivers its change too. A refused change goes into quarantine."""
+        """On a conflict another writer was first, and the stream delivers its change too. A refused
+        change goes into quarantine."""
         versions = {plan.name: plan.version for plan in self._plans.values()}
         for change, answer in zip(
             changes, apply(self._store, changes, now, versions, contents, copied), strict=True
@@ -375,8 +392,9 @@ class StreamRelay:
                 )
 
     def _cut_trails(self, seen: dict[Ref, _ItemRecords]) -> None:
-        """Remove lines that are in the journal from rows with long trails; otherwise an item with a new answer at every look would keep
-        growing. Lines are only appended, so this stays correct whatever was written since."""
+        """Remove lines that are in the journal from rows with long trails; otherwise an item with a
+        new answer at every look would keep growing. Lines are only appended, so this stays correct
+        whatever was written since."""
         jobs = [
             partial(self._cut_trail, one) for one in seen.values() if _has_long_trail(one.last.new)
         ]
@@ -460,7 +478,8 @@ class StreamRelay:
 
 
 def _lost_blobs(seen: Mapping[Ref, _ItemRecords]) -> list[tuple[str, str, Image]]:
-    """The last images of rows that ended and left, where they have blobs; those of an unfinished row are kept with its quarantine entry."""
+    """The last images of rows that ended and left, where they have blobs; those of an unfinished
+    row are kept with its quarantine entry."""
     return [
         (route, key, record.old)
         for (route, key), one in seen.items()
@@ -476,7 +495,8 @@ def _batch_name(records: Sequence[StreamRecord]) -> str | None:
 
 
 def _has_long_trail(image: Image | None) -> bool:
-    """Whether a row has so many lines that those in the journal should leave it. (An ended row loses all when they are delivered.)"""
+    """Whether a row has so many lines that those in the journal should leave it. (An ended row
+    loses all when they are delivered.)"""
     return (
         image is not None
         and len(image.get("trail", {}).get("L", ())) > LONG_TRAIL

@@ -1,7 +1,9 @@
-"""Retention on AWS: ended rows are sealed, with their evidence, get a time to live, and leave once all their lines are delivered.
+"""Retention on AWS: ended rows are sealed, with their evidence, get a time to live, and leave once
+all their lines are delivered.
 
-A row leaves by deletion here (`prune`) or by its time to live. Its seal holds the place of its last line (`place`) until the lines are
-removed, so lines without a row are found by way of the seals, even if a process died between the two steps.
+A row leaves by deletion here (`prune`) or by its time to live. Its seal holds the place of its last
+line (`place`) until the lines are removed, so lines without a row are found by way of the seals,
+even if a process died between the two steps.
 """
 
 from __future__ import annotations
@@ -35,21 +37,24 @@ from milepost_aws.ledger.tables.values import unusable
 
 PAGE = 100
 SEALED_FOR_MS = 3_600_000
-"""Minimum time between writing a seal and removing its row: a process that read no seal before has put its row by then."""
+"""Minimum time between writing a seal and removing its row: a process that read no seal before has
+put its row by then."""
 
 log = logging.getLogger(__name__)
 
 
-# Seals and kept evidence ----------------------------------------------------------------------------------------------
+# Seals and kept evidence --------------------------------------------------------------------------
 class Sealing(Struct, frozen=True):
     """A seal to be written, and the end of the item that it records."""
 
     route: str
     seal: KnownKey
     place: int | None = None
-    """Journal place of the item's last line, kept until the lines are removed; None: it has no lines there."""
+    """Journal place of the item's last line, kept until the lines are removed; None: it has no
+    lines there."""
     version: int = 0
-    """Of the row; 0: the seal comes from another ledger that no longer had the row, and replaces no other seal."""
+    """Of the row; 0: the seal comes from another ledger that no longer had the row, and replaces no
+    other seal."""
     created_at: int = 0
     """When the row was created: distinguishes the lives of a key."""
     image: Image | None = None
@@ -59,7 +64,8 @@ class Sealing(Struct, frozen=True):
 def seal_for(
     store: AwsStore, row: Row, place: int | None = None, image: Image | None = None
 ) -> Sealing:
-    """The seal of an ended row; `place` is the journal place of its last line, which is looked up if it is not given."""
+    """The seal of an ended row; `place` is the journal place of its last line, which is looked up
+    if it is not given."""
     if place is None and (lines := store.journal.history(row.route, row.key, row.life)):
         place = lines[-1].seq
     return Sealing(
@@ -68,8 +74,9 @@ def seal_for(
 
 
 def write_seals(store: AwsStore, seals: Sequence[Sealing], now: int) -> None:
-    """Seal ended items after their evidence is kept, where a route wants that. A seal never replaces a newer one: a stream relay
-    that is late may still have an end that the item has left since."""
+    """Seal ended items after their evidence is kept, where a route wants that. A seal never
+    replaces a newer one: a stream relay that is late may still have an end that the item has left
+    since."""
     _keep_evidence(store, seals)
     for sealing in seals:
         if not sealing.version and sealing.seal.status in FAILED:
@@ -77,7 +84,8 @@ def write_seals(store: AwsStore, seals: Sequence[Sealing], now: int) -> None:
                 sealing.route, [sealing.seal.key]
             )  # it comes from another ledger, and its row had left there
     written = store.requests.each([partial(_seal, store, seal, now) for seal in seals])
-    # The evidence of those not written was kept for an earlier end: keep it again for the present rows.
+    # The evidence of those not written was kept for an earlier end: keep it again for the present
+    # rows.
     _keep_evidence(
         store,
         [replace(seal, image=None) for seal, done in zip(seals, written, strict=True) if not done],
@@ -127,8 +135,9 @@ def _seal_image(sealing: Sealing, now: int) -> Image:
 
 
 def _keep_evidence(store: AwsStore, seals: Sequence[Sealing]) -> None:
-    """Keep evidence of items about to be sealed, for routes that want it: the row leaves later by TTL, when no process of Milepost is
-    involved. A repeat writes the same; a row that has changed since is sealed and kept again."""
+    """Keep evidence of items about to be sealed, for routes that want it: the row leaves later by
+    TTL, when no process of Milepost is involved. A repeat writes the same; a row that has changed
+    since is sealed and kept again."""
     wanted = [
         one for one in seals if one.route in store.plans and store.plans[one.route].route.evidence
     ]
@@ -173,10 +182,11 @@ def _leaving(store: AwsStore, layout: Layout, image: Image, *, placed: bool = Tr
     return Leaving(item, lines[: item.row.version])
 
 
-# Time to live ---------------------------------------------------------------------------------------------------------
+# Time to live -------------------------------------------------------------------------------------
 def finish(store: AwsStore, ended: Sequence[Row], now: int) -> int:
-    """Mark ended rows as finished and return how many were. They are sealed, and all their lines are in the journal. Events are delivered
-    from the journal, so no event waits for the row (decision 20)."""
+    """Mark ended rows as finished and return how many were. They are sealed, and all their lines
+    are in the journal. Events are delivered from the journal, so no event waits for the row
+    (decision 20)."""
     return sum(store.requests.each([partial(_finish, store, end, now) for end in ended]))
 
 
@@ -212,9 +222,10 @@ def _finish(store: AwsStore, end: Row, now: int) -> bool:
         return False
 
 
-# Prune ----------------------------------------------------------------------------------------------------------------
+# Prune --------------------------------------------------------------------------------------------
 def prune(store: AwsStore, asked: PruneCriteria) -> Pruned:
-    """Remove rows first, in as many calls as that takes; then lines and old seals, by way of the seals."""
+    """Remove rows first, in as many calls as that takes; then lines and old seals, by way of the
+    seals."""
     layout = store.layout(asked.route)
     if layout is None:
         return Pruned(0, 0, False)
@@ -225,11 +236,12 @@ def prune(store: AwsStore, asked: PruneCriteria) -> Pruned:
     return Pruned(sum(left.values()), forgotten, more, lines, dict(left))
 
 
-# Rows -----------------------------------------------------------------------------------------------------------------
+# Rows ---------------------------------------------------------------------------------------------
 def _prune_rows(
     store: AwsStore, layout: Layout, asked: PruneCriteria
 ) -> tuple[Counter[Status], bool]:
-    """Each call continues where the previous one stopped, so that the whole table is read only once."""
+    """Each call continues where the previous one stopped, so that the whole table is read only
+    once."""
     left: Counter[Status] = Counter()
     start = store.pruned_to.pop(layout.route, None)
     for image in store.scan(layout.table, start):
@@ -247,7 +259,8 @@ def _prune_rows(
 def _prune_row(
     store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria
 ) -> Status | None:
-    """Remove the row and return its status; None: it stays. An unreadable one stays and affects no other."""
+    """Remove the row and return its status; None: it stays. An unreadable one stays and affects no
+    other."""
     try:
         status = _may_go(store, layout, image, asked)
         if status is None:
@@ -274,8 +287,8 @@ def _prune_row(
 
 
 def _may_go(store: AwsStore, layout: Layout, image: Image, asked: PruneCriteria) -> Status | None:
-    """The status of a row that may be removed; None: it stays. It ended long enough ago, its history lines are in the journal, and its
-    seal was written long enough ago."""
+    """The status of a row that may be removed; None: it stays. It ended long enough ago, its
+    history lines are in the journal, and its seal was written long enough ago."""
     if image.get("status", {}).get("S") not in asked.statuses & TERMINAL:
         return None  # no need to read the rest of the row
     row = readable(store, layout, image)
@@ -297,8 +310,8 @@ def _is_proved(going: Leaving) -> bool:
 
 
 def delete_row(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
-    """Delete the row if it is unchanged since the read. A missing row counts as deleted: this same write may have succeeded with its
-    answer lost."""
+    """Delete the row if it is unchanged since the read. A missing row counts as deleted: this same
+    write may have succeeded with its answer lost."""
     unchanged = expressions(
         {"version": image["version"], "head": image["head"]},
         ConditionExpression="#version = :version AND #head = :head",
@@ -308,9 +321,10 @@ def delete_row(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
     )
 
 
-# Lines and seals ------------------------------------------------------------------------------------------------------
+# Lines and seals ----------------------------------------------------------------------------------
 def _prune_seals(store: AwsStore, asked: PruneCriteria) -> tuple[int, int, bool]:
-    """Numbers of items whose lines were removed and of seals forgotten, and whether there is more. Continues where it stopped."""
+    """Numbers of items whose lines were removed and of seals forgotten, and whether there is more.
+    Continues where it stopped."""
     lines = forgotten = 0
     name = f"{asked.route}/"
     scanned = store.scan(store.names.seen, store.pruned_to.pop(name, None))
@@ -354,14 +368,16 @@ def _page(store: AwsStore, page: Sequence[Image], asked: PruneCriteria) -> tuple
 
 
 def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:
-    """Remove the lines, then record that on the seal; False: the seal has changed since it was read."""
+    """Remove the lines, then record that on the seal; False: the seal has changed since it was
+    read."""
     seal = seal_of(image, route)
     store.journal.remove(route, seal.key, int(image["place"]["N"]), seal.life)
     return _write_if_unchanged(store, image, "update_item", UpdateExpression="REMOVE #place")
 
 
 def _write_if_unchanged(store: AwsStore, image: Image, operation: str, **texts: str) -> bool:
-    """Change or remove a seal, unless it was written again since it was read: then its key has ended again."""
+    """Change or remove a seal, unless it was written again since it was read: then its key has
+    ended again."""
     unchanged = expressions({"head": image["head"]}, ConditionExpression="#head = :head", **texts)
     return store.requests.write_if(
         operation, TableName=store.names.seen, Key={"key": image["key"]}, **unchanged

@@ -1,4 +1,5 @@
-"""Shared state of the AWS ledger's operations: requests, queues, control documents, and the table layout of each route."""
+"""Shared state of the AWS ledger's operations: requests, queues, control documents, and the table
+layout of each route."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 
 
 class AwsStore:
-    """One deployment: its tables, queues and control documents, and the routes loaded in this process."""
+    """One deployment: its tables, queues and control documents, and the routes loaded in this
+    process."""
 
     def __init__(
         self, requests: Requests, names: ResourceNames, blobs: Blobs, settings: StoreSettings
@@ -102,10 +104,11 @@ class AwsStore:
         self._layouts: dict[str, Layout] = {}
         self._read: dict[str, tuple[int, dict[str, Document]]] = {}
 
-    # Routes -----------------------------------------------------------------------------------------------------------
+    # Routes ---------------------------------------------------------------------------------------
     def load_route(self, plan: Plan) -> Layout:
-        """Load a route: from now on rows are read by its rules. An offer to an external stage lives as long as the stage's queue keeps
-        messages: that time is read from the queue, and `plans` has the plan with these times."""
+        """Load a route: from now on rows are read by its rules. An offer to an external stage lives
+        as long as the stage's queue keeps messages: that time is read from the queue, and `plans`
+        has the plan with these times."""
         layout, known = self._layouts.get(plan.name), self.plans.get(plan.name)
         if layout is not None and known is plan:
             return layout
@@ -144,7 +147,8 @@ class AwsStore:
         self.left.begin(route)
 
     def plan_with_offers(self, plan: Plan) -> Plan:
-        """The plan for decisions of the relay and the repair: an item that reaches an external stage is offered in the same write."""
+        """The plan for decisions of the relay and the repair: an item that reaches an external
+        stage is offered in the same write."""
         self.load_route(plan)
         own = Plan(
             plan.route, grace_ms=self.settings.grace_ms, external_grace_ms=0, version=plan.version
@@ -183,7 +187,7 @@ class AwsStore:
         """Every route that the ledger was opened with."""
         return sorted(self.control.read(LAYOUT))
 
-    # Cached control documents -----------------------------------------------------------------------------------------
+    # Cached control documents ---------------------------------------------------------------------
     def documents(self, kind: str, now: int) -> dict[str, Document]:
         """Documents of a kind, at most `fresh_ms` old (see `read`)."""
         at, found = self._read.get(kind, (None, {}))
@@ -193,8 +197,8 @@ class AwsStore:
         return found
 
     def read(self, kind: str) -> dict[str, Document]:
-        """Documents of a kind. Of kinds with the route in their key, those of the loaded routes, and breakers only of those that have any; if
-        no route is loaded, of all routes."""
+        """Documents of a kind. Of kinds with the route in their key, those of the loaded routes,
+        and breakers only of those that have any; if no route is loaded, of all routes."""
         if not self.plans:
             return self.control.read(kind)
         if kind != BREAKER:
@@ -225,8 +229,9 @@ class AwsStore:
             )
 
     def takes_effect_at(self, route: str, now: int) -> int | None:
-        """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has
-        read it by then. (The first version of a route replaces none and takes effect at once.)"""
+        """When an announced version of the route takes effect; None: it is in effect. It is
+        announced before, so that every process has read it by then. (The first version of a route
+        replaces none and takes effect at once.)"""
         held = self.documents(ROUTE, now).get(route)
         if held is None or isinstance(held.value, DamagedValue) or held.value["version"] == 1:
             return None
@@ -238,7 +243,8 @@ class AwsStore:
         )
 
     def holds(self, now: int) -> set[str]:
-        """Scopes that are paused. A scope whose limit is damaged counts as paused: how much is allowed there is not known."""
+        """Scopes that are paused. A scope whose limit is damaged counts as paused: how much is
+        allowed there is not known."""
         _, damaged = sort_out(self.documents(LIMIT, now), LIMIT, Limit)
         return {*self.documents(HOLD, now), *damaged}
 
@@ -247,10 +253,11 @@ class AwsStore:
         return {name: limit for name, (limit, _) in sound.items()}
 
     def forget(self, kind: str) -> None:
-        """This process has written a document of this kind: read them again when they are asked for."""
+        """This process has written a document of this kind: read them again when they are asked
+        for."""
         self._read.pop(kind, None)
 
-    # Rows, lines and seals ---------------------------------------------------------------------------------------------------
+    # Rows, lines and seals ------------------------------------------------------------------------
     def images(self, route: str, keys: Iterable[str]) -> dict[str, Image]:
         """Rows by requested key, read consistently; missing rows are left out."""
         layout = self.layout(route)
@@ -295,7 +302,8 @@ class AwsStore:
         placed: bool = True,
         payloads: bool = False,
     ) -> list[HistoryEntry]:
-        """Lines in the journal, followed by those still on the row `image`, which have no place yet."""
+        """Lines in the journal, followed by those still on the row `image`, which have no place
+        yet."""
         seal = self.seals(route, [key]).get(key) if image is None else None
         life = life_of(image) if image is not None else 0 if seal is None else seal.life
         written = self.journal.history(route, key, life, placed=placed, payloads=payloads)
@@ -314,7 +322,8 @@ class AwsStore:
         ]
 
     def scan(self, table: str, start: Image | None = None) -> Iterator[Image]:
-        """All rows of a table, or those after the key `start`, read consistently; none if there is no such table."""
+        """All rows of a table, or those after the key `start`, read consistently; none if there is
+        no such table."""
         with suppress(LedgerMissing):
             yield from self.requests.scan(table, start, ConsistentRead=True)
 
@@ -334,8 +343,9 @@ class AwsStore:
         return seals
 
     def _forgotten_names(self, route: str, keys: Sequence[str]) -> dict[str, str]:
-        """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none. The secret never
-        changes; that there is none is believed for `fresh_ms`, and nothing is forgotten before every process has looked again."""
+        """The keys by the names that stand for them if they were forgotten; empty if this ledger
+        has forgotten none. The secret never changes; that there is none is believed for `fresh_ms`,
+        and nothing is forgotten before every process has looked again."""
         read_at = self.requests.clock()
         if self._secret is None and (
             self._secret_read is None

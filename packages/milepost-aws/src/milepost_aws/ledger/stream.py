@@ -1,9 +1,11 @@
 """DynamoDB stream of a route's table: its shards with their read positions, and its records.
 
-Records are row changes, in order per item, delivered at least once and kept for a day. Every shard has a control document (kind "shard",
-name "<route>/<shard id>") with its position, the process that holds it, and the lease's end. Every write of it is conditional on the
-version that the writer knows, so a process that has lost a shard cannot move its position. The counts of the records up to a position are
-written with it, in one transaction: so a batch that two processes have read is counted once.
+Records are row changes, in order per item, delivered at least once and kept for a day. Every shard
+has a control document (kind "shard", name "<route>/<shard id>") with its position, the process that
+holds it, and the lease's end. Every write of it is conditional on the version that the writer
+knows, so a process that has lost a shard cannot move its position. The counts of the records up to
+a position are written with it, in one transaction: so a batch that two processes have read is
+counted once.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ SILENCE_MS = 23 * 3_600_000
 """A stream keeps its records for a day. After such a silence some records may be gone."""
 DAY_MS = 24 * 3_600_000
 GAP, SHARD, POLLER = "gap", "shard", "poller"
-"""Kinds of control documents: shards whose records were lost unread; position of a shard; processes that read."""
+"""Kinds of control documents: shards whose records were lost unread; position of a shard; processes
+that read."""
 
 
 class ShardPosition(Struct, frozen=True, omit_defaults=True):
-    """A shard's document: read up to and including `seq` (None: from the oldest record), by `holder` until `until`."""
+    """A shard's document: read up to and including `seq` (None: from the oldest record), by
+    `holder` until `until`."""
 
     stream: str
     holder: str | None = None
@@ -58,7 +62,8 @@ Positions = dict[str, tuple[ShardPosition, int]]
 
 
 class HeldShard(Struct):
-    """A shard that is ours as far as we know. `version` is the version its document must have when we write it."""
+    """A shard that is ours as far as we know. `version` is the version its document must have when
+    we write it."""
 
     shard: str
     place: ShardPosition
@@ -69,8 +74,8 @@ class HeldShard(Struct):
 
 
 def note_lost(control: Control, route: str, shards: list[str], now: int) -> None:
-    """Record that changes of these shards were not carried out: the route's next repair scan begins at once. This is written before
-    reading continues, so that a crash does not hide it."""
+    """Record that changes of these shards were not carried out: the route's next repair scan begins
+    at once. This is written before reading continues, so that a crash does not hide it."""
     while True:
         document = control.get(GAP, route)
         noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
@@ -79,19 +84,21 @@ def note_lost(control: Control, route: str, shards: list[str], now: int) -> None
 
 
 def lost_records(control: Control, route: str) -> Document | None:
-    """Shards whose records were lost unread and are not repaired yet, with the time at which that was noticed; None: there are none. The
-    repair scan clears the document (`clear_lost`)."""
+    """Shards whose records were lost unread and are not repaired yet, with the time at which that
+    was noticed; None: there are none. The repair scan clears the document (`clear_lost`)."""
     document = control.get(GAP, route)
     return document if document and document.value else None
 
 
 def clear_lost(control: Control, route: str, version: int) -> None:
-    """Clear the lost records of this version after their repair. Records that were lost since then stay."""
+    """Clear the lost records of this version after their repair. Records that were lost since then
+    stay."""
     control.write(GAP, route, {}, version)
 
 
 class Shards:
-    """The shards of one route's stream that `holder` reads; only one poller at a time uses a holder's name. Not thread-safe."""
+    """The shards of one route's stream that `holder` reads; only one poller at a time uses a
+    holder's name. Not thread-safe."""
 
     def __init__(
         self, requests: Requests, control: Control, route: str, table: str, holder: str
@@ -101,8 +108,9 @@ class Shards:
         self.arn = ""
         self.held: dict[str, HeldShard] = {}
         self.maybe_unread = False
-        """Whether the reader of a shard may be dead: another process's lease has been neither renewed nor ended since we first saw it,
-        or the process that the shard is left to has not taken it yet."""
+        """Whether the reader of a shard may be dead: another process's lease has been neither
+        renewed nor ended since we first saw it, or the process that the shard is left to has not
+        taken it yet."""
         self._others: dict[str, ShardPosition] = {}
         """Other processes' shards, as they were when each reader was first seen."""
         self._refreshed_at: int | None = None
@@ -111,14 +119,15 @@ class Shards:
         self._missing: dict[str, int] = {}
 
     def refresh(self, now: int) -> None:
-        """Refresh the list of shards, at most every few seconds: forget lost ones, take free and readable ones, release one when other
-        pollers have too few."""
+        """Refresh the list of shards, at most every few seconds: forget lost ones, take free and
+        readable ones, release one when other pollers have too few."""
         if self._refreshed_at is not None and 0 <= now - self._refreshed_at < LOOK_MS:
             return
         listed = self._list(now)
         positions = self._read(SHARD)
         documents, damaged = sort_out(positions, SHARD, ShardPosition)
-        # A shard whose position is damaged is read anew: a change that is handled twice has no second effect.
+        # A shard whose position is damaged is read anew: a change that is handled twice has no
+        # second effect.
         documents |= {
             shard: (ShardPosition(self._stream, until=now), positions[shard].version)
             for shard in damaged
@@ -137,8 +146,8 @@ class Shards:
     def keep(
         self, held: HeldShard, now: int, seq: str | None, counts: Sequence[dict[str, Any]] = ()
     ) -> bool:
-        """Renew the lease, with everything up to `seq` read and, in the same transaction, counted. False: nothing was written; the shard is
-        no longer ours and must not be read further."""
+        """Renew the lease, with everything up to `seq` read and, in the same transaction, counted.
+        False: nothing was written; the shard is no longer ours and must not be read further."""
         return self._put(
             held, replace(held.place, holder=self.holder, until=now + LEASE_MS, seq=seq), counts
         )
@@ -187,7 +196,7 @@ class Shards:
         self._put(held, replace(held.place, holder=None, until=now))
         self.held.pop(held.shard, None)
 
-    # List of shards ---------------------------------------------------------------------------------------------------
+    # List of shards -------------------------------------------------------------------------------
     def _list(self, now: int) -> dict[str, str | None]:
         """All shards of the stream, oldest first, each with its parent."""
         if self._found_at is None or not 0 <= now - self._found_at < LEASE_MS:
@@ -252,7 +261,7 @@ class Shards:
             self._announced_until = now + LEASE_MS
         return {holder for holder, (until, _) in pollers.items() if until > now} | {self.holder}
 
-    # Holders ----------------------------------------------------------------------------------------------------------
+    # Holders --------------------------------------------------------------------------------------
     def _forget_lost(self, documents: Positions) -> None:
         for shard, held in list(self.held.items()):
             place, version = documents.get(shard, (held.place, 0))
@@ -260,7 +269,8 @@ class Shards:
                 del self.held[shard]
 
     def _forget_gone(self, listed: dict[str, str | None], documents: Positions, now: int) -> None:
-        """Shards that have left the list, and those of a stream that was switched off: their unread records are lost."""
+        """Shards that have left the list, and those of a stream that was switched off: their unread
+        records are lost."""
         self._missing = {
             shard: at
             for shard, at in self._missing.items()
@@ -270,7 +280,8 @@ class Shards:
             replaced = place.stream != self._stream
             if not replaced and shard in listed:
                 continue
-            # A list may be incomplete for a moment; a shard counts as gone only after it was missing for this long.
+            # A list may be incomplete for a moment; a shard counts as gone only after it was
+            # missing for this long.
             if not replaced and now - self._missing.setdefault(shard, now) < LEASE_MS:
                 continue
             if place.leased(now) and place.holder != self.holder and place.ended is None:
@@ -296,7 +307,8 @@ class Shards:
     def _has_silent_reader(
         self, listed: dict[str, str | None], documents: Positions, now: int
     ) -> bool:
-        """Whether a reader is known only by an old lease. A reader that renews its lease is alive."""
+        """Whether a reader is known only by an old lease. A reader that renews its lease is
+        alive."""
         known, self._others = self._others, {}
         for shard, (place, _) in documents.items():
             if (
@@ -312,7 +324,8 @@ class Shards:
     def _share(
         self, listed: dict[str, str | None], documents: Positions, live: set[str], now: int
     ) -> bool:
-        """Take free shards up to our share; release one when other pollers have too few. Returns whether any was left to others."""
+        """Take free shards up to our share; release one when other pollers have too few. Returns
+        whether any was left to others."""
         counts = dict.fromkeys(live, 0)
         for place, _ in documents.values():
             if place.holder is not None and place.holder != self.holder and place.leased(now):
@@ -328,7 +341,8 @@ class Shards:
             if place.holder != self.holder:
                 if place.leased(now):
                     continue
-                # The poller with the fewest shards takes the free one; the others would have to release it again.
+                # The poller with the fewest shards takes the free one; the others would have to
+                # release it again.
                 if counts[self.holder] > min(counts.values()):
                     left = True
                     continue
@@ -339,7 +353,8 @@ class Shards:
             if written is not None:
                 self.held[shard] = HeldShard(shard, place, written)
         counts[self.holder] = len(self.held)
-        # One shard at a time, by one poller at a time, and only when no free shard is left for the others.
+        # One shard at a time, by one poller at a time, and only when no free shard is left for the
+        # others.
         first = max(sorted(counts), key=counts.__getitem__)
         if not left and first == self.holder and counts[first] - min(counts.values()) > 1:
             self._release(self.held[next(reversed(self.held))], now)
@@ -352,7 +367,7 @@ class Shards:
         return shard not in listed if known is None else known[0].ended is not None
 
 
-# Records --------------------------------------------------------------------------------------------------------------
+# Records ------------------------------------------------------------------------------------------
 class StreamRecord(Struct, frozen=True):
     """One change of one row."""
 
@@ -365,8 +380,8 @@ class StreamRecord(Struct, frozen=True):
     seq: str
     at: int
     again: bool = True
-    """It may have been handled before, here or elsewhere. Only a poller that continues directly after its own last record knows that
-    it was not."""
+    """It may have been handled before, here or elsewhere. Only a poller that continues directly
+    after its own last record knows that it was not."""
 
 
 class HandledBatch(Struct, frozen=True):
@@ -385,11 +400,12 @@ Handle = Callable[[list[StreamRecord]], HandledBatch | None]
 
 
 class Stream:
-    """Reads one route's stream together with any number of other pollers; each shard has one poller at a time.
+    """Reads one route's stream together with any number of other pollers; each shard has one poller
+    at a time.
 
-    A shard's position moves only past handled records; later ones are read again, here or by the next poller of the shard. So a
-    record may come more than once. Except after lost records, none is missed, and none comes for the first time after a later one of its
-    item."""
+    A shard's position moves only past handled records; later ones are read again, here or by the
+    next poller of the shard. So a record may come more than once. Except after lost records, none
+    is missed, and none comes for the first time after a later one of its item."""
 
     def __init__(
         self, requests: Requests, control: Control, route: str, table: str, holder: str
@@ -400,11 +416,13 @@ class Stream:
         self.route = route
 
     def poll(self, handle: Handle, clock: Clock) -> int:
-        """Read one page of each held shard and pass it to `handle` in batches; returns how many records were handled.
+        """Read one page of each held shard and pass it to `handle` in batches; returns how many
+        records were handled.
 
-        Each handled batch moves its shard's position. A failure in one shard leaves its position unchanged and does not stop the
-        others; the first such error is raised at the end. A result above 0 means that more records may be available now.
-        A page may take minutes, so the lease is renewed by the clock, not by the time at which the poll began."""
+        Each handled batch moves its shard's position. A failure in one shard leaves its position
+        unchanged and does not stop the others; the first such error is raised at the end. A result
+        above 0 means that more records may be available now. A page may take minutes, so the lease
+        is renewed by the clock, not by the time at which the poll began."""
         errors: list[Exception] = []
         done = 0
         try:
@@ -432,14 +450,16 @@ class Stream:
             return 0
         # Whatever ends this early, the next poll begins at the saved position.
         held.iterator = None
-        # The previous reader, perhaps this process, has handled at most one batch beyond that position.
+        # The previous reader, perhaps this process, has handled at most one batch beyond that
+        # position.
         records = [
             _record(self.route, content, held.again and nth < BATCH)
             for nth, content in enumerate(page["Records"])
         ]
         done = 0
         for start in range(0, len(records), BATCH):
-            # No longer ours: the new poller reads from the last saved position, so read no further here.
+            # No longer ours: the new poller reads from the last saved position, so read no further
+            # here.
             if not self._has_time(held, clock):
                 return done
             batch = records[start : start + BATCH]
@@ -462,12 +482,14 @@ class Stream:
         return done
 
     def _has_time(self, held: HeldShard, clock: Clock) -> bool:
-        """Whether at least half of the lease is left for the next step, after renewing it if need be. False: the shard is no longer ours."""
+        """Whether at least half of the lease is left for the next step, after renewing it if need
+        be. False: the shard is no longer ours."""
         now = clock.now()
         return now < held.place.until - LEASE_MS // 2 or self.shards.keep(held, now, held.place.seq)
 
     def _move(self, held: HeldShard, clock: Clock, seq: str, changes: Sequence[RowChange]) -> bool:
-        """Move the position up to `seq`, and count these changes with it. False: the shard is no longer ours."""
+        """Move the position up to `seq`, and count these changes with it. False: the shard is no
+        longer ours."""
         if not changes:
             return self.shards.keep(held, clock.now(), seq)
         for last, tally in _portions(changes, seq):
@@ -477,8 +499,8 @@ class Stream:
         return True
 
     def _page(self, held: HeldShard, clock: Clock) -> dict[str, Any] | None:
-        """The next records; None if the shard is no longer ours. If the position is too old to be read, continues at the oldest record
-        that exists."""
+        """The next records; None if the shard is no longer ours. If the position is too old to be
+        read, continues at the oldest record that exists."""
         trimmed = expired = False
         while True:
             try:
@@ -517,7 +539,8 @@ class Stream:
 
 
 def _portions(changes: Sequence[RowChange], seq: str) -> Iterator[tuple[str, CounterTally]]:
-    """The changes of a batch in portions that fit into a transaction each, with the last record of each; the last portion ends at `seq`."""
+    """The changes of a batch in portions that fit into a transaction each, with the last record of
+    each; the last portion ends at `seq`."""
     whole = CounterTally.of(changes)
     if whole.cells <= MOST_CELLS:
         yield seq, whole

@@ -1,4 +1,5 @@
-"""Transfer from another ledger: its lines into the journal, its rows as they are, its seals. Every step can be repeated."""
+"""Transfer from another ledger: its lines into the journal, its rows as they are, its seals. Every
+step can be repeated."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def _entry(written: HistoryEntry) -> JournalEntry:
 
 
 def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
-    """None: the row exists, by this call or an earlier one. Else why it was not written. A fault in one row affects no other."""
+    """None: the row exists, by this call or an earlier one. Else why it was not written. A fault in
+    one row affects no other."""
     try:
         there = put_new(store.requests, layout, image_of(store, layout, plan, item, now))
     except AwsRefused as refused:
@@ -104,7 +106,8 @@ def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> s
 
 
 def _differs(store: AwsStore, layout: Layout, row: Row, there: Image) -> str | None:
-    """Why the existing row is not this one; None: it is, as transferred before or as changed since."""
+    """Why the existing row is not this one; None: it is, as transferred before or as changed
+    since."""
     if not is_ours(there):
         return "another program has put a row there"
     found = readable(store, layout, there)

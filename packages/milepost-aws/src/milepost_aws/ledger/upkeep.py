@@ -1,4 +1,5 @@
-"""Upkeep of the AWS ledger: its background services (stream reader, sweeper), and rare operations, some of which read whole tables."""
+"""Upkeep of the AWS ledger: its background services (stream reader, sweeper), and rare operations,
+some of which read whole tables."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ from milepost_aws.ledger.tables.seals import seal_of
 
 POLL_S, STAND_BY_S = 0.2, 5.0
 SWEEP_S, LOOK_S, TURN_S = 60.0, 2.0, 5.0
-"""How often held rows are offered, and how often it is checked whether a lane is open again; how long one turn offers rows."""
+"""How often held rows are offered, and how often it is checked whether a lane is open again; how
+long one turn offers rows."""
 SETTLED_MS = 600_000
 """Minimum uptime before a process starts the daily repair, so that short commands never do."""
 SAMPLE = 100
@@ -97,7 +99,8 @@ class StreamReader:
 
     @property
     def quiet(self) -> bool:
-        """True after several turns without records, if no row waits to be finished and no dead reader has left a shard unread."""
+        """True after several turns without records, if no row waits to be finished and no dead
+        reader has left a shard unread."""
         return (
             self._quiet_turns > 2
             and not self._ended
@@ -114,7 +117,8 @@ class StreamReader:
     def _handle(self, records: list[StreamRecord]) -> HandledBatch:
         batch = self._relay.carry_out(records, self._clock.now())
         self._ended += batch.ended
-        # Before the shard's checkpoint, since no reader sees these records again; if this process dies, the repair finds them.
+        # Before the shard's checkpoint, since no reader sees these records again; if this process
+        # dies, the repair finds them.
         with suppress(LedgerError):
             self._finish()
         return HandledBatch(batch.changes, counted=partial(self._relay.remove_blobs, batch))
@@ -174,12 +178,14 @@ class Sweeper:
 
 
 def _is_over(at: int, now: int) -> bool:
-    """Whether a time has come. A time further ahead than it was set is from a clock that was since set back."""
+    """Whether a time has come. A time further ahead than it was set is from a clock that was since
+    set back."""
     return not now < at <= now + SWEEP_S * 1000
 
 
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
-    """Read both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
+    """Read both ends of each partition: an offered item is ready now, though it is due for a resend
+    only much later."""
     holds = set(store.read(HOLD))
     sound, _ = sort_out(store.read(BREAKER), BREAKER, BreakerRecord)
     breakers = {name: record for name, (record, _) in sound.items()}
@@ -295,9 +301,10 @@ def describe(store: AwsStore, url: str) -> dict[str, Any]:
     return facts
 
 
-# Rename of a stage ------------------------------------------------------------------------------------------------------
+# Rename of a stage --------------------------------------------------------------------------------
 def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
-    """One conditional write for every row that names the stage, then seals, counters, pauses and limits."""
+    """One conditional write for every row that names the stage, then seals, counters, pauses and
+    limits."""
     layout = store.layout(route)
     if layout is None:
         return
@@ -320,7 +327,8 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
                     kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value
                 )
                 store.control.write(kind, name, None)
-    # After the pauses: a process that finds a row in the paused partition must find its lane paused too.
+    # After the pauses: a process that finds a row in the paused partition must find its lane paused
+    # too.
     _rename_holding(store, route, old, new)
 
 

@@ -1,7 +1,7 @@
 """Calls of AWS in short scripts, whose answers must be the same on the model and on each stand-in.
 
-A script is given a function that makes boto3 clients and a name that no other script uses, and yields its answers: what was said,
-without what differs from run to run, or the code of the error.
+A script is given a function that makes boto3 clients and a name that no other script uses, and
+yields its answers: what was said, without what differs from run to run, or the code of the error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def row(id: str = "a", at: str = "1", **more: dict[str, Any]) -> dict[str, Any]:
     return {"id": {"S": id}, "at": {"S": at}, **more}
 
 
-# DynamoDB -------------------------------------------------------------------------------------------------------------
+# DynamoDB -----------------------------------------------------------------------------------------
 def conditional_writes(client: Client, name: str) -> Answers:
     db = make_table(client, name)
     absent = {
@@ -583,7 +583,7 @@ def stream(client: Client, name: str) -> Answers:
     yield read("LATEST")
 
 
-# SQS, SNS, S3 ---------------------------------------------------------------------------------------------------------
+# SQS, SNS, S3 -------------------------------------------------------------------------------------
 def messages(client: Client, name: str) -> Answers:
     sqs = client("sqs")
     url = sqs.create_queue(QueueName=name, Attributes={"MessageRetentionPeriod": "1209600"})[

@@ -1,4 +1,5 @@
-"""The model of AWS agrees with the stand-ins: the same calls give the same answers and errors. And what it does that no stand-in can."""
+"""The model of AWS agrees with the stand-ins: the same calls give the same answers and errors. And
+what it does that no stand-in can."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from milepost_testing.clock import VirtualClock
 
 @contextmanager
 def at(url: str) -> Iterator[Client]:
-    """Clients of a stand-in, made once each. (Dynoxide names shards more shortly than boto3 allows.)"""
+    """Clients of a stand-in, made once each. (Dynoxide names shards more shortly than boto3
+    allows.)"""
     made: dict[str, Any] = {}
 
     def client(service: str) -> Any:
@@ -71,7 +73,7 @@ def test_the_scripts_run_on_the_model(model: AwsModel, script: Script) -> None:
     assert list(script(model.client, "name"))
 
 
-# What AWS refuses and a stand-in takes ----------------------------------------------------------------------------------
+# What AWS refuses and a stand-in takes ------------------------------------------------------------
 def test_one_attribute_is_changed_once_in_an_update(model: AwsModel) -> None:
     db = make_table(model.client, "rows")
     for expression in ("ADD tags :a, tags :b", "SET a = :a REMOVE a", "SET m.x = :a, m = :b"):
@@ -182,7 +184,7 @@ def test_what_was_read_is_nobody_elses(model: AwsModel) -> None:
     assert db.get_item(TableName="rows", Key=KEY)["Item"]["m"] == {"M": {"a": {"L": []}}}
 
 
-# Lag, shards, time ------------------------------------------------------------------------------------------------------
+# Lag, shards, time --------------------------------------------------------------------------------
 def in_index(db: Any) -> list[str]:
     found = db.query(
         TableName="rows",
@@ -342,7 +344,7 @@ def test_messages_are_hidden_delayed_and_forgotten_by_the_models_clock() -> None
     assert not model.queue("q").messages
 
 
-# Put in the place of boto3 ----------------------------------------------------------------------------------------------
+# Put in the place of boto3 ------------------------------------------------------------------------
 def test_boto3_gives_out_its_clients_while_it_is_served(model: AwsModel) -> None:
     with model.served() as url:
         boto3.client("sqs", endpoint_url=url).create_queue(QueueName="q")

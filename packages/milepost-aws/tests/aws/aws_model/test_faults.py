@@ -1,4 +1,5 @@
-"""Each planned fault has the promised effect, on the model and on a stand-in: in the answer, and in the stored data."""
+"""Each planned fault has the promised effect, on the model and on a stand-in: in the answer, and in
+the stored data."""
 
 from __future__ import annotations
 

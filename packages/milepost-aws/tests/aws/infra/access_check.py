@@ -1,4 +1,5 @@
-"""Checks requests against IAM policies: the actions, resources and leading keys of a request, and the ones that a policy allows."""
+"""Checks requests against IAM policies: the actions, resources and leading keys of a request, and
+the ones that a policy allows."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ BUCKET = "test-milepost-AWS::AccountId-AWS::Region"
 
 
 class Use(NamedTuple):
-    """One IAM action on one resource. `leading`: the partition keys that the request names, where the policies look at them."""
+    """One IAM action on one resource. `leading`: the partition keys that the request names, where
+    the policies look at them."""
 
     action: str
     place: str
@@ -193,7 +195,8 @@ class Watch:
     def over(
         self, function: str, handler: Callable[..., Any], only: str | None = None
     ) -> Callable[..., Any]:
-        """The function in a container of its own, so that its start is noted too. `only`: the one route that a worker opens."""
+        """The function in a container of its own, so that its start is noted too. `only`: the one
+        route that a worker opens."""
 
         def called(event: Any, context: Any) -> Any:
             others, start._opened = start._opened, self.containers.get(function)

@@ -1,4 +1,5 @@
-"""A stack with the real functions, for a stand-in that runs them: our sources and their dependencies."""
+"""A stack with the real functions, for a stand-in that runs them: our sources and their
+dependencies."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def fill(folder: Path) -> None:
 
 
 def synthesise(folder: Path, file: str, source: str | None, option: str = "--routes") -> Template:
-    """The stack of one route file, or of one application; without a source, of the application that has this name."""
+    """The stack of one route file, or of one application; without a source, of the application that
+    has this name."""
     fill(folder / "code")
     (folder / "code" / "routes").mkdir()
     for place in (folder, folder / "code" / "routes") if source is not None else ():

@@ -1,4 +1,5 @@
-"""Fixtures: the templates of all cases, made once per test run, by the environment that has the CDK."""
+"""Fixtures: the templates of all cases, made once per test run, by the environment that has the
+CDK."""
 
 from __future__ import annotations
 

@@ -105,7 +105,8 @@ VARIABLES = {
         {"dss": DSS, "search": "https://dspace.example/server", "collection": "1721.1/2"}
     ),
 }
-"""Settings of the application of the case "deposits", in the environment in which the templates are made."""
+"""Settings of the application of the case "deposits", in the environment in which the templates are
+made."""
 
 CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "assets": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL]),
@@ -144,7 +145,8 @@ def handler(event, context):
 
 
 def write_case(folder: Path, name: str) -> list[str]:
-    """The case's route files, and placeholders for the functions' code; answers the arguments of `python -m milepost_aws.infra`."""
+    """The case's route files, and placeholders for the functions' code; answers the arguments of
+    `python -m milepost_aws.infra`."""
     files, alarms = CASES[name]
     arguments = [
         "--prefix",

@@ -1,4 +1,5 @@
-"""Least privilege: control documents by kind, history by route, blobs by prefix; the same for processes and people."""
+"""Least privilege: control documents by kind, history by route, blobs by prefix; the same for
+processes and people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The stack with the real functions on a stand-in: items complete, and the topic receives their events."""
+"""The stack with the real functions on a stand-in: items complete, and the topic receives their
+events."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ PATIENCE_S = 60.0
 
 
 class World:
-    """The deployment as its surroundings see it: somebody who puts rows, a confirmer, a subscriber."""
+    """The deployment as its surroundings see it: somebody who puts rows, a confirmer, a
+    subscriber."""
 
     def __init__(self, client: Client, url: str, folder: Path) -> None:
         self.dynamodb, self.sqs, self.lambda_, self.s3 = (

@@ -417,7 +417,8 @@ def test_services_may_use_what_their_application_declares(templates: dict[str, T
 
 
 def test_deposits_on_aws(templates: dict[str, Template]) -> None:
-    """The application as it is: a function for each stage and the queues of the submission service."""
+    """The application as it is: a function for each stage and the queues of the submission
+    service."""
     found = templates["deposits"]
     functions = found.named("Lambda::Function", "FunctionName")
     assert {

@@ -1,4 +1,5 @@
-"""Settings that are refused before synthesis, and numbers derived from a stage. Runs without the CDK."""
+"""Settings that are refused before synthesis, and numbers derived from a stage. Runs without the
+CDK."""
 
 from __future__ import annotations
 

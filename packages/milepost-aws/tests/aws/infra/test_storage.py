@@ -123,7 +123,8 @@ def test_nothing_in_use_leaves_the_bucket_by_age_but_lists(template: Template) -
         "lists/",
         "reports/",
     ]
-    # A restored table finds the blobs of its time: versions outlive the 35 days of point-in-time recovery.
+    # A restored table finds the blobs of its time: versions outlive the 35 days of point-in-time
+    # recovery.
     assert [
         rule["NoncurrentVersionExpiration"]
         for rule in rules

@@ -1,4 +1,5 @@
-"""A deployment whose functions run in this process: queues and the stream call them when the test says so."""
+"""A deployment whose functions run in this process: queues and the stream call them when the test
+says so."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def named(call: Context, function: str) -> Context:
 
 
 class Deployment:
-    """One route on one ledger. `module` is the route file, with `seen`, what its handlers were called for."""
+    """One route on one ledger. `module` is the route file, with `seen`, what its handlers were
+    called for."""
 
     def __init__(
         self, endpoint: str, prefix: str, folder: Path, source: str, patch: pytest.MonkeyPatch
@@ -125,9 +127,10 @@ class Deployment:
         table = self.dynamodb.describe_table(TableName=self.opened.store.names.rows(route))["Table"]
         return StreamMapping(self.streams, table["LatestStreamArn"], relay.handler)
 
-    # What calls the functions -------------------------------------------------------------------------------------------
+    # What calls the functions ---------------------------------------------------------------------
     def queue(self, stage: str, call: Callable[[], Context] = Context) -> QueueMapping:
-        """The event source of a stage: what the function reports stays hidden for as long as the function decided."""
+        """The event source of a stage: what the function reports stays hidden for as long as the
+        function decided."""
 
         def called(event: dict[str, Any], _: Any) -> Any:
             self._patch.setenv("MILEPOST_STAGE", f"{self.plan.name}/{stage}")
@@ -141,7 +144,8 @@ class Deployment:
         return resender.handler(event, named(call or Context(), f"{self.prefix}-resender"))
 
     def run(self, until: Callable[[], bool] | None = None, seconds: float = 30.0) -> None:
-        """Streams and queues call the functions until nothing moves, or, with `until`, until that is so."""
+        """Streams and queues call the functions until nothing moves, or, with `until`, until that
+        is so."""
         deadline = time.monotonic() + seconds
         while True:
             moved = sum(
@@ -165,7 +169,7 @@ class Deployment:
             if mapping.errors:
                 raise mapping.errors[0]
 
-    # Items --------------------------------------------------------------------------------------------------------------
+    # Items ----------------------------------------------------------------------------------------
     def submit(self, *keys: str, **more: Any) -> None:
         receipts = submit(self.opened.ctx, self.plan.name, [{"id": key, **more} for key in keys])
         assert all(receipt.answer == "new" for receipt in receipts), receipts

@@ -4,8 +4,8 @@
     pump.poll()       # one round: every shard hands over batches until it has no more, or one fails
     pump.drain()      # rounds until nothing is left
 
-A record is either handled or listed in `failed`, the on-failure destination; never skipped. A failed batch blocks its shard until the next
-round, as it does on AWS until the next try.
+A record is either handled or listed in `failed`, the on-failure destination; never skipped. A
+failed batch blocks its shard until the next round, as it does on AWS until the next try.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Context:
 
 
 def stream_event(records: Sequence[Event], arn: str) -> Event:
-    """What GetRecords gives, in the shape that Lambda hands over: binary values as text, times as seconds, another spelling of who did it."""
+    """What GetRecords gives, in the shape that Lambda hands over: binary values as text, times as
+    seconds, another spelling of who did it."""
     return {"Records": [_stream_record(record, arn) for record in records]}
 
 
@@ -68,7 +69,8 @@ def sqs_event(
 
 
 def failing(answer: Any, ids: Sequence[str]) -> set[int]:
-    """Which places of a batch a function reports as failed; what AWS cannot make sense of means all of them."""
+    """Which places of a batch a function reports as failed; what AWS cannot make sense of means all
+    of them."""
     answer = {} if answer is None else answer
     reported = (answer.get("batchItemFailures") or []) if isinstance(answer, dict) else [answer]
     named = [entry.get("itemIdentifier") if isinstance(entry, dict) else None for entry in reported]
@@ -117,7 +119,8 @@ def _sequence_number(record: Event) -> str:
 
 
 class _Caller:
-    """Calls the handler as Lambda would: what goes in and what comes out is JSON, and any exception is a failed call."""
+    """Calls the handler as Lambda would: what goes in and what comes out is JSON, and any exception
+    is a failed call."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -158,9 +161,10 @@ class Shard:
 class StreamMapping:
     """From a DynamoDB stream to a function.
 
-    `shards`: this many pretended ones, records spread over them by key, so that the order of one key is kept.
-    `twice`: which batches, counted from 1 as calls are, come again after they were done (True: all), as when AWS forgets how far it was.
-    `retries`: of a batch, after which what is left of it goes to `failed`; -1: without end. Cutting a batch in two is no retry.
+    `shards`: this many pretended ones, records spread over them by key, so that the order of one
+    key is kept. `twice`: which batches, counted from 1 as calls are, come again after they were
+    done (True: all), as when AWS forgets how far it was. `retries`: of a batch, after which what is
+    left of it goes to `failed`; -1: without end. Cutting a batch in two is no retry.
     """
 
     def __init__(
@@ -207,7 +211,8 @@ class StreamMapping:
         return before - self.waiting
 
     def drain(self, most_rounds: int = 200) -> int:
-        """Until the stream has no more, what the function itself writes included; how many records were done with."""
+        """Until the stream has no more, what the function itself writes included; how many records
+        were done with."""
         done = 0
         for _ in range(most_rounds):
             now = self.poll()
@@ -248,7 +253,8 @@ class StreamMapping:
         return self.twice if isinstance(self.twice, bool) else len(self.events) in self.twice
 
     def _failed(self, shard: Shard, batch: Batch, first: int) -> None:
-        """What comes before the first failure is done. The rest is tried again: as one where the function said how far it came, else cut."""
+        """What comes before the first failure is done. The rest is tried again: as one where the
+        function said how far it came, else cut."""
         rest = batch.records[first:]
         shard.batches.popleft()
         if self.bisect and first == 0 and len(rest) > 1:
@@ -312,8 +318,9 @@ def _ancestors(listed: dict[str, str], name: str) -> int:
 
 
 class QueueMapping:
-    """From an SQS queue to a function. What did not fail is deleted; what failed is visible again at once, unless `hurry` is off: then the
-    message waits for as long as it was hidden, or as the function itself decided.
+    """From an SQS queue to a function. What did not fail is deleted; what failed is visible again
+    at once, unless `hurry` is off: then the message waits for as long as it was hidden, or as the
+    function itself decided.
     """
 
     def __init__(

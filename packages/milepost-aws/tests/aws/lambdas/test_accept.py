@@ -1,4 +1,5 @@
-"""Accept function: requests of API Gateway to endpoints that submit items, answered from the ledger."""
+"""Accept function: requests of API Gateway to endpoints that submit items, answered from the
+ledger."""
 
 from __future__ import annotations
 

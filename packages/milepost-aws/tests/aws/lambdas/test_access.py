@@ -1,4 +1,5 @@
-"""Every request that a function makes is one that its role may make: the functions run here, and each call is held against the stack."""
+"""Every request that a function makes is one that its role may make: the functions run here, and
+each call is held against the stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Daily heads on AWS: the resender function publishes them, the topic receives them, and records are proved by them."""
+"""Daily heads on AWS: the resender function publishes them, the topic receives them, and records
+are proved by them."""
 
 from __future__ import annotations
 

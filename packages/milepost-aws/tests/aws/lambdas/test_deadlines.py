@@ -1,4 +1,5 @@
-"""No request to AWS outlives the function that makes it, and a function that AWS fails gives its messages back soon."""
+"""No request to AWS outlives the function that makes it, and a function that AWS fails gives its
+messages back soon."""
 
 from __future__ import annotations
 

@@ -265,7 +265,8 @@ def test_a_crash_in_the_middle_loses_nothing(scene: Scene) -> None:
 
 def test_a_child_is_read_after_its_parent() -> None:
     class Streams:
-        """Two shards, the child listed first; the parent has nothing for a while, then one more record, and is closed."""
+        """Two shards, the child listed first; the parent has nothing for a while, then one more
+        record, and is closed."""
 
         pages = {
             "p1": ("b", "p2"),

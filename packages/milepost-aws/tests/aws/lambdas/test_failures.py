@@ -1,4 +1,5 @@
-"""Functions in trouble: time that runs out, AWS that does not answer, pauses, rates, changed routes, items that kill."""
+"""Functions in trouble: time that runs out, AWS that does not answer, pauses, rates, changed
+routes, items that kill."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def set_row(one: Deployment, key: str, **values: dict[str, Any]) -> None:
     )
 
 
-# Time that runs out ------------------------------------------------------------------------------------------------------
+# Time that runs out -------------------------------------------------------------------------------
 
 
 def test_a_handler_that_overruns_is_let_go_of(deploy: Deploy) -> None:
@@ -164,7 +165,8 @@ def test_a_handler_that_overruns_is_let_go_of(deploy: Deploy) -> None:
     assert one.row("a").status == "QUEUED"
     assert one.row("a").unknown
     assert "given-back" in one.lines("a")
-    # The next call asks first whether the work was done; the thread that hangs keeps nobody from it.
+    # The next call asks first whether the work was done; the thread that hangs keeps nobody from
+    # it.
     one.run(lambda: one.all_at("COMPLETED"))
     assert one.module.seen == ["a", "verify a"]
     one.module.go_on.set()
@@ -251,7 +253,7 @@ def test_nothing_is_claimed_when_the_time_is_over_already(deploy: Deploy) -> Non
     assert one.depth("weigh") == (2, 0, 0)
 
 
-# AWS that does not answer ------------------------------------------------------------------------------------------------
+# AWS that does not answer -------------------------------------------------------------------------
 
 
 def test_a_claim_that_fails_reports_its_own_message_alone(deploy: Deploy) -> None:
@@ -333,7 +335,7 @@ def test_a_topic_that_takes_nothing_fails_no_record(deploy: Deploy) -> None:
     assert {event["type"].rpartition(".")[2] for event in one.events()} >= {"accepted", "completed"}
 
 
-# Pauses and rates --------------------------------------------------------------------------------------------------------
+# Pauses and rates ---------------------------------------------------------------------------------
 
 
 def test_what_is_paused_stands_apart_until_it_is_resumed(deploy: Deploy) -> None:
@@ -403,7 +405,7 @@ def test_a_limit_set_while_running_holds(deploy: Deploy) -> None:
     assert one.depth("weigh") == (0, 0, 1)
 
 
-# Changed routes, and items that kill -------------------------------------------------------------------------------------
+# Changed routes, and items that kill --------------------------------------------------------------
 
 
 def test_a_container_that_is_out_of_date_claims_nothing_and_opens_anew(deploy: Deploy) -> None:

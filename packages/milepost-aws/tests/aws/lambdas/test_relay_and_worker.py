@@ -1,4 +1,5 @@
-"""Items handled by functions alone: the stream calls the relay, queues call the workers, and the topic receives events."""
+"""Items handled by functions alone: the stream calls the relay, queues call the workers, and the
+topic receives events."""
 
 from __future__ import annotations
 
@@ -210,7 +211,8 @@ def test_follow_up_items_are_made_by_functions(deploy: Deploy) -> None:
     assert one.all_at("COMPLETED")
     made = one.opened.ledger.get([("reviews", key) for key in "abc"])
     assert [item and item.input["parcel"] for item in made] == ["P-a", None, None]
-    # The one that could not be made is parked by itself, and the resender function makes it; no event makes a second item.
+    # The one that could not be made is parked by itself, and the resender function makes it; no
+    # event makes a second item.
     one.module.refused.clear()
     one.clock.advance("1h")
     one.resend()

@@ -1,4 +1,5 @@
-"""Applications in functions: named by the environment, with their routes, and their services called by a schedule."""
+"""Applications in functions: named by the environment, with their routes, and their services called
+by a schedule."""
 
 from __future__ import annotations
 

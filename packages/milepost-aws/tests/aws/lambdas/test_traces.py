@@ -1,5 +1,5 @@
-"""Traces of calls, as X-Ray's daemon is told of them: each function runs in a process of its own, with what Lambda puts into its
-environment, and the daemon is a socket of the test."""
+"""Traces of calls, as X-Ray's daemon is told of them: each function runs in a process of its own,
+with what Lambda puts into its environment, and the daemon is a socket of the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fixtures for tests of the AWS ledger: an account of its own for every test, and the tables of one ledger."""
+"""Fixtures for tests of the AWS ledger: an account of its own for every test, and the tables of one
+ledger."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from milepost_aws.ledger.tables.documents import Control
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run each test of the contract on one of the two stand-ins, chosen by its name. The model runs them all, and
-    `tests/testing/aws_model` compares the model with both."""
+    """Run each test of the contract on one of the two stand-ins, chosen by its name. The model runs
+    them all, and `tests/testing/aws_model` compares the model with both."""
     if THOROUGH:
         return
     left_out = []

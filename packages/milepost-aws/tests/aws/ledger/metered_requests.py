@@ -12,7 +12,8 @@ METERED = {*WRITES, "get_item", "query", "scan", "batch_get_item", "transact_get
 
 
 class MeteredRequests(Requests):
-    """With `measure`, `units` has DynamoDB's consumed capacity by (table, "read" | "write"); an index's share is under "table/index"."""
+    """With `measure`, `units` has DynamoDB's consumed capacity by (table, "read" | "write"); an
+    index's share is under "table/index"."""
 
     def __init__(self, region: str, endpoint: str, **options: Any) -> None:
         super().__init__(region, endpoint, **options)

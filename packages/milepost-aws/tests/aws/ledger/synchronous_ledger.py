@@ -1,5 +1,5 @@
-"""A ledger on a stand-in whose stream is read at once after every write, and whose time is the test's: for the contract suite,
-which asks for everything to have followed when it looks."""
+"""A ledger on a stand-in whose stream is read at once after every write, and whose time is the
+test's: for the contract suite, which asks for everything to have followed when it looks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from milepost_aws.ledger.tables.conditional_write import Update
 from milepost_testing.clock import SeededChance
 
 PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)
-"""No document is believed without reading it, no message is held back (the world's time does not pass here), and the resender
-waits for nobody."""
+"""No document is believed without reading it, no message is held back (the world's time does not
+pass here), and the resender waits for nobody."""
 
 
 def carry_out(
@@ -40,7 +40,8 @@ def carry_out(
 
 
 class Follower:
-    """Reads the streams of all routes that were used, and sends again what is due; one for all handles on a ledger."""
+    """Reads the streams of all routes that were used, and sends again what is due; one for all
+    handles on a ledger."""
 
     def __init__(self, ledger: AwsLedger) -> None:
         self.ledger = ledger
@@ -76,8 +77,8 @@ class Follower:
             self.follow(now)
 
     def _due(self, route: str, now: int) -> bool:
-        """Has the resender anything to do? One look at the whole index; itself it asks partition by partition, and with every claim
-        of the contract that was half of all requests."""
+        """Has the resender anything to do? One look at the whole index; itself it asks partition by
+        partition, and with every claim of the contract that was half of all requests."""
         store = self.ledger.store
         due = store.requests.scan(
             store.names.rows(route),
@@ -119,7 +120,8 @@ class SynchronousLedger:
         return getattr(self.ledger, name)
 
     def another(self) -> SynchronousLedger:
-        """A second handle on the same ledger, as another process would have it, but for one thing: the stream is read once."""
+        """A second handle on the same ledger, as another process would have it, but for one thing:
+        the stream is read once."""
         first = self.store.requests
         requests = Requests(first.region, first.endpoint, endpoints=first.endpoints)
         return SynchronousLedger(

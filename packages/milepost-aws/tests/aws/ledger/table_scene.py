@@ -1,4 +1,5 @@
-"""The control and history tables of one ledger, processes that use them, and points at which a process dies or waits."""
+"""The control and history tables of one ledger, processes that use them, and points at which a
+process dies or waits."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Died(Exception):
 
 
 class Process(MeteredRequests):
-    """One process's requests. `at(operation, act)`: the act is done just before the next such call, and may raise `Died`."""
+    """One process's requests. `at(operation, act)`: the act is done just before the next such call,
+    and may raise `Died`."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(REGION, endpoint, width=4, sleep=lambda _: None)

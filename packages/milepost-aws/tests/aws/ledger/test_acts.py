@@ -1,4 +1,5 @@
-"""Rerun of an item whose row has left, replacement of large content, and items for later, on DynamoDB and SQS."""
+"""Rerun of an item whose row has left, replacement of large content, and items for later, on
+DynamoDB and SQS."""
 
 from __future__ import annotations
 
@@ -132,7 +133,8 @@ def test_large_content_is_replaced_by_large_content(ledger: SynchronousLedger) -
 
 
 def test_no_message_is_sent_before_its_time(ledger: SynchronousLedger) -> None:
-    """What is near is a message that is held back until then; what is further off the resender sends when its time has come."""
+    """What is near is a message that is held back until then; what is further off the resender
+    sends when its time has come."""
     store = ledger.ledger.store
     store.settings = replace(store.settings, longest_delay_s=900)
     world = World(ledger)  # type: ignore[arg-type]

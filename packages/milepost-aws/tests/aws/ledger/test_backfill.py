@@ -1,4 +1,5 @@
-"""A paced back-fill on AWS: finished rows stand in no index, so it walks along the table and remembers how far it came."""
+"""A paced back-fill on AWS: finished rows stand in no index, so it walks along the table and
+remembers how far it came."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def route(*, longer: bool = False) -> Route:
 
 
 def assets(*stages: str) -> Route:
-    """Somebody else's stages: each is offered what the one before gave, the first what was handed over."""
+    """Somebody else's stages: each is offered what the one before gave, the first what was handed
+    over."""
     made = Route("parcels")
     made.keep, made.evidence = {Status.COMPLETED: 0}, True
     for stage in stages:

@@ -1,4 +1,5 @@
-"""One clock for all processes of a deployment on AWS: that of its answers, whatever each machine's clock shows."""
+"""One clock for all processes of a deployment on AWS: that of its answers, whatever each machine's
+clock shows."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class World:
 
 
 class Machine:
-    """A process on a machine whose wall clock is `ahead` of the true time, and whose monotonic clock began at its start."""
+    """A process on a machine whose wall clock is `ahead` of the true time, and whose monotonic
+    clock began at its start."""
 
     def __init__(
         self, world: World, name: str, ahead: Span = 0, behind: Span = 0, seed: int = 1
@@ -207,7 +209,8 @@ def test_no_request_is_added_while_answers_come(account: str) -> None:
 
 
 def test_a_machine_that_was_suspended_compares_its_clock_again(account: str) -> None:
-    """The monotonic clock of a suspended machine stands still, so that what was measured by it is hours behind."""
+    """The monotonic clock of a suspended machine stands still, so that what was measured by it is
+    hours behind."""
     world = World()
     machine = Machine(world, "m")
     machine.state()

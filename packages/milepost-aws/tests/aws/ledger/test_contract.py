@@ -1,4 +1,5 @@
-"""The ledger contract on DynamoDB and SQS: all of it on the model in this process, and each test on one of the two stand-ins.
+"""The ledger contract on DynamoDB and SQS: all of it on the model in this process, and each test on
+one of the two stand-ins.
 
 `make thorough` runs all of it on both stand-ins.
 """
@@ -77,8 +78,9 @@ class TestMinistack(AwsContract):
 
 @pytest.mark.wire
 class TestDynoxide(AwsContract):
-    """A second DynamoDB, which shares no code with the first: what one of the two takes by mistake, the other refuses. The queues are
-    ministack's. (`pytest_collection_modifyitems` in this folder's conftest.py shares the tests between the two.)"""
+    """A second DynamoDB, which shares no code with the first: what one of the two takes by mistake,
+    the other refuses. The queues are ministack's. (`pytest_collection_modifyitems` in this folder's
+    conftest.py shares the tests between the two.)"""
 
     # It gets slower as a table's stream gets longer.
     many = 120

@@ -54,7 +54,7 @@ def damage_blobs(scene: Scene, *beginnings: str) -> int:
     return len(names)
 
 
-# The row -----------------------------------------------------------------------------------------------------------------------
+# The row ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", HOWS)
 def test_the_others_are_found_sent_again_and_due(
     scene: Scene, how: str, caplog: pytest.LogCaptureFixture
@@ -155,7 +155,7 @@ def test_whoever_loses_a_race_for_a_spoilt_row_finds_nobody_there(scene: Scene) 
     assert scene.row("a").stage == "stamp"
 
 
-# What it carries ---------------------------------------------------------------------------------------------------------------
+# What it carries ----------------------------------------------------------------------------------
 def context(scene: Scene, plan: Plan | None = None) -> Context:
     return Context(
         scene.aws, {"parcels": plan or scene.plan}, scene.clock, scene.chance, scene.blobs
@@ -210,7 +210,8 @@ def test_a_lane_of_somebody_elses_stage_is_resumed_but_for_the_one(scene: Scene)
 
 
 def offering(plan: Plan) -> Plan:
-    """The same route without any grace: what comes to somebody else's stage is offered in the same write."""
+    """The same route without any grace: what comes to somebody else's stage is offered in the same
+    write."""
     return Plan(plan.route, version=plan.version, offer_life_ms=60_000)
 
 
@@ -233,7 +234,7 @@ def test_an_outcome_that_would_offer_what_cannot_be_read_is_a_counted_try_of_tha
     assert found == {"a": ("delivered", 0), "bad": ("stamp", 1), "c": ("delivered", 0)}
 
 
-# Its history -------------------------------------------------------------------------------------------------------------------
+# Its history --------------------------------------------------------------------------------------
 def rejected(scene: Scene) -> None:
     """Three parcels that failed, one with more to say than a row can hold."""
     scene.add("a", "bad", "c")

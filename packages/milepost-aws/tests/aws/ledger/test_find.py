@@ -1,4 +1,5 @@
-"""Finding rows: those that share the first part of their key with one query, and pages in the order of acceptance."""
+"""Finding rows: those that share the first part of their key with one query, and pages in the order
+of acceptance."""
 
 from __future__ import annotations
 

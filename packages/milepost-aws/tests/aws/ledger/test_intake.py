@@ -1,4 +1,5 @@
-"""Intake on DynamoDB: a put whose answer was lost is known for one's own, and seals are looked for once, not twice."""
+"""Intake on DynamoDB: a put whose answer was lost is known for one's own, and seals are looked for
+once, not twice."""
 
 from __future__ import annotations
 

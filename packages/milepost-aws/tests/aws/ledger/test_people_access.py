@@ -1,4 +1,5 @@
-"""Processes outside Lambda, operators and viewers make only requests that the stack's managed policies allow."""
+"""Processes outside Lambda, operators and viewers make only requests that the stack's managed
+policies allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows that DynamoDB refuses, and limits on the growth of rows: a failure of one item, never of a stage or shard."""
+"""Rows that DynamoDB refuses, and limits on the growth of rows: a failure of one item, never of a
+stage or shard."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from milepost_testing.contract.world import World
 
 
 def fill(ledger: SynchronousLedger, key: str, name: str) -> None:
-    """Fill the row until there is no room left, as a careless hand does, or an earlier version of Milepost did."""
+    """Fill the row until there is no room left, as a careless hand does, or an earlier version of
+    Milepost did."""
     fill_row(ledger.store, "parcels", key, name)
 
 
@@ -44,7 +46,7 @@ def say(world: World, key: str, number: int, length: int) -> None:
     ) == [None]
 
 
-# The trail ----------------------------------------------------------------------------------------------------------------------
+# The trail ----------------------------------------------------------------------------------------
 def test_lines_that_are_in_the_journal_leave_their_row(ledger: SynchronousLedger) -> None:
     world = World(ledger)
     world.add("a")
@@ -81,7 +83,7 @@ def test_a_row_stays_small_while_nobody_reads_the_stream(ledger: SynchronousLedg
     world.audit()
 
 
-# A row that is full ----------------------------------------------------------------------------------------------------------
+# A row that is full -------------------------------------------------------------------------------
 def test_a_full_row_is_a_counted_failure_at_its_claim_and_the_others_are_claimed(
     ledger: SynchronousLedger,
 ) -> None:
@@ -172,7 +174,7 @@ def test_a_long_undecided_outcome_is_kept_apart(ledger: SynchronousLedger) -> No
     assert world.row("a").undecided == told
 
 
-# Blocks ------------------------------------------------------------------------------------------------------------------------
+# Blocks -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("character", ["x", "é", "\u20ac", '"'])
 def test_blocks_are_cut_by_bytes(character: str) -> None:
     refs = [("mail", f"{number}" + character * 1990, 1) for number in range(1000)]

@@ -1,4 +1,5 @@
-"""One bad row never stops the others: a refused or damaged row is set aside, and the relay continues."""
+"""One bad row never stops the others: a refused or damaged row is set aside, and the relay
+continues."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def test_a_partners_answer_that_names_a_blob_of_another_row_removes_nothing(
 
 @pytest.mark.parametrize("word", ["of", "blob"])
 def test_a_map_of_another_program_is_no_reference(ledger: SynchronousLedger, word: str) -> None:
-    """Milepost writes {"of": stage} for a payload that equals a result, and {"blob": name, …} for a large value."""
+    """Milepost writes {"of": stage} for a payload that equals a result, and {"blob": name, …} for a
+    large value."""
     world, store = World(ledger, external_route()), ledger.store
     ledger.prepare(world.plan)
     ledger.follower.load_route(world.plan)
@@ -173,7 +175,8 @@ def test_an_answer_that_is_nested_too_deeply_sets_aside_its_row_alone(
 def test_a_blob_store_that_cannot_be_reached_sets_no_row_aside(
     ledger: SynchronousLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a problem of AWS, not of a row: the relay reads the same records again, and a claim is tried again."""
+    """It is a problem of AWS, not of a row: the relay reads the same records again, and a claim is
+    tried again."""
     world, blobs = World(ledger), ledger.store.blobs
 
     def fail(name: str, *args: Any) -> Any:

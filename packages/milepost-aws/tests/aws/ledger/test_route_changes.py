@@ -1,4 +1,5 @@
-"""While a changed route is announced but not yet in force, no item is claimed or completed; afterwards work continues."""
+"""While a changed route is announced but not yet in force, no item is claimed or completed;
+afterwards work continues."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class Announced(World):
         )
 
     def nothing_moves(self, *, settled: int) -> None:
-        """Whoever looks at the items, or reads of them, completes none; `settled` lines say that outcomes were put down undecided."""
+        """Whoever looks at the items, or reads of them, completes none; `settled` lines say that
+        outcomes were put down undecided."""
         with pytest.raises(RouteChanged, match="stands by"):
             self.follow()
         assert Resender(self.ctx).run_once().decided == 0

@@ -1,4 +1,5 @@
-"""`milepost move`: copies a SQLite ledger to AWS completely and once, and prevents work in both places."""
+"""`milepost move`: copies a SQLite ledger to AWS completely and once, and prevents work in both
+places."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def full(command_line: AwsCommandLine, filled: Path) -> AwsCommandLine:
 
 
 def fill(command_line: AwsCommandLine) -> None:
-    """Items in every state that rests, a list, a pause, a limit, an act, a seal, a subscriber that has not been told the last lines."""
+    """Items in every state that rests, a list, a pause, a limit, an act, a seal, a subscriber that
+    has not been told the last lines."""
     items: list[dict[str, Any]] = [
         {"id": "gone", "torn": True},
         {"id": "offered", "depot": "west"},

@@ -1,4 +1,5 @@
-"""Collection of digests: reads the history since the last one, and submits an item for each owner on the route of mails."""
+"""Collection of digests: reads the history since the last one, and submits an item for each owner
+on the route of mails."""
 
 from __future__ import annotations
 
@@ -35,17 +36,19 @@ CURSOR = "digest"
 PORTION = 1_000
 MOST_UNMAILED = 1_000
 COLLECTIONS = 10
-"""Most collections of one call: the later ones follow those that other processes had recorded and not finished."""
+"""Most collections of one call: the later ones follow those that other processes had recorded and
+not finished."""
 BY = "deposits digest"
 
 
 def collect_digests(app: DepositsApp) -> list[str]:
-    """Submit a mail for what has become of DOIs since the last digest; the keys of the mail items. None, if there is nothing to say or no
-    address.
+    """Submit a mail for what has become of DOIs since the last digest; the keys of the mail items.
+    None, if there is nothing to say or no address.
 
-    The first mail of a collection has a key that follows from the place where the collection began, and holds the others. Where another
-    process has recorded it first, or one died before it moved the cursor, the recorded one counts, and what came later is
-    collected after it: no DOI is mailed twice, and none is left out."""
+    The first mail of a collection has a key that follows from the place where the collection began,
+    and holds the others. Where another process has recorded it first, or one died before it moved
+    the cursor, the recorded one counts, and what came later is collected after it: no DOI is mailed
+    twice, and none is left out."""
     if app.settings.mail is None:
         return []
     keys: list[str] = []
@@ -58,7 +61,8 @@ def collect_digests(app: DepositsApp) -> list[str]:
 
 
 def _mail_files(app: DepositsApp) -> list[str]:
-    """Submit a mail for news about files that no other digest has taken: there is no history line about them. Its key."""
+    """Submit a mail for news about files that no other digest has taken: there is no history line
+    about them. Its key."""
     files = pending_news(app)
     if not files:
         return []
@@ -73,20 +77,22 @@ def _mail_files(app: DepositsApp) -> list[str]:
 
 
 class DigestCursor(msgspec.Struct, frozen=True):
-    """The place in the history up to which people have been informed, when it was set, and the version of the document that says so."""
+    """The place in the history up to which people have been informed, when it was set, and the
+    version of the document that says so."""
 
     after: int
     at: str
     since: str | None = None
-    """Set for the first digest of a ledger with an older history: what happened before this time is not mailed."""
+    """Set for the first digest of a ledger with an older history: what happened before this time is
+    not mailed."""
     version: int = 0
     waits: tuple[str, ...] = ()
     """Names of the waits for partners then: people have heard of them."""
 
 
 def place_cursor(app: DepositsApp) -> DigestCursor:
-    """The place up to which people have been informed. The first time it is set to where the first digest begins,
-    [deposits.mail] first ago: a ledger may hold years of history."""
+    """The place up to which people have been informed. The first time it is set to where the first
+    digest begins, [deposits.mail] first ago: a ledger may hold years of history."""
     assert app.settings.mail is not None
     document = app.documents.get(CURSOR)
     if document is None:
@@ -105,7 +111,8 @@ def place_cursor(app: DepositsApp) -> DigestCursor:
 
 
 def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
-    """One collection from the cursor: the keys of its mails, and whether they had been recorded before."""
+    """One collection from the cursor: the keys of its mails, and whether they had been recorded
+    before."""
     after = cursor.after
     route = app.settings.digests_route
     begun = app.show(route, f"{after}")
@@ -116,7 +123,8 @@ def _collect(app: DepositsApp, cursor: DigestCursor) -> tuple[list[str], bool]:
     if begun is None:
         upto, interrupted, found = _collected(app, cursor, waits)
         if found:
-            # The first mail holds the digests of the others: one write, whole or not at all, decides what is mailed.
+            # The first mail holds the digests of the others: one write, whole or not at all,
+            # decides what is mailed.
             first, *rest = map(msgspec.to_builtins, found)
             _submit(
                 app,
@@ -168,7 +176,8 @@ def collect_when_due(app: DepositsApp) -> list[str]:
 def _collected(
     app: DepositsApp, cursor: DigestCursor, waits: list[PartnerWait]
 ) -> tuple[int, list[str], list[Digest]]:
-    """The line up to which the digests since the cursor go, the interrupted runs that they name, and the digests."""
+    """The line up to which the digests since the cursor go, the interrupted runs that they name,
+    and the digests."""
     settings = app.settings
     assert settings.mail is not None
     upto = after = cursor.after
@@ -193,7 +202,8 @@ def _collected(
     cause = common_cause(app, after)
     notes = [] if cause is None else [f"{cause.text}."]
     notes += [f"{one.text}." for one in waits]
-    # A wait has a line in the history. Without a line there is no mail: its key follows from the place in the history.
+    # A wait has a line in the history. Without a line there is no mail: its key follows from the
+    # place in the history.
     news = upto > after and any(one.name not in cursor.waits for one in waits)
     if since is not None:
         notes.append(first_note(since))
@@ -222,7 +232,8 @@ def _entry(app: DepositsApp, line: dict[str, Any]) -> DigestEntry | None:
 
 
 def _submit(app: DepositsApp, *mails: dict[str, Any]) -> None:
-    """Record mails. Raises if one is not recorded: the cursor must stay, so that the next collection tries again."""
+    """Record mails. Raises if one is not recorded: the cursor must stay, so that the next
+    collection tries again."""
     for receipt in app.submit(app.settings.digests_route, *mails, by=BY):
         if receipt.answer == "malformed":
             raise mp.MilepostError(
@@ -241,8 +252,8 @@ def unmailed_keys(app: DepositsApp) -> set[str]:
 
 
 class UnmailedDigests(msgspec.Struct, frozen=True):
-    """Mails that could not be sent. The next run sends those that `wait`; of those that were `refused` for good, or tried too often, none is
-    tried until a person asks for it."""
+    """Mails that could not be sent. The next run sends those that `wait`; of those that were
+    `refused` for good, or tried too often, none is tried until a person asks for it."""
 
     wait: int = 0
     wait_error: str = ""
@@ -280,7 +291,7 @@ def _first_error(rows: list[dict[str, Any]]) -> str:
     return errors[0] if errors else ""
 
 
-# The route of mails ---------------------------------------------------------------------------------------------------
+# The route of mails -------------------------------------------------------------------------------
 def digests_route(settings: DepositsSettings) -> mp.Route:
     """The route of mails. It opens the transport at the first mail."""
     route = mp.Route(settings.digests_route, key="id")
@@ -307,7 +318,8 @@ def digests_route(settings: DepositsSettings) -> mp.Route:
 
 
 def _sent(digest: Digest, mail: MailSettings, transport: MailTransport) -> mp.Outcome:
-    """Send a digest to the addresses that the settings have now; where those of an owner are refused, to everyone in `to`."""
+    """Send a digest to the addresses that the settings have now; where those of an owner are
+    refused, to everyone in `to`."""
     to = recipients_of(digest.owner, mail)
     refused: list[str] = []
     try:

@@ -1,4 +1,5 @@
-"""News about delivered files for the next digest: files that were refused or ignored, and malformed lines of lists."""
+"""News about delivered files for the next digest: files that were refused or ignored, and malformed
+lines of lists."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ TRIES = 10
 
 
 class FileNews(msgspec.Struct, frozen=True):
-    """Sentences that no digest has yet, and names of ignored files that one has, or has among these."""
+    """Sentences that no digest has yet, and names of ignored files that one has, or has among
+    these."""
 
     sentences: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
@@ -48,7 +50,8 @@ def sentences_of(report: IntakeReport) -> list[str]:
 
 
 def note_files(app: DepositsApp, report: IntakeReport) -> None:
-    """Keep the news of an intake for the next digest. An ignored file is named once, as long as it is there."""
+    """Keep the news of an intake for the next digest. An ignored file is named once, as long as it
+    is there."""
     if app.settings.mail is None:
         return
 

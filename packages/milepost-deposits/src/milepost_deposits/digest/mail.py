@@ -1,4 +1,5 @@
-"""Digests: what has become of each DOI since the last one, as a mail: subject, plain text, HTML for a phone's width, and a CSV. Pure."""
+"""Digests: what has become of each DOI since the last one, as a mail: subject, plain text, HTML for
+a phone's width, and a CSV. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def csv_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    """A table in UTF-8 with a byte order mark, without which spreadsheet programs take it for another encoding."""
+    """A table in UTF-8 with a byte order mark, without which spreadsheet programs take it for
+    another encoding."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(columns)
@@ -54,7 +56,7 @@ def _cell(value: object) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
-# Entries --------------------------------------------------------------------------------------------------------------
+# Entries ------------------------------------------------------------------------------------------
 _ADVICE = {
     METADATA: "Look the DOI up at Crossref. If its record is right, deposit metadata and PDF by hand.",
     CONTENT: "Fetch the PDF from the publisher by hand, and deposit it with its metadata.",
@@ -96,8 +98,8 @@ class DigestEntry(msgspec.Struct, frozen=True):
 
 
 def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[str, Any]]:
-    """The last history line of each DOI of the route that says something new to people: deposited, failed, will be retried, or has two
-    items in DSpace."""
+    """The last history line of each DOI of the route that says something new to people: deposited,
+    failed, will be retried, or has two items in DSpace."""
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         if line["route"] == route and twins_note(line):
@@ -114,8 +116,9 @@ def latest_lines(lines: Iterable[dict[str, Any]], route: str) -> dict[str, dict[
 def entry_of(
     line: Mapping[str, Any], view: Mapping[str, Any] | None, *, rounds: bool
 ) -> DigestEntry | None:
-    """The entry of a DOI whose last line is `line`; `view` is the item as `show` gives it, None if its row has left. None: the DOI has moved
-    on since, and a later digest names it, or another system has deposited it, which is no news."""
+    """The entry of a DOI whose last line is `line`; `view` is the item as `show` gives it, None if
+    its row has left. None: the DOI has moved on since, and a later digest names it, or another
+    system has deposited it, which is no news."""
     doi, word = line["key"], word_of(line["status"])
     if view is not None and word_of(view["status"]) != word:
         return None
@@ -174,7 +177,8 @@ def error_text(line: Mapping[str, Any]) -> str:
 def twins_entry(
     line: Mapping[str, Any], view: Mapping[str, Any] | None, recorded: Twins | None
 ) -> DigestEntry | None:
-    """The entry of a DOI whose line says that it has two items; None: a person has settled that since."""
+    """The entry of a DOI whose line says that it has two items; None: a person has settled that
+    since."""
     if recorded is None:
         return None
     title = str(result_in(view, METADATA).get("title") or "")
@@ -190,7 +194,8 @@ def twins_entry(
 
 
 def present_text(view: Mapping[str, Any] | None) -> str:
-    """Says with which file DSpace had a DOI already; empty: Milepost has deposited it, be it with a try whose answer was lost."""
+    """Says with which file DSpace had a DOI already; empty: Milepost has deposited it, be it with a
+    try whose answer was lost."""
     result = result_in(view, SUBMIT)
     if result.get("found") is not True:
         return ""
@@ -212,7 +217,8 @@ class Digest(msgspec.Struct, frozen=True):
 
     id: str
     to: tuple[str, ...]
-    """The addresses when it was collected. It goes to those that the settings have when it is sent: see `recipients_of`."""
+    """The addresses when it was collected. It goes to those that the settings have when it is sent:
+    see `recipients_of`."""
     owner: str
     """The DOI prefix whose owners get it; empty: everything that has no owner of its own."""
     deposited: tuple[DigestEntry, ...]
@@ -220,7 +226,8 @@ class Digest(msgspec.Struct, frozen=True):
     manual: tuple[DigestEntry, ...]
     counts: dict[str, int]
     notes: tuple[str, ...] = ()
-    """Sentences about the digest itself and about all DOIs: where it begins, runs that were interrupted, partners that ask us to slow down."""
+    """Sentences about the digest itself and about all DOIs: where it begins, runs that were
+    interrupted, partners that ask us to slow down."""
     twins: tuple[DigestEntry, ...] = ()
     """DOIs that have two items in DSpace."""
     present: tuple[DigestEntry, ...] = ()
@@ -260,8 +267,9 @@ def digests_of(
     news: bool = False,
     files: tuple[str, ...] = (),
 ) -> list[Digest]:
-    """One digest for each owner of a DOI prefix (the longest prefix wins) and one for all other DOIs. None is empty, except with `news`: then
-    the notes are a digest by themselves. `files` are for the one without an owner."""
+    """One digest for each owner of a DOI prefix (the longest prefix wins) and one for all other
+    DOIs. None is empty, except with `news`: then the notes are a digest by themselves. `files` are
+    for the one without an owner."""
     by_owner: dict[str, list[DigestEntry]] = {"": []} if news or files else {}
     said = tuple(notes)
     prefixes = sorted(owners, key=len, reverse=True)
@@ -289,7 +297,7 @@ def digests_of(
     return [digest for digest in found if not digest.empty or (news and not digest.owner)]
 
 
-# The mail -------------------------------------------------------------------------------------------------------------
+# The mail -----------------------------------------------------------------------------------------
 SHOWN = 100
 """Most DOIs of one kind in the text of a mail; the CSV has all."""
 COLUMNS = ("doi", "status", "handle", "title", "stage", "attempts", "error", "what to do")
@@ -299,12 +307,14 @@ _MUTED, _RED, _GREEN, _AMBER = "#5b6470", "#b42318", "#1e7a3c", "#9a6700"
 
 
 def recipients_of(owner: str, mail: MailSettings) -> tuple[str, ...]:
-    """The addresses of a digest as the settings have them now; those of `to` for an owner that has none any more."""
+    """The addresses of a digest as the settings have them now; those of `to` for an owner that has
+    none any more."""
     return mail.owners.get(owner) or mail.to
 
 
 def mail_of(digest: Digest, to: Sequence[str], sender: str, dashboard: str = "") -> Mail:
-    """The mail of a digest to these addresses. It links to the page of manual deposits where the URL of the dashboard is known."""
+    """The mail of a digest to these addresses. It links to the page of manual deposits where the
+    URL of the dashboard is known."""
     page = f"{dashboard.rstrip('/')}/deposits/worklist" if dashboard else ""
     return Mail(
         id=digest.id,
@@ -390,8 +400,8 @@ def text_of(digest: Digest, page: str = "") -> str:
 
 
 def html_of(digest: Digest, page: str = "") -> str:
-    """For programs that show HTML: one column, no pictures, nothing from elsewhere. `page` is the URL of the manual deposits, if it is
-    known."""
+    """For programs that show HTML: one column, no pictures, nothing from elsewhere. `page` is the
+    URL of the manual deposits, if it is known."""
     sections = [
         _section(
             "Needs a manual deposit",

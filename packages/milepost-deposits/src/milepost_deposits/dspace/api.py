@@ -1,4 +1,5 @@
-"""Client of DSpace's REST API: collections by handle, items, bundles, bitstreams, and search by DOI."""
+"""Client of DSpace's REST API: collections by handle, items, bundles, bitstreams, and search by
+DOI."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ MOST_PAGES = 20
 MOST_WORDS = 200
 """Words of a metadata value that are looked at: a citation is short."""
 DOI_FIELD = "dc.relation.isversionof"
-"""Where a DOI is put if the metadata does not name it: a deposit that cannot be found again could be made twice."""
+"""Where a DOI is put if the metadata does not name it: a deposit that cannot be found again could
+be made twice."""
 FORMS = ("{}", "https://doi.org/{}", "http://dx.doi.org/{}")
 Metadata = Mapping[str, Sequence[Mapping[str, Any]]]
 """Values by metadata field, as DSpace 7 and later writes them: {"dc.title": [{"value": "…"}]}."""
@@ -95,9 +97,10 @@ class DSpace:
     def close(self) -> None:
         self.session.close()
 
-    # Collections and items --------------------------------------------------------------------------------------------------
+    # Collections and items ------------------------------------------------------------------------
     def collection(self, handle: str) -> str:
-        """The UUID of the collection with this handle, asked once. Raises CollectionUnknown if the handle is unknown or of another kind."""
+        """The UUID of the collection with this handle, asked once. Raises CollectionUnknown if the
+        handle is unknown or of another kind."""
         with self._lock:
             known = self._collections.get(handle)
         if known is not None:
@@ -124,10 +127,11 @@ class DSpace:
     def create(
         self, collection: str, name: str, metadata: Metadata, *, discoverable: bool
     ) -> DSpaceItem:
-        """A new item in the collection. Not idempotent: after an error that is `unknown`, search before another try.
+        """A new item in the collection. Not idempotent: after an error that is `unknown`, search
+        before another try.
 
-        Every flag is sent: DSpace takes an omitted one for false, refuses an item that is not archived, and hides one that is not
-        discoverable.
+        Every flag is sent: DSpace takes an omitted one for false, refuses an item that is not
+        archived, and hides one that is not discoverable.
         """
         filled = {
             key: [
@@ -166,7 +170,7 @@ class DSpace:
         """Delete an item with its files. One that is gone already is fine."""
         self.session.write("DELETE", f"/core/items/{uuid}", allowed=(204, 404))
 
-    # Files ------------------------------------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------------------------
     def bundle(self, item: str) -> str:
         """The UUID of the item's bundle ORIGINAL, made if there is none."""
         return self._find_bundle(item) or self.new_bundle(item)
@@ -204,7 +208,8 @@ class DSpace:
         return [] if bundle is None else self.bitstreams(bundle)
 
     def upload(self, bundle: str, name: str, content: net.RequestBody) -> DSpaceBitstream:
-        """Add a file to a bundle; it is read while it is sent. Compare the answer's checksum with your own: DSpace does not."""
+        """Add a file to a bundle; it is read while it is sent. Compare the answer's checksum with
+        your own: DSpace does not."""
         parts = [
             net.FormPart("file", content, filename=name, content_type="application/pdf"),
             net.FormPart("properties", _json({"name": name, "metadata": {}})),
@@ -217,10 +222,11 @@ class DSpace:
         )
         return _bitstream(_object(answer, "the bitstream", unknown=True))
 
-    # Search -----------------------------------------------------------------------------------------------------------------
+    # Search ---------------------------------------------------------------------------------------
     def find(self, doi: str) -> list[DSpaceItem]:
-        """The items whose metadata has exactly this DOI, as far as the index knows: it may be behind, or lack items while it is rebuilt (see
-        `ItemSearch`). Raises DSpaceError where the search fails; that never means that there is none."""
+        """The items whose metadata has exactly this DOI, as far as the index knows: it may be
+        behind, or lack items while it is rebuilt (see `ItemSearch`). Raises DSpaceError where the
+        search fails; that never means that there is none."""
         return self.having(self.search(query_for(doi, self.doi_fields)), doi)
 
     def having(self, items: Sequence[DSpaceItem], doi: str) -> list[DSpaceItem]:
@@ -228,7 +234,8 @@ class DSpace:
         return [item for item in items if has_doi(item.metadata, doi, self.doi_fields)]
 
     def search(self, query: str) -> list[DSpaceItem]:
-        """All items that the index has for a query of Solr's. Raises DSpaceError where the search fails."""
+        """All items that the index has for a query of Solr's. Raises DSpaceError where the search
+        fails."""
         parameters = {"query": query, "dsoType": "item", "size": str(PAGE)}
         if self.administrator:
             parameters["configuration"] = "administrativeView"
@@ -253,7 +260,7 @@ class DSpace:
             f"the search {query[:100]} has more than {MOST_PAGES * PAGE:,} hits; whether DSpace has the item is unknown"
         )
 
-    # Reads that need no index -----------------------------------------------------------------------------------------------
+    # Reads that need no index ---------------------------------------------------------------------
     def item(self, uuid: str) -> DSpaceItem | None:
         """The item with this UUID; None if DSpace has none, or gives it only to others."""
         answer = self.session.get(f"/core/items/{quote(uuid)}", allowed=(200, 401, 403, 404))
@@ -270,7 +277,8 @@ class DSpace:
         return _item(_object(answer, "an item")) if answer.status == 200 else None
 
     def first_items(self) -> tuple[list[DSpaceItem], bool] | None:
-        """Some items of the repository, and whether they are all that it has. None: DSpace gives this list only to administrators."""
+        """Some items of the repository, and whether they are all that it has. None: DSpace gives
+        this list only to administrators."""
         answer = self.session.get(
             "/core/items", {"size": str(PAGE), "page": "0"}, allowed=(200, 401, 403, 404, 405)
         )
@@ -313,8 +321,8 @@ def open_dspace(
     timeout: float | None = None,
     guard: LoginGuard | None = None,
 ) -> DSpace:
-    """A client of the DSpace server at `url`, with the user and password that the environment has, or without. Without a guard every login
-    is tried."""
+    """A client of the DSpace server at `url`, with the user and password that the environment has,
+    or without. Without a guard every login is tried."""
     submit = settings.submit
     user, password = environment.get(submit.user_env), environment.get(submit.password_env)
     limit = {} if timeout is None else {"timeout": timeout}
@@ -325,8 +333,8 @@ def open_dspace(
 
 
 def query_for(doi: str, fields: Sequence[str], *, encoded: bool = True) -> str:
-    """The Solr query for a DOI in these fields, in all of its usual forms, percent-encoded ones too: to the index an encoded character is part
-    of a word."""
+    """The Solr query for a DOI in these fields, in all of its usual forms, percent-encoded ones
+    too: to the index an encoded character is part of a word."""
     texts = [form.format(doi) for form in FORMS]
     if encoded:
         whole = quote(doi, safe="")
@@ -337,13 +345,15 @@ def query_for(doi: str, fields: Sequence[str], *, encoded: bool = True) -> str:
 
 
 def quoted(text: str) -> str:
-    """A phrase of Solr's query syntax. Without the quotes ':', '/', '(' and others would change the query."""
+    """A phrase of Solr's query syntax. Without the quotes ':', '/', '(' and others would change the
+    query."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def has_doi(metadata: Any, doi: str, fields: Sequence[str]) -> bool:
-    """Is this the metadata of an item with exactly this DOI? The index is tokenised: a search for 10.1/abc also finds 10.1/abc.1."""
+    """Is this the metadata of an item with exactly this DOI? The index is tokenised: a search for
+    10.1/abc also finds 10.1/abc.1."""
     if not isinstance(metadata, dict):
         return False
     for name in fields:
@@ -369,8 +379,9 @@ def field_for_doi(fields: Sequence[str]) -> str:
 
 
 def _readings(value: str) -> set[str | None]:
-    """The DOIs that a metadata value names, one of its words too, as in a citation. Some programs write '#', '?' and '%' of a DOI into a URL as
-    they are: both readings count, since an item that is overlooked would be made again."""
+    """The DOIs that a metadata value names, one of its words too, as in a citation. Some programs
+    write '#', '?' and '%' of a DOI into a URL as they are: both readings count, since an item that
+    is overlooked would be made again."""
     words = value.split(maxsplit=MOST_WORDS)[:MOST_WORDS]
     return {
         doi_or_none(value),
@@ -409,7 +420,8 @@ def _path(content: Any, *names: str) -> Any:
 
 
 def _redirected(answer: net.Response, handle: str) -> tuple[str, str]:
-    """The kind and UUID of the object to which a redirect leads. Only its path counts: behind a proxy its host and scheme are often wrong."""
+    """The kind and UUID of the object to which a redirect leads. Only its path counts: behind a
+    proxy its host and scheme are often wrong."""
     place = urlsplit(answer.headers.get("Location") or "").path
     kind, _, uuid = place.rpartition("/core/")[2].partition("/")
     if not _UUID.fullmatch(uuid):

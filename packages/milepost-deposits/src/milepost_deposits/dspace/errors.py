@@ -1,4 +1,5 @@
-"""Errors of the DSpace client. None of them holds a password, a token or a part of an answer's body beyond its message."""
+"""Errors of the DSpace client. None of them holds a password, a token or a part of an answer's body
+beyond its message."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from typing import Any
 import milepost as mp
 
 HELD_S = 1.0
-"""Seconds until a DOI is due again whose login was refused. Until then, and after, the hold of its stage keeps it from being tried."""
+"""Seconds until a DOI is due again whose login was refused. Until then, and after, the hold of its
+stage keeps it from being tried."""
 
 
 class DSpaceError(mp.MilepostError):
-    """A call to DSpace failed. A handler may raise it: `permanent`, `retry_after`, `http_status` and `unknown` are the hints that a
-    stage reads. `unknown`: DSpace may have carried out the request nevertheless."""
+    """A call to DSpace failed. A handler may raise it: `permanent`, `retry_after`, `http_status`
+    and `unknown` are the hints that a stage reads. `unknown`: DSpace may have carried out the
+    request nevertheless."""
 
     category = "DSPACE"
 
@@ -33,38 +36,43 @@ class DSpaceError(mp.MilepostError):
 
 
 class DSpaceLoginRefused(DSpaceError):
-    """DSpace refuses the user and password. A person must correct it. It is not the item's fault, and counts no try."""
+    """DSpace refuses the user and password. A person must correct it. It is not the item's fault,
+    and counts no try."""
 
     category = "DSPACE_LOGIN_REFUSED"
 
 
 class DSpaceLoginFailed(DSpaceError):
-    """A request is refused for lack of a login, or the login has another result than the API promises."""
+    """A request is refused for lack of a login, or the login has another result than the API
+    promises."""
 
     category = "DSPACE_LOGIN"
 
 
 class DSpaceForbidden(DSpaceError):
-    """The user lacks the right to do it. A person must grant it. It is not the item's fault, and counts no try."""
+    """The user lacks the right to do it. A person must grant it. It is not the item's fault, and
+    counts no try."""
 
     category = "DSPACE_FORBIDDEN"
 
 
 class DSpaceRefused(DSpaceError):
-    """DSpace refuses the request as it is: 400, 404, 422, … A write is refused for good; a search may succeed later."""
+    """DSpace refuses the request as it is: 400, 404, 422, … A write is refused for good; a search
+    may succeed later."""
 
     category = "DSPACE_REFUSED"
 
 
 class CollectionUnknown(DSpaceError):
-    """DSpace knows no collection with the handle that the settings name. A person must correct it. It is not the item's fault."""
+    """DSpace knows no collection with the handle that the settings name. A person must correct it.
+    It is not the item's fault."""
 
     category = "NO_COLLECTION"
 
 
 class IndexUnusable(DSpaceError):
-    """A search does not find an item that DSpace has: its index is being rebuilt, or is damaged, and an empty answer says nothing. It is not
-    the item's fault."""
+    """A search does not find an item that DSpace has: its index is being rebuilt, or is damaged,
+    and an empty answer says nothing. It is not the item's fault."""
 
     category = "DSPACE_INDEX"
 
@@ -88,14 +96,16 @@ class DSpaceUnreadable(DSpaceError):
 
 
 class ClaimLost(mp.MilepostError):
-    """The claim of this DOI has ended, since its process was stopped for longer than the lease: another worker works on it, or has done so."""
+    """The claim of this DOI has ended, since its process was stopped for longer than the lease:
+    another worker works on it, or has done so."""
 
 
 def failed(
     said: str, error: DSpaceError | OSError, details: dict[str, Any] | None = None, *, left: bool
 ) -> mp.Outcome:
-    """The outcome of an error. `left`: DSpace may have an item of this try; the next one begins with a search. A request that was refused
-    would be refused again: people have to put right what is wrong with it."""
+    """The outcome of an error. `left`: DSpace may have an item of this try; the next one begins
+    with a search. A request that was refused would be refused again: people have to put right what
+    is wrong with it."""
     if isinstance(error, DSpaceLoginRefused):
         # The stage is held (see login_hold): this try waits there like those that have not begun.
         return mp.NotYet(after=HELD_S, unknown=left, note=said)

@@ -1,7 +1,9 @@
-"""Hold of the stage `submit` after a refused login, and the probe login that ends it. DOIs wait meanwhile, and count no try.
+"""Hold of the stage `submit` after a refused login, and the probe login that ends it. DOIs wait
+meanwhile, and count no try.
 
-A wrong password is no fault of a DOI, and a login for each of them would lock the account. The first login that DSpace refuses pauses the
-stage in the ledger, for all processes, until a person resumes it or a probe, one login after a growing delay by one process, is accepted.
+A wrong password is no fault of a DOI, and a login for each of them would lock the account. The
+first login that DSpace refuses pauses the stage in the ledger, for all processes, until a person
+resumes it or a probe, one login after a growing delay by one process, is accepted.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def resume_command(settings: DepositsSettings) -> str:
 
 
 class LoginProbes(msgspec.Struct, frozen=True):
-    """The probes of one hold: since when it is in force, how many there were, and when the last one was (seconds since 1970)."""
+    """The probes of one hold: since when it is in force, how many there were, and when the last one
+    was (seconds since 1970)."""
 
     since: str
     times: int
@@ -63,12 +66,14 @@ class LoginProbes(msgspec.Struct, frozen=True):
 
 
 def delay_s(times: int) -> float:
-    """Seconds until the next probe: twice as many after each one, since a locked account is worse than a late one."""
+    """Seconds until the next probe: twice as many after each one, since a locked account is worse
+    than a late one."""
     return min(LONGEST_S, FIRST_S * 2.0 ** min(times, 20))
 
 
 def probe_login(app: DepositsApp, environment: Mapping[str, str] | None = None) -> bool:
-    """If a refused login holds the stage and the time has come, try the login once; if DSpace accepts it, end the hold. True: it has ended."""
+    """If a refused login holds the stage and the time has come, try the login once; if DSpace
+    accepts it, end the hold. True: it has ended."""
     settings, held = app.settings, own_pauses(app).get(SUBMIT)
     url = settings.submit.dspace or settings.submit.search
     if held is None or held.until is not None or held.since is None or url is None:

@@ -1,7 +1,9 @@
-"""Submission record: when a deposit was last sent, and since when a search has not found it. Kept beside the deposit's files.
+"""Submission record: when a deposit was last sent, and since when a search has not found it. Kept
+beside the deposit's files.
 
-A submission may have been carried out although no answer came. The record is written before anything is sent, so that a process that dies
-in between leaves it behind. `next_step` is the rule for what happens then.
+A submission may have been carried out although no answer came. The record is written before
+anything is sent, so that a process that dies in between leaves it behind. `next_step` is the rule
+for what happens then.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ LOOK_EVERY_S = 6 * 3600.0
 
 
 class SubmissionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Times in seconds since 1970. `absent_since`: the first search after the last submission that did not find the item. `answered`: the
-    partner has answered the last submission, at `answered_at`, with an error after which the item may be there nevertheless."""
+    """Times in seconds since 1970. `absent_since`: the first search after the last submission that
+    did not find the item. `answered`: the partner has answered the last submission, at
+    `answered_at`, with an error after which the item may be there nevertheless."""
 
     sent_at: float | None = None
     absent_since: float | None = None
@@ -42,7 +45,8 @@ def _read_answer(content: bytes) -> SubmissionAnswer:
 
 
 class NextStep(msgspec.Struct, frozen=True):
-    """`again`: submit once more. `wait`: search again after so many seconds; `why` says what it waits for."""
+    """`again`: submit once more. `wait`: search again after so many seconds; `why` says what it
+    waits for."""
 
     step: Literal["again", "wait"]
     record: SubmissionRecord
@@ -55,10 +59,10 @@ def next_step(
 ) -> NextStep:
     """The next step after a search that did not find the item.
 
-    One search proves nothing: the index is behind, and the partner may be slow. It must be absent twice, `apart_s` apart, or once, so long
-    after the partner's answer: it makes nothing after that. `readable_s`:
-    the partner reads submissions from a queue that keeps them for so long; until then it may still carry out the last one, and a second
-    message could make a second item.
+    One search proves nothing: the index is behind, and the partner may be slow. It must be absent
+    twice, `apart_s` apart, or once, so long after the partner's answer: it makes nothing after
+    that. `readable_s`: the partner reads submissions from a queue that keeps them for so long;
+    until then it may still carry out the last one, and a second message could make a second item.
     """
     if record.answered_at is not None and record.answered_at + apart_s <= now:
         return NextStep("again", record)
@@ -110,11 +114,13 @@ class SubmissionRecords:
         self._files.write(doi, SUFFIX, [msgspec.json.encode(record)])
 
     def put_answer(self, doi: str, sent_at: float, at: float) -> None:
-        """Note that the partner has answered the submission of `sent_at`, and when. The note has a file of its own, so that it never replaces the
-        record of a submission that follows at the same moment, and says nothing about that one."""
+        """Note that the partner has answered the submission of `sent_at`, and when. The note has a
+        file of its own, so that it never replaces the record of a submission that follows at the
+        same moment, and says nothing about that one."""
         self._files.write(doi, ANSWER, [msgspec.json.encode(SubmissionAnswer(sent_at, at))])
 
     def remove(self, doi: str, *, answers: bool = True) -> None:
-        """Remove the record of a DOI whose submission has ended. `answers`: an answer may have been noted, too."""
+        """Remove the record of a DOI whose submission has ended. `answers`: an answer may have been
+        noted, too."""
         for suffix in (SUFFIX, ANSWER) if answers else (SUFFIX,):
             self._files.remove_of(doi, suffix)

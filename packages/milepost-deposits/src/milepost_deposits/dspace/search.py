@@ -1,7 +1,9 @@
-"""Search for the items of a DOI that believes an empty answer only where the index has shown that it can be used.
+"""Search for the items of a DOI that believes an empty answer only where the index has shown that
+it can be used.
 
-An index that is being rebuilt answers a search with nothing, as it does for a DOI that DSpace does not have. So each search asks in the same
-request for a witness too: an item that DSpace is known to have. Without the witness an empty answer proves nothing.
+An index that is being rebuilt answers a search with nothing, as it does for a DOI that DSpace does
+not have. So each search asks in the same request for a witness too: an item that DSpace is known to
+have. Without the witness an empty answer proves nothing.
 """
 
 from __future__ import annotations
@@ -23,17 +25,20 @@ from milepost_deposits.settings import DepositsSettings
 from milepost_deposits.status_names import SUBMIT, result_in
 
 DAY_S = 86_400.0
-"""An item that DSpace has had for so long is known to its index, unless that is being rebuilt or is damaged."""
+"""An item that DSpace has had for so long is known to its index, unless that is being rebuilt or is
+damaged."""
 MOST_WITNESSES = 20
 RENEW_S, RENEW_NONE_S = 3600.0, 60.0
-"""Seconds for which the deposits that the ledger has given are used, and for which its answer is believed that it has none."""
+"""Seconds for which the deposits that the ledger has given are used, and for which its answer is
+believed that it has none."""
 URI_FIELD = "dc.identifier.uri"
 ACCESSIONED = "dc.date.accessioned"
 _REBUILD = "its index is being rebuilt, or is damaged; wait for the end of the rebuild, or have the index rebuilt"
 
 
 class Witness(msgspec.Struct, frozen=True):
-    """An item that DSpace is known to have. `doi`: it is found by this DOI, else by `uri`, a value of its own metadata."""
+    """An item that DSpace is known to have. `doi`: it is found by this DOI, else by `uri`, a value
+    of its own metadata."""
 
     name: str
     doi: str = ""
@@ -56,7 +61,8 @@ class Witness(msgspec.Struct, frozen=True):
 
 
 class ItemSearch:
-    """Searches of one process; threads share what it knows about the index. `apart_s`: most seconds that the index is behind."""
+    """Searches of one process; threads share what it knows about the index. `apart_s`: most seconds
+    that the index is behind."""
 
     def __init__(
         self,
@@ -76,8 +82,9 @@ class ItemSearch:
         self._listed: Witness | None = None
 
     def items(self, doi: str) -> list[DSpaceItem]:
-        """The items with this DOI. None: DSpace has none, as far as an index can know that is at most `apart_s` behind. Raises
-        IndexUnusable where an empty answer proves nothing, and another DSpaceError where a search fails."""
+        """The items with this DOI. None: DSpace has none, as far as an index can know that is at
+        most `apart_s` behind. Raises IndexUnusable where an empty answer proves nothing, and
+        another DSpaceError where a search fails."""
         fields = self._dspace.doi_fields
         for witness in self._witnesses():
             hits = self._dspace.search(f"{query_for(doi, fields)} OR {witness.query(fields)}")
@@ -92,8 +99,8 @@ class ItemSearch:
         return self._dspace.find(doi) or self._read(doi)
 
     def _witnesses(self) -> Iterator[Witness]:
-        """Items that DSpace is known to have: deposits of this ledger, another one at each search, else what the settings name, else one that was
-        read from DSpace's own list."""
+        """Items that DSpace is known to have: deposits of this ledger, another one at each search,
+        else what the settings name, else one that was read from DSpace's own list."""
         deposits = self._own_deposits()
         start = next(self._turn) % len(deposits) if deposits else 0
         yield from deposits[start:] + deposits[:start]
@@ -116,7 +123,8 @@ class ItemSearch:
             return list(self._deposits)
 
     def _check_removed(self, witness: Witness) -> None:
-        """Forget a deposit that the search does not find, if DSpace has it no more. Raises IndexUnusable if it has."""
+        """Forget a deposit that the search does not find, if DSpace has it no more. Raises
+        IndexUnusable if it has."""
         item = self._deposited_item(witness.doi)
         visible = item is not None and (
             self._dspace.administrator or (item.discoverable and not item.withdrawn)
@@ -137,8 +145,8 @@ class ItemSearch:
         return self._dspace.item_of(handle) if isinstance(handle, str) else None
 
     def _read(self, doi: str) -> list[DSpaceItem]:
-        """The answer of DSpace's own list of items, where no witness is known: in a small repository the list itself, else an item in it
-        is the witness."""
+        """The answer of DSpace's own list of items, where no witness is known: in a small
+        repository the list itself, else an item in it is the witness."""
         listed = self._dspace.first_items()
         if listed is None:
             raise IndexUnusable(
@@ -165,7 +173,8 @@ class ItemSearch:
 
 
 def _is_older(item: DSpaceItem, moment: float) -> bool:
-    """Has DSpace had the item since before this time? An edit changes only the time of its last change."""
+    """Has DSpace had the item since before this time? An edit changes only the time of its last
+    change."""
     times = [*item.values(ACCESSIONED), item.last_modified]
     return any(seconds is not None and seconds < moment for seconds in map(_seconds, times))
 

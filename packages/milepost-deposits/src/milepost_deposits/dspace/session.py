@@ -1,4 +1,5 @@
-"""Session with a DSpace server: CSRF tokens, login, renewal of the login, and errors by category."""
+"""Session with a DSpace server: CSRF tokens, login, renewal of the login, and errors by
+category."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ TIMEOUT_S = 180.0
 """Each write waits until DSpace has indexed the item, which takes long on a busy server."""
 LARGEST = 4 << 20
 RENEW_S = 300.0
-"""Renew the login when it is valid for less than this: a large upload must begin and end with the same one."""
+"""Renew the login when it is valid for less than this: a large upload must begin and end with the
+same one."""
 MESSAGE_LIMIT = 300
 
 LOGIN = "/authn/login"
@@ -34,7 +36,8 @@ XSRF_HEADER, XSRF_COOKIE = "DSPACE-XSRF-TOKEN", "DSPACE-XSRF-COOKIE"
 
 
 class LoginGuard:
-    """Is asked before each login with user and password, and informed if DSpace refuses it. This one allows every login."""
+    """Is asked before each login with user and password, and informed if DSpace refuses it. This
+    one allows every login."""
 
     def check(self) -> None:
         """Raises DSpaceLoginRefused if no login may be tried now."""
@@ -47,11 +50,13 @@ class LoginGuard:
 
 
 class DSpaceSession:
-    """Requests to one DSpace server, from any number of threads that share one login. Without a user it can only read.
+    """Requests to one DSpace server, from any number of threads that share one login. Without a
+    user it can only read.
 
-    `url` is the server's base, such as https://repository.example.org/server; `timeout` (seconds) is for a whole answer. It never logs
-    out: DSpace ends all logins of an account at once. `now` gives the time in seconds, to compare with the login's expiry. `guard` may
-    prevent a login, and hears of one that is refused before another thread can try it too.
+    `url` is the server's base, such as https://repository.example.org/server; `timeout` (seconds)
+    is for a whole answer. It never logs out: DSpace ends all logins of an account at once. `now`
+    gives the time in seconds, to compare with the login's expiry. `guard` may prevent a login, and
+    hears of one that is refused before another thread can try it too.
     """
 
     @mp.translated_net_errors()
@@ -92,7 +97,8 @@ class DSpaceSession:
 
     @contextmanager
     def guarded(self, check: Callable[[], None]) -> Iterator[None]:
-        """Call `check` directly before each change that this thread makes in DSpace; an exception of it prevents the change."""
+        """Call `check` directly before each change that this thread makes in DSpace; an exception
+        of it prevents the change."""
         before = getattr(self._thread, "check", None)
         self._thread.check = check
         try:
@@ -128,8 +134,8 @@ class DSpaceSession:
         content_type: str | None = None,
         allowed: tuple[int, ...] = (200, 201, 204),
     ) -> net.Response:
-        """The answer to a POST, PATCH or DELETE below /api, with one of the allowed statuses. Raises DSpaceError; it is `unknown` where
-        the server may have carried out the request."""
+        """The answer to a POST, PATCH or DELETE below /api, with one of the allowed statuses.
+        Raises DSpaceError; it is `unknown` where the server may have carried out the request."""
         self.log_in()
         return self._checked(
             method,
@@ -140,12 +146,13 @@ class DSpaceSession:
         )
 
     def log_in(self) -> None:
-        """Have a login. Raises DSpaceLoginRefused, or another DSpaceError where DSpace gives no answer about the user and password."""
+        """Have a login. Raises DSpaceLoginRefused, or another DSpaceError where DSpace gives no
+        answer about the user and password."""
         if self._user is None:
             raise DSpaceLoginFailed(f"{self.host}: this session has no user, and can only read")
         self._log_in(None)
 
-    # One request ------------------------------------------------------------------------------------------------------------
+    # One request ----------------------------------------------------------------------------------
     def _checked(
         self,
         method: str,
@@ -154,7 +161,8 @@ class DSpaceSession:
         headers: dict[str, str],
         allowed: tuple[int, ...],
     ) -> net.Response:
-        """Send it; once more with a new CSRF token if that is what the server refuses, and once more with a new login."""
+        """Send it; once more with a new CSRF token if that is what the server refuses, and once
+        more with a new login."""
         bearer = self._bearer
         answer = self._send(method, path, body, headers)
         if answer.status == 403 and refuses_token(answer):
@@ -181,10 +189,12 @@ class DSpaceSession:
             sent |= {"X-XSRF-TOKEN": token, "Cookie": f"{XSRF_COOKIE}={cookie}"}
         check = getattr(self._thread, "check", None)
         if check is not None and method != "GET" and path != LOGIN:
-            # As late as possible: a process may be stopped at any instruction, and nothing but the request itself comes after it.
+            # As late as possible: a process may be stopped at any instruction, and nothing but the
+            # request itself comes after it.
             check()
         try:
-            # No write is repeated here: where a kept connection ends without an answer, DSpace may have acted.
+            # No write is repeated here: where a kept connection ends without an answer, DSpace may
+            # have acted.
             answer = self._client.request(
                 method, self._api + path, headers=sent, body=body, repeatable=method == "GET"
             )
@@ -217,9 +227,10 @@ class DSpaceSession:
             )
         return self._xsrf
 
-    # Login ------------------------------------------------------------------------------------------------------------------
+    # Login ----------------------------------------------------------------------------------------
     def _log_in(self, stale: str | None) -> None:
-        """Make sure that there is a valid login other than `stale`. One thread asks for it; the others wait and share it."""
+        """Make sure that there is a valid login other than `stale`. One thread asks for it; the
+        others wait and share it."""
         with self._lock:
             if self._bearer is not None and self._bearer != stale:
                 expires = expiry_of(self._bearer)
@@ -258,7 +269,7 @@ class DSpaceSession:
         self._bearer = bearer
         return True
 
-    # Errors -----------------------------------------------------------------------------------------------------------------
+    # Errors ---------------------------------------------------------------------------------------
     def _error(self, method: str, answer: net.Response) -> Exception:
         status, said = answer.status, message_of(answer)
         text = f"DSpace answered {status}{f': {said}' if said else ''}"
@@ -271,7 +282,8 @@ class DSpaceSession:
         if status == 401:
             return DSpaceLoginFailed(text, http_status=status)
         if status == 403 and refuses_token(answer):
-            # Twice in a row: other clients of this session were given tokens meanwhile. It says nothing about a right.
+            # Twice in a row: other clients of this session were given tokens meanwhile. It says
+            # nothing about a right.
             return DSpaceUnavailable(text, http_status=status)
         if status == 403 and said:
             user = self._user or "Milepost, which has no login here,"
@@ -313,7 +325,8 @@ def cookie_of(answer: net.Response) -> str | None:
 
 
 def expiry_of(bearer: str) -> float | None:
-    """When a login expires, in seconds since 1970: the claim `exp` of its JWT. None: it does not say."""
+    """When a login expires, in seconds since 1970: the claim `exp` of its JWT. None: it does not
+    say."""
     parts = bearer.removeprefix("Bearer ").split(".")
     try:
         claims: Any = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))

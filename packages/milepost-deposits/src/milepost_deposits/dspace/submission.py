@@ -1,4 +1,5 @@
-"""Submission to a DSpace server itself: judges the items that it has already, then makes item, bundle and bitstream, and checks them."""
+"""Submission to a DSpace server itself: judges the items that it has already, then makes item,
+bundle and bitstream, and checks them."""
 
 from __future__ import annotations
 
@@ -41,15 +42,17 @@ log = logging.getLogger(__name__)
 
 
 class Present(NamedTuple):
-    """An item that DSpace has before its DOI is fetched: the output of the submit stage, and its title."""
+    """An item that DSpace has before its DOI is fetched: the output of the submit stage, and its
+    title."""
 
     output: dict[str, Any]
     title: str
 
 
-# Items that DSpace has already ----------------------------------------------------------------------------------------
+# Items that DSpace has already --------------------------------------------------------------------
 def judge(dspace: DSpace, deposit: Deposit, items: Sequence[DSpaceItem]) -> mp.Outcome | None:
-    """The outcome for the items that have the deposit's DOI. None: there are none, or all of them are hidden from searches."""
+    """The outcome for the items that have the deposit's DOI. None: there are none, or all of them
+    are hidden from searches."""
     public = [one for one in items if one.discoverable and not one.withdrawn]
     for item in public:
         files = dspace.files(item.uuid)
@@ -76,7 +79,8 @@ def judge(dspace: DSpace, deposit: Deposit, items: Sequence[DSpaceItem]) -> mp.O
 
 
 def present_item(dspace: DSpace, doi: str) -> Present | None:
-    """The item that readers find in DSpace with a file; None: there is none, or the index does not show it. No PDF is compared."""
+    """The item that readers find in DSpace with a file; None: there is none, or the index does not
+    show it. No PDF is compared."""
     public = [item for item in dspace.find(doi) if item.discoverable and not item.withdrawn]
     for item in public:
         files = dspace.files(item.uuid)
@@ -100,8 +104,9 @@ def hidden(item: DSpaceItem) -> mp.Reject:
 def is_half_made(
     item: DSpaceItem, files: Sequence[DSpaceBitstream], metadata: Metadata, name: str
 ) -> bool:
-    """Is this hidden item one that an earlier try of ours left behind? It has just the metadata that we send, and no file but ours
-    (`name`). An item that a librarian hides on purpose has more, or other values."""
+    """Is this hidden item one that an earlier try of ours left behind? It has just the metadata
+    that we send, and no file but ours (`name`). An item that a librarian hides on purpose has more,
+    or other values."""
     if item.discoverable or item.withdrawn or any(file.name != name for file in files):
         return False
     sent = {
@@ -142,13 +147,14 @@ def deposited(item: DSpaceItem, files: list[DSpaceBitstream]) -> dict[str, Any]:
 
 
 def same_file(stored: DSpaceBitstream, sent: StoredFile) -> bool:
-    """Has DSpace stored the bytes that were sent? Its checksum is MD5; where it gives none, the size must do."""
+    """Has DSpace stored the bytes that were sent? Its checksum is MD5; where it gives none, the
+    size must do."""
     if stored.checksum is not None and (stored.algorithm or "MD5").upper() == "MD5":
         return stored.checksum.lower() == sent.md5
     return stored.size == sent.size
 
 
-# The submission -------------------------------------------------------------------------------------------------------
+# The submission -----------------------------------------------------------------------------------
 class BlobBody:
     """A stored file as the body of a request, read while it is sent."""
 
@@ -169,8 +175,9 @@ class BlobBody:
 class DSpaceSubmission:
     """Deposits through DSpace's REST API.
 
-    An item is made hidden from searches, gets its PDF, and is published when DSpace's checksum is that of the file. If a step fails, the
-    half-made item is deleted; if that fails too, the next try finds it by its DOI and completes it.
+    An item is made hidden from searches, gets its PDF, and is published when DSpace's checksum is
+    that of the file. If a step fails, the half-made item is deleted; if that fails too, the next
+    try finds it by its DOI and completes it.
     """
 
     def __init__(
@@ -222,8 +229,8 @@ class DSpaceSubmission:
         return present_item(self.dspace, doi)
 
     def submit(self, deposit: Deposit, item: mp.Item) -> mp.Outcome:
-        """Deposit once, unless DSpace has the item. After an error that leaves it open whether DSpace has made the item, the first of the two
-        searches follows at once."""
+        """Deposit once, unless DSpace has the item. After an error that leaves it open whether
+        DSpace has made the item, the first of the two searches follows at once."""
         with self._claimed(item):
             outcome = attempted(lambda: self._found(deposit) or self._make(deposit, item))
             if isinstance(outcome, mp.Retry) and outcome.unknown:
@@ -231,7 +238,8 @@ class DSpaceSubmission:
             return outcome
 
     def _first_search(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
-        """Done if DSpace shows the item already. None: it does not, which is on record then, or it does not answer."""
+        """Done if DSpace shows the item already. None: it does not, which is on record then, or it
+        does not answer."""
         try:
             found = self._found(deposit)
             if found is None:
@@ -267,7 +275,8 @@ class DSpaceSubmission:
         return self.dspace.session.guarded(lambda: check_claim(self._controls, item))
 
     def _found(self, deposit: Deposit) -> mp.Outcome | None:
-        """The outcome for an item that DSpace has already; our own half-made one is completed first."""
+        """The outcome for an item that DSpace has already; our own half-made one is completed
+        first."""
         items = self._search.items(deposit.doi)
         outcome = judge(self.dspace, deposit, items)
         if outcome is not None or not items:
@@ -314,7 +323,8 @@ class DSpaceSubmission:
             raise
 
     def _remove_twins(self, deposit: Deposit, made: DSpaceItem, metadata: Metadata) -> None:
-        """Delete half-made items of workers that were lost with this DOI, and that woke up in the meantime."""
+        """Delete half-made items of workers that were lost with this DOI, and that woke up in the
+        meantime."""
         for twin in self.dspace.find(deposit.doi):
             if twin.uuid != made.uuid and is_half_made(
                 twin, self.dspace.files(twin.uuid), metadata, deposit.content.bitstream
@@ -322,8 +332,9 @@ class DSpaceSubmission:
                 self.dspace.delete(twin.uuid)
 
     def _step_back(self, deposit: Deposit, item: mp.Item, made: DSpaceItem) -> None:
-        """Delete the item that this worker has made after its claim was lost, if another worker has made one too. Without a twin it stays: the
-        other worker has completed it, or finds it with its next search."""
+        """Delete the item that this worker has made after its claim was lost, if another worker has
+        made one too. Without a twin it stays: the other worker has completed it, or finds it with
+        its next search."""
         with self.dspace.session.guarded(lambda: None):
             result = self._controls.result(item)
             if result is None:
@@ -343,7 +354,8 @@ class DSpaceSubmission:
                 )
 
     def _complete(self, deposit: Deposit, item: DSpaceItem, *, new: bool = False) -> mp.Outcome:
-        """Give a hidden item its PDF, check it, and publish it. An item that cannot be completed is deleted. `new`: it has no file."""
+        """Give a hidden item its PDF, check it, and publish it. An item that cannot be completed is
+        deleted. `new`: it has no file."""
         try:
             wanted = deposit.content
             bundle = self.dspace.new_bundle(item.uuid) if new else self.dspace.bundle(item.uuid)
@@ -361,7 +373,8 @@ class DSpaceSubmission:
         try:
             published = self.dspace.publish(item.uuid)
         except DSpaceError as error:
-            # It is whole, and may be public by now: the next try finds it and publishes it if need be.
+            # It is whole, and may be public by now: the next try finds it and publishes it if need
+            # be.
             return failed(
                 f"the item could not be published: {error}",
                 error,
@@ -371,7 +384,8 @@ class DSpaceSubmission:
         return mp.Done(deposited(published, [stored]))
 
     def _undo(self, item: DSpaceItem, error: DSpaceError | OSError) -> mp.Outcome:
-        """Delete a half-made item. Where that fails its UUID is kept with the error, and the next try begins with a search."""
+        """Delete a half-made item. Where that fails its UUID is kept with the error, and the next
+        try begins with a search."""
         details: dict[str, Any] = {"uuid": item.uuid, "handle": item.handle}
         try:
             self.dspace.delete(item.uuid)
@@ -395,13 +409,15 @@ def check_claim(controls: LedgerControls, item: mp.Item) -> None:
 
 
 def attempted(act: Callable[[], mp.Outcome]) -> mp.Outcome:
-    """The outcome of an act, or of the error that it raises. A StoreFault is raised: it says nothing about the deposit."""
+    """The outcome of an act, or of the error that it raises. A StoreFault is raised: it says
+    nothing about the deposit."""
     try:
         return act()
     except StoreFault:
         raise
     except ClaimLost as lost:
-        # Where the claim is another worker's, the ledger refuses this outcome, and notes it in the history.
+        # Where the claim is another worker's, the ledger refuses this outcome, and notes it in the
+        # history.
         return mp.NotYet(after=LOST_S, unknown=True, note=str(lost))
     except DSpaceError as error:
         return failed(str(error), error, left=error.unknown)

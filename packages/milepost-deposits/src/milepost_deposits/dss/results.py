@@ -1,7 +1,8 @@
-"""Results of the DSpace Submission Service: reads every form of message that it writes or has written, and makes each the outcome of its DOI's
-submit stage.
+"""Results of the DSpace Submission Service: reads every form of message that it writes or has
+written, and makes each the outcome of its DOI's submit stage.
 
-A message is deleted last, after the ledger has its content. A result that comes twice, or late, changes only the history.
+A message is deleted last, after the ledger has its content. A result that comes twice, or late,
+changes only the history.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from milepost_deposits.settings import DepositsApp, DssSettings
 from milepost_deposits.status_names import CONTENT, SUBMIT, result_in
 
 UNCERTAIN_AFTER = "15m"
-"""Delay before the next try where the service may have left an item behind: DSpace's index must know it by then."""
+"""Delay before the next try where the service may have left an item behind: DSpace's index must
+know it by then."""
 NO_COLLECTION_S = 6 * 3600.0
 """Pause after the service did not find the collection, unless a person ends it earlier."""
 TEXT_LIMIT = 1_500
@@ -45,13 +47,14 @@ _NOTHING_MADE = (
     "failed to load metadata from",
     "operation not recognized",
 )
-"""Beginnings of error texts after which DSpace certainly has no item. After all others the item may be there: the service does not
-notice when its clean-up fails."""
+"""Beginnings of error texts after which DSpace certainly has no item. After all others the item may
+be there: the service does not notice when its clean-up fails."""
 
 
 @dataclass(frozen=True)
 class DepositedResult:
-    """The service made the item. `output` is that of the submit stage; its handle is None where the item waits in a review queue of DSpace."""
+    """The service made the item. `output` is that of the submit stage; its handle is None where the
+    item waits in a review queue of DSpace."""
 
     doi: str
     output: dict[str, Any]
@@ -134,7 +137,8 @@ def read_result(message: Mapping[str, Any], source: str) -> DssResult:
 
 
 def _failed(doi: str, body: Mapping[str, Any]) -> FailedResult:
-    """An error result: today's form has ErrorInfo and DSpaceResponse, the old one ExceptionMessage; the traceback is a list or a text."""
+    """An error result: today's form has ErrorInfo and DSpaceResponse, the old one ExceptionMessage;
+    the traceback is a list or a text."""
     said = [_text(body.get("ErrorInfo")), _text(body.get("ExceptionMessage"))]
     error = ": ".join(dict.fromkeys(part for part in said if part)) or "the service gives no reason"
     trace = body.get("ExceptionTraceback")
@@ -151,7 +155,8 @@ def _failed(doi: str, body: Mapping[str, Any]) -> FailedResult:
 
 
 def _files(value: Any) -> list[dict[str, str | None]]:
-    """The bitstreams that the service reports. A checksum that comes without the name of its algorithm is MD5, if it has that form."""
+    """The bitstreams that the service reports. A checksum that comes without the name of its
+    algorithm is MD5, if it has that form."""
     found = []
     for one in value if isinstance(value, list) else ():
         if not isinstance(one, dict):
@@ -208,7 +213,8 @@ def _cut(text: str) -> str:
 
 
 def _storable(value: Any) -> Any:
-    """The value with '?' for halves of characters: JSON allows them as escapes, and no ledger can store them."""
+    """The value with '?' for halves of characters: JSON allows them as escapes, and no ledger can
+    store them."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, list):
@@ -220,7 +226,7 @@ def _storable(value: Any) -> Any:
     )
 
 
-# The listener ---------------------------------------------------------------------------------------------------------
+# The listener -------------------------------------------------------------------------------------
 BATCH = 10
 PORTION = 100
 """Results whose rows are read with one request."""
@@ -231,7 +237,8 @@ MOST = 10_000
 """Messages in one turn."""
 SET_ASIDE = "set-aside/"
 MOST_SET_ASIDE = 500
-"""With more than this, messages that cannot be used stay in the queue: someone has to look first."""
+"""With more than this, messages that cannot be used stay in the queue: someone has to look
+first."""
 LONGEST_BODY = 50_000
 BY = "submission service"
 CHECKED = "dss, checked in DSpace"
@@ -326,8 +333,9 @@ class ResultListener:
         return found
 
     def _confirm_successes(self, results: Sequence[DssResult]) -> dict[str, Any]:
-        """Report the deposits among these results, in one batch, which reads all rows with one request: of each DOI the first, since a second
-        one may name another item. Empty if that fails: then each is reported by itself."""
+        """Report the deposits among these results, in one batch, which reads all rows with one
+        request: of each DOI the first, since a second one may name another item. Empty if that
+        fails: then each is reported by itself."""
         outcomes: dict[str, mp.Outcome] = {}
         for result in results:
             if isinstance(result, DepositedResult):
@@ -348,8 +356,8 @@ class ResultListener:
     def _handle(
         self, url: str, message: Mapping[str, Any], result: DssResult, answer: Any
     ) -> Became:
-        """One message by itself: an error leaves it in the queue and stops no other. `answer`: the row or the
-        refusal, if it was reported already."""
+        """One message by itself: an error leaves it in the queue and stops no other. `answer`: the
+        row or the refusal, if it was reported already."""
         try:
             became = self._apply(message, result, answer)
             if became != "left":
@@ -366,7 +374,8 @@ class ResultListener:
         if isinstance(result, UnusableResult):
             return self._set_aside(message, result.reason)
         if isinstance(result, FailedResult) and self._is_worked_on(result.doi):
-            # It may answer an earlier message than the one that is being sent now; when that is known, it comes again.
+            # It may answer an earlier message than the one that is being sent now; when that is
+            # known, it comes again.
             return "left"
         if isinstance(result, FailedResult) and not self._answers(result, message):
             log.info(
@@ -392,7 +401,8 @@ class ResultListener:
                 return "noted"
             raise
         if isinstance(result, DepositedResult):
-            # Only an error is noted as an answer: a deposit without a failed try costs one request to the store.
+            # Only an error is noted as an answer: a deposit without a failed try costs one request
+            # to the store.
             self._records.remove(result.doi, answers=row.total_attempts > 0)
             return "deposited"
         return "noted" if row.status is mp.Status.COMPLETED else "failed"
@@ -402,8 +412,9 @@ class ResultListener:
         return view is not None and view["status"] == "PROCESSING"
 
     def _answers(self, result: FailedResult, message: Mapping[str, Any]) -> bool:
-        """Does an error result answer the last message of its DOI? One that was written before that message was sent is of an earlier
-        message, and comes twice. If it does, the record says so: the message cannot be read any more."""
+        """Does an error result answer the last message of its DOI? One that was written before that
+        message was sent is of an earlier message, and comes twice. If it does, the record says so:
+        the message cannot be read any more."""
         record = self._records.get(result.doi)
         written_at = int(message.get("Attributes", {}).get("SentTimestamp", 0)) / 1000
         if record.sent_at is not None and written_at and written_at < record.sent_at:
@@ -414,7 +425,8 @@ class ResultListener:
         return True
 
     def _checked(self, doi: str, outcome: mp.Done, why: str) -> Became:
-        """A success that names no checksum of our PDF is checked in DSpace itself. It stays in the queue while DSpace does not answer."""
+        """A success that names no checksum of our PDF is checked in DSpace itself. It stays in the
+        queue while DSpace does not answer."""
         if NO_CHECKSUM not in why:
             return self._mismatch(doi, outcome, why)
         view = self._app.show(self._route, doi)
@@ -436,7 +448,8 @@ class ResultListener:
         return "deposited"
 
     def _mismatch(self, doi: str, outcome: mp.Done, why: str) -> Became:
-        """DSpace has the item with another file than was sent: people have to look, since another try would make a second item."""
+        """DSpace has the item with another file than was sent: people have to look, since another
+        try would make a second item."""
         details = {"handle": outcome.output["handle"], "files": outcome.output["files"]}
         rejected = mp.Reject(
             f"DSpace has the item {details['handle'] or 'without a handle'}, but not with the file that was sent ({why}); correct it there, then mark"
@@ -453,7 +466,8 @@ class ResultListener:
         return "failed"
 
     def _set_aside(self, message: Mapping[str, Any], reason: str) -> Became:
-        """Keep a message that cannot be used, with the reason. It is deleted from the queue afterwards."""
+        """Keep a message that cannot be used, with the reason. It is deleted from the queue
+        afterwards."""
         documents = self._app.documents
         if len(documents.find(SET_ASIDE)) >= MOST_SET_ASIDE:
             log.error(

@@ -1,4 +1,5 @@
-"""Submission through the DSpace Submission Service: a message to its queue; the result message is the outcome of the stage."""
+"""Submission through the DSpace Submission Service: a message to its queue; the result message is
+the outcome of the stage."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from milepost_deposits.settings import DepositsSettings, DssSettings, check_sett
 
 
 def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> dict[str, Any]:
-    """The SQS message for a deposit, to the letter, as arguments of boto3. It has no `Operation`: the service then creates an item."""
+    """The SQS message for a deposit, to the letter, as arguments of boto3. It has no `Operation`:
+    the service then creates an item."""
     labels = {
         "PackageID": deposit.doi,
         "SubmissionSource": dss.source,
@@ -58,7 +60,8 @@ def submit_message(deposit: Deposit, dss: DssSettings, collection: str) -> dict[
 
 
 def queue_name(queue: str) -> str:
-    """The name of a queue that is given by name or by URL: the service finds its output queues by name."""
+    """The name of a queue that is given by name or by URL: the service finds its output queues by
+    name."""
     return queue.rstrip("/").rpartition("/")[2]
 
 
@@ -72,8 +75,9 @@ def queue_url(sqs: Any, queue: str) -> str:
 class DssSubmission:
     """Deposits through the service. A DOI is handed over until its result comes.
 
-    DSpace is searched before each message. After a silence, a lost process or an unknown send, a message follows only when DSpace has not
-    had the item twice, some time apart, and the service can no longer read the last message.
+    DSpace is searched before each message. After a silence, a lost process or an unknown send, a
+    message follows only when DSpace has not had the item twice, some time apart, and the service
+    can no longer read the last message.
     """
 
     def __init__(
@@ -144,7 +148,8 @@ class DssSubmission:
         return attempted(lambda: self._found(deposit) or self._send(deposit, item))
 
     def verify(self, deposit: Deposit, item: mp.Item) -> mp.Outcome | None:
-        """Done with the item that DSpace has; None when it is certain that none was made and none will be."""
+        """Done with the item that DSpace has; None when it is certain that none was made and none
+        will be."""
         found = self._found(deposit)
         if found is not None:
             self._records.remove(deposit.doi)
@@ -179,7 +184,8 @@ class DssSubmission:
         return hidden(items[0])
 
     def _check_form(self, deposit: Deposit) -> None:
-        """Write the metadata file again if it has another form than the settings ask for: they may have been corrected since."""
+        """Write the metadata file again if it has another form than the settings ask for: they may
+        have been corrected since."""
         content = self._files.read_json(deposit.metadata)
         wanted = in_form(content, self._dss.form)
         if wanted != content:
@@ -203,7 +209,8 @@ class DssSubmission:
             return self._queue_failed(error, unknown=not _refused(error))
         within = mp.span_ms(self._dss.answer_within, "[deposits.submit] dss.answer_within") / 1000
         if item.attempt >= self._settings.attempts.submit:
-            # After the last try people deposit by hand: by then the service must not be able to read the message any more.
+            # After the last try people deposit by hand: by then the service must not be able to
+            # read the message any more.
             within = max(within, retention_s + self._apart_s)
         return mp.HandedOver(
             within=within,
@@ -211,7 +218,8 @@ class DssSubmission:
         )
 
     def _queue_failed(self, error: Exception, *, unknown: bool) -> mp.Retry:
-        """The outcome of a request to the queue that failed. `unknown`: SQS may have taken a message of this DOI."""
+        """The outcome of a request to the queue that failed. `unknown`: SQS may have taken a
+        message of this DOI."""
         fault = operators_fault(error)
         category = "DSS_QUEUE" if fault is None else CONFIGURATION
         return mp.Retry(
@@ -237,7 +245,8 @@ def _refused(error: Exception) -> bool:
 
 
 def open_sqs() -> Any:
-    """boto3's client of SQS, with deadlines; region, endpoint and credentials are found as everywhere with boto3."""
+    """boto3's client of SQS, with deadlines; region, endpoint and credentials are found as
+    everywhere with boto3."""
     try:
         import boto3
         from botocore.config import Config

@@ -1,4 +1,5 @@
-"""The content stage: the PDF of a DOI, streamed from the publisher to the file store and checked on the way."""
+"""The content stage: the PDF of a DOI, streamed from the publisher to the file store and checked on
+the way."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ HEAD = 1024
 """Bytes at the beginning of a file within which readers of PDF look for its mark."""
 END = b"%%EOF"
 TAIL = 2048
-"""Bytes at the end of a file within which its last mark must be. Readers of PDF look at 1,024; some servers add a few bytes of their own."""
+"""Bytes at the end of a file within which its last mark must be. Readers of PDF look at 1,024; some
+servers add a few bytes of their own."""
 
 
 class ContentStage:
-    """Handler of the content stage. Every failure of the publisher is a counted try: it may provide the PDF later."""
+    """Handler of the content stage. Every failure of the publisher is a counted try: it may provide
+    the PDF later."""
 
     @mp.translated_net_errors()
     def __init__(
@@ -51,7 +54,8 @@ class ContentStage:
         )
 
     def ready(self) -> None:
-        """Raises mp.ConfigMistake before any item is claimed, if a setting or the value of a header is missing."""
+        """Raises mp.ConfigMistake before any item is claimed, if a setting or the value of a header
+        is missing."""
         check_settings(self._settings)
         self._own_headers()
 
@@ -102,7 +106,8 @@ class ContentStage:
 
 
 def content_url(template: str, doi: str) -> str:
-    """The PDF's address: {doi} is the DOI in a path, {doi_encoded} the DOI with its slashes encoded too."""
+    """The PDF's address: {doi} is the DOI in a path, {doi_encoded} the DOI with its slashes encoded
+    too."""
     return template.replace("{doi_encoded}", quote(doi, safe="")).replace(
         "{doi}", quote(doi, safe="/")
     )
@@ -124,8 +129,8 @@ def content_fault(status: int, content_type: str | None, head: bytes) -> str | N
 
 
 def end_fault(tail: bytes) -> str | None:
-    """Why a PDF with these last bytes is not whole; None: it has its end. Without Content-Length, a connection that was cut looks like the
-    end of the file."""
+    """Why a PDF with these last bytes is not whole; None: it has its end. Without Content-Length, a
+    connection that was cut looks like the end of the file."""
     if END in tail:
         return None
     return "the PDF has no end: the mark %%EOF is missing; if this publisher's files lack it, set [deposits] content_end = false"

@@ -1,4 +1,5 @@
-"""The metadata stage: the record of a DOI from Crossref's REST API, mapped for DSpace and stored as a metadata file."""
+"""The metadata stage: the record of a DOI from Crossref's REST API, mapped for DSpace and stored as
+a metadata file."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ TIMEOUTS = net.Timeouts(connect=10, read=30, total=60)
 
 
 class MetadataStage:
-    """Handler of the metadata stage. Every failure is a Retry: Crossref may get the record later."""
+    """Handler of the metadata stage. Every failure is a Retry: Crossref may get the record
+    later."""
 
     def __init__(
         self, settings: DepositsSettings, files: FileStore, pace: RequestPace | None = None
@@ -63,7 +65,8 @@ class MetadataStage:
                 f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}",
                 category="METADATA",
             )
-        # Every program that makes an item of this file names the DOI in it: a deposit that cannot be found again could be made twice.
+        # Every program that makes an item of this file names the DOI in it: a deposit that cannot
+        # be found again could be made twice.
         record = plain_record(record) if self._settings.markup == "strip" else record
         fields = with_doi(
             map_record(record, self._table), item.key, self._settings.submit.doi_fields
@@ -112,7 +115,8 @@ def work_url(settings: DepositsSettings, doi: str) -> str:
 def with_doi(
     fields: list[MetadataField], doi: str, doi_fields: Sequence[str]
 ) -> list[MetadataField]:
-    """The fields; with one more for the DOI, where none of those that a search looks at names it."""
+    """The fields; with one more for the DOI, where none of those that a search looks at names
+    it."""
     named = has_doi(to_json(fields, "dspace8"), doi, doi_fields)
     return fields if named else [*fields, MetadataField(field_for_doi(doi_fields), doi_url(doi))]
 
@@ -153,7 +157,7 @@ def record_in(response: net.Response, doi: str) -> dict[str, Any] | mp.Retry:
     return record
 
 
-# Mapping --------------------------------------------------------------------------------------------------------------
+# Mapping ------------------------------------------------------------------------------------------
 TABLE: Mapping[str, str] = {
     "author": "dc.contributor.author",
     "container-title": "dc.relation.journal",
@@ -191,7 +195,8 @@ def table_of(changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def map_record(record: Mapping[str, Any], table: Mapping[str, str] = TABLE) -> list[MetadataField]:
-    """The metadata of a record, in the order of its own keys. A value that is missing, null or empty makes no field."""
+    """The metadata of a record, in the order of its own keys. A value that is missing, null or
+    empty makes no field."""
     return [
         MetadataField(table[key], value)
         for key, content in record.items()
@@ -201,7 +206,8 @@ def map_record(record: Mapping[str, Any], table: Mapping[str, str] = TABLE) -> l
 
 
 def plain_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with texts without markup: tags are left out, and entities are the characters that they stand for. Addresses stay."""
+    """The record with texts without markup: tags are left out, and entities are the characters that
+    they stand for. Addresses stay."""
     return {key: content if key == "URL" else _plain(content) for key, content in record.items()}
 
 
@@ -218,7 +224,8 @@ def _plain(content: Any) -> Any:
 
 
 def plain_text(text: str) -> str:
-    """A text without tags and entities, which some records have twice: "G3&amp;#58; Genes" is "G3: Genes". "a < b" stays."""
+    """A text without tags and entities, which some records have twice: "G3&amp;#58; Genes" is "G3:
+    Genes". "a < b" stays."""
     for _ in range(ENTITIES_DEEP):
         text = unescape(_TAG.sub("", text))
     return _TAG.sub("", text)
@@ -235,7 +242,8 @@ def title_of(record: Mapping[str, Any]) -> str:
 
 
 def values_of(key: str, content: Any) -> list[str]:
-    """The texts of one value of a record, by its shape: a date, people, a list, or a single text. The parts of a title are one text."""
+    """The texts of one value of a record, by its shape: a date, people, a list, or a single text.
+    The parts of a title are one text."""
     if isinstance(content, Mapping):
         found = [_date(content)] if "date-parts" in content else [_name(content)]
     elif isinstance(content, list):
@@ -247,7 +255,8 @@ def values_of(key: str, content: Any) -> list[str]:
 
 
 def to_json(fields: Iterable[MetadataField], form: Literal["old", "dspace8"]) -> Any:
-    """The content of the metadata file: a list of key and value ("old"), or values by field as DSpace's REST API has them."""
+    """The content of the metadata file: a list of key and value ("old"), or values by field as
+    DSpace's REST API has them."""
     if form == "old":
         return {"metadata": [{"key": field.key, "value": field.value} for field in fields]}
     found: dict[str, list[dict[str, str]]] = {}
@@ -264,7 +273,8 @@ def _text(value: Any) -> str:
 
 
 def _name(person: Mapping[str, Any]) -> str:
-    """ "Family, Given" of a person, one of the two where the other is missing, or the name of a group."""
+    """ "Family, Given" of a person, one of the two where the other is missing, or the name of a
+    group."""
     parts = [text for part in ("family", "given") if (text := _text(person.get(part)))]
     return ", ".join(parts) or _text(person.get("name"))
 
@@ -288,17 +298,19 @@ def _date_parts(parts: list[Any]) -> Iterator[int]:
         yield number
 
 
-# Pace of requests -----------------------------------------------------------------------------------------------------
+# Pace of requests ---------------------------------------------------------------------------------
 _INTERVAL = re.compile(r"\s*(\d+)\s*(s|m|h)?\s*")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 MARGIN = 1.1
-"""A tenth slower than allowed: requests do not arrive as evenly as they are sent, and a 429 costs more than it saves."""
+"""A tenth slower than allowed: requests do not arrive as evenly as they are sent, and a 429 costs
+more than it saves."""
 SLOWEST = 60.0
 """Most seconds between two requests, whatever the partner says."""
 
 
 def gap_s(headers: net.HeaderList) -> float | None:
-    """Seconds between two requests by X-Rate-Limit-Limit and X-Rate-Limit-Interval ("1s"); None: the headers do not say."""
+    """Seconds between two requests by X-Rate-Limit-Limit and X-Rate-Limit-Interval ("1s"); None:
+    the headers do not say."""
     limit, interval = (
         headers.get("X-Rate-Limit-Limit") or "",
         _INTERVAL.fullmatch(headers.get("X-Rate-Limit-Interval") or ""),
@@ -309,7 +321,8 @@ def gap_s(headers: net.HeaderList) -> float | None:
 
 
 class RequestPace:
-    """Lets a request start every `gap` seconds. A partner that answers 429 stops all requests for a while and halves the pace."""
+    """Lets a request start every `gap` seconds. A partner that answers 429 stops all requests for a
+    while and halves the pace."""
 
     def __init__(
         self,

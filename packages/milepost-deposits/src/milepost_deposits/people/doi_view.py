@@ -1,4 +1,5 @@
-"""One DOI for a page: status in librarians' words, metadata, files, links, and what happened. Pure."""
+"""One DOI for a page: status in librarians' words, metadata, files, links, and what happened.
+Pure."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ class DepositLinks(msgspec.Struct, frozen=True):
 
 
 def moments_of(view: Mapping[str, Any]) -> list[DoiMoment]:
-    """The entries of a DOI's history for its page, the first one first; `view` is as `show` gives it."""
+    """The entries of a DOI's history for its page, the first one first; `view` is as `show` gives
+    it."""
     lines = [line for line in view.get("history") or () if line["reason"] not in _QUIET]
     present = bool(result_in(view, METADATA).get(PRESENT))
     return [_moment(line, present) for line in lines]
@@ -148,7 +150,8 @@ def files_of(view: Mapping[str, Any]) -> list[DoiFile]:
 
 
 def fields_of(metadata: Any) -> list[tuple[str, list[str]]]:
-    """The fields of a metadata file in either form, each with its values; empty if it has another form."""
+    """The fields of a metadata file in either form, each with its values; empty if it has another
+    form."""
     found: dict[str, list[str]] = {}
     if isinstance(metadata, dict) and isinstance(metadata.get("metadata"), list):
         for one in metadata["metadata"]:
@@ -164,7 +167,8 @@ def fields_of(metadata: Any) -> list[tuple[str, list[str]]]:
 
 
 def links_of(doi: str, handle: str | None, site: str) -> DepositLinks:
-    """The addresses of a DOI. `site` is the address of DSpace's own pages; without it the handle's resolver leads to the item."""
+    """The addresses of a DOI. `site` is the address of DSpace's own pages; without it the handle's
+    resolver leads to the item."""
     site = site.rstrip("/")
     item = (
         None

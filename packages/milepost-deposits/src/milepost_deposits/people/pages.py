@@ -1,4 +1,5 @@
-"""Pages of deposits: runs and digests, one DOI, and the worklist of manual deposits with its forms; and the endpoints of the API."""
+"""Pages of deposits: runs and digests, one DOI, and the worklist of manual deposits with its forms;
+and the endpoints of the API."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class FindDoi(Struct, frozen=True):
 
 
 class WorklistQuery(Struct, frozen=True):
-    """Selection of DOIs of the worklist: those that hold `search`, after or before a place that another page names."""
+    """Selection of DOIs of the worklist: those that hold `search`, after or before a place that
+    another page names."""
 
     search: str = ""
     after: str = ""
@@ -244,7 +246,8 @@ def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
 
 
 def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
-    """Carry out an act. If it is refused, the DOI's page says why, with the form as it was filled in."""
+    """Carry out an act. If it is refused, the DOI's page says why, with the form as it was filled
+    in."""
     try:
         act()
     except (mp.UsageError, mp.ActRefused) as refusal:
@@ -256,7 +259,8 @@ def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
 
 
 def _signature(call: mp.Call, name: str) -> str:
-    """The author of an act's line: the caller, and the person for whom it acts, if that is another one."""
+    """The author of an act's line: the caller, and the person for whom it acts, if that is another
+    one."""
     person = person_name(name) if name.strip() else call.caller.name
     return person if person == call.caller.name else f"{call.caller.name} for {person}"
 
@@ -320,7 +324,8 @@ def _doi_page(
 
 
 def _metadata_fields(app: DepositsApp, view: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """The fields of the metadata file, if it is still in the store. A store that does not answer leaves them out."""
+    """The fields of the metadata file, if it is still in the store. A store that does not answer
+    leaves them out."""
     if not result_in(view, METADATA).get("file"):
         return []
     try:
@@ -355,7 +360,8 @@ def _digests(app: DepositsApp) -> list[dict[str, Any]]:
 
 
 def _mailed(view: dict[str, Any]) -> dict[str, Any]:
-    """The state of a digest's mail: `colour` and `word` for a table, and the addresses, the error and the next try."""
+    """The state of a digest's mail: `colour` and `word` for a table, and the addresses, the error
+    and the next try."""
     result = result_in(view, "mail")
     status = view["status"]
     word, colour = (
@@ -377,12 +383,13 @@ def _mailed(view: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# The API --------------------------------------------------------------------------------------------------------------
+# The API ------------------------------------------------------------------------------------------
 BASE = "/api/v1/deposits"
 
 
 class WorklistCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A page of the worklist: DOIs that hold `search`, at most `limit` of them, after or before a place that another page has given."""
+    """A page of the worklist: DOIs that hold `search`, at most `limit` of them, after or before a
+    place that another page has given."""
 
     search: Annotated[str, Meta(max_length=4000)] = ""
     after: Annotated[str, Meta(max_length=4000)] = ""

@@ -1,9 +1,10 @@
-"""Worklist of manual deposits: the DOIs that failed after too many attempts, and those with two items in DSpace, page by page, with last
-error, advice and claim.
+"""Worklist of manual deposits: the DOIs that failed after too many attempts, and those with two
+items in DSpace, page by page, with last error, advice and claim.
 
-A claim says "I do this one"; two people never both hold one. It is a signed line in the DOI's history, added on the condition that the DOI has
-had no other line since it was read. It belongs to one failure of the DOI: when the DOI is deposited, abandoned or requeued, the claim is over,
-also if the DOI fails again later.
+A claim says "I do this one"; two people never both hold one. It is a signed line in the DOI's
+history, added on the condition that the DOI has had no other line since it was read. It belongs to
+one failure of the DOI: when the DOI is deposited, abandoned or requeued, the claim is over, also if
+the DOI fails again later.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from milepost_deposits.twins import Twins, twins, twins_of
 LONGEST_NAME = 100
 TRIES = 5
 CLAIM, RELEASE = "claim", "release"
-"""The field of a note's data that says what it is; its value is the name of the person who makes the deposit."""
+"""The field of a note's data that says what it is; its value is the name of the person who makes
+the deposit."""
 
 
 class ManualClaim(msgspec.Struct, frozen=True):
@@ -36,8 +38,9 @@ class ManualClaim(msgspec.Struct, frozen=True):
 
 
 def claim(app: DepositsApp, doi: str, *, name: str, by: str | None = None) -> ManualClaim:
-    """Claim a DOI for the person `name`, signed by `by` (the person, if it is not given). Raises mp.ActRefused if another person holds it,
-    or if it needs no manual deposit. A person who claims the same DOI twice holds one claim."""
+    """Claim a DOI for the person `name`, signed by `by` (the person, if it is not given). Raises
+    mp.ActRefused if another person holds it, or if it needs no manual deposit. A person who claims
+    the same DOI twice holds one claim."""
     name = person_name(name)
     for _ in range(TRIES):
         view = _failed_doi(app, doi)
@@ -54,7 +57,8 @@ def claim(app: DepositsApp, doi: str, *, name: str, by: str | None = None) -> Ma
 
 
 def release(app: DepositsApp, doi: str, *, by: str) -> ManualClaim | None:
-    """End the claim on a DOI, so that another person can claim it; the claim that it was. None: the DOI was not claimed."""
+    """End the claim on a DOI, so that another person can claim it; the claim that it was. None: the
+    DOI was not claimed."""
     by = person_name(by)
     for _ in range(TRIES):
         view = _failed_doi(app, doi)
@@ -71,7 +75,8 @@ def release(app: DepositsApp, doi: str, *, by: str) -> ManualClaim | None:
 
 
 def claim_in(view: Mapping[str, Any]) -> ManualClaim | None:
-    """The claim that a DOI's history holds, as `show` gives it; None: no person has claimed it since its last failure."""
+    """The claim that a DOI's history holds, as `show` gives it; None: no person has claimed it
+    since its last failure."""
     return _claim_of(view["key"], view.get("history") or ())
 
 
@@ -86,7 +91,8 @@ def _claim_of(doi: str, lines: Sequence[Mapping[str, Any]]) -> ManualClaim | Non
 
 
 def claim_note(line: Mapping[str, Any]) -> tuple[str, str]:
-    """Whether a history line is a claim or its release, and the person whose claim it is; two empty texts: it is another line."""
+    """Whether a history line is a claim or its release, and the person whose claim it is; two empty
+    texts: it is another line."""
     note = line.get("note")
     data: Any = (
         note.get("data") if line["reason"] == mp.Reason.NOTED and isinstance(note, dict) else None
@@ -137,7 +143,7 @@ def _noted(
     return True
 
 
-# The worklist ---------------------------------------------------------------------------------------------------------
+# The worklist -------------------------------------------------------------------------------------
 READ = 1_000_000
 """Most failed DOIs that are looked through."""
 PAGE = 25
@@ -194,9 +200,11 @@ class WorklistPage(msgspec.Struct, frozen=True):
 def worklist_page(
     app: DepositsApp, *, search: str = "", after: str = "", before: str = "", most: int = PAGE
 ) -> WorklistPage:
-    """A page of the worklist: the first one, or that after or before a place that another page has given. `search` is a part of the DOI.
+    """A page of the worklist: the first one, or that after or before a place that another page has
+    given. `search` is a part of the DOI.
 
-    Places are of failures, not numbers: while people work on one page, DOIs that leave the list or join it move no other DOI past them."""
+    Places are of failures, not numbers: while people work on one page, DOIs that leave the list or
+    join it move no other DOI past them."""
     waiting = _failed_rows(app)
     rows = _searched(waiting, search)
     start, end = page_bounds(
@@ -221,8 +229,9 @@ def whole_worklist(app: DepositsApp, search: str = "") -> list[ManualDeposit]:
 def page_bounds(
     places: Sequence[Place], after: Place | None, before: Place | None, most: int
 ) -> tuple[int, int]:
-    """Where a page begins and ends in a list of places, the latest first. Neither `after` nor `before` need be in the list any more; where
-    nothing is left after a place, the page is the last one."""
+    """Where a page begins and ends in a list of places, the latest first. Neither `after` nor
+    `before` need be in the list any more; where nothing is left after a place, the page is the last
+    one."""
     if before is not None:
         end = sum(place > before for place in places)
         # A first page that is not full is filled up from the next one.

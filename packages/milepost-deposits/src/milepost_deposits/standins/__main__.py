@@ -1,7 +1,9 @@
-"""`python -m milepost_deposits.standins`: all partners of deposits on this machine, for a first try.
+"""`python -m milepost_deposits.standins`: all partners of deposits on this machine, for a first
+try.
 
-Crossref answers at port 9101, the publisher at 9102, DSpace at 9103. They know every DOI, except those that end in "no-record" (Crossref)
-and "no-pdf" (the publisher). A mail server at port 2525 keeps each mail as a file.
+Crossref answers at port 9101, the publisher at 9102, DSpace at 9103. They know every DOI, except
+those that end in "no-record" (Crossref) and "no-pdf" (the publisher). A mail server at port 2525
+keeps each mail as a file.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python -m milepost_deposits.standins.dspace --port 9103
 
-It checks CSRF tokens and logins, refuses what DSpace refuses, indexes items late, and can be set to misbehave (see HttpStandIn).
+It checks CSRF tokens and logins, refuses what DSpace refuses, indexes items late, and can be set to
+misbehave (see HttpStandIn).
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ class StandInItem:
 
 
 class DSpaceStandIn(HttpStandIn):
-    """`with DSpaceStandIn() as dspace:` is a server at `dspace.url` with one collection. `index_lag` is how many seconds of `clock` pass
-    before a search finds an item. `login_s` is how long a login is valid."""
+    """`with DSpaceStandIn() as dspace:` is a server at `dspace.url` with one collection.
+    `index_lag` is how many seconds of `clock` pass before a search finds an item. `login_s` is how
+    long a login is valid."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class DSpaceStandIn(HttpStandIn):
         """The base of the server, as [deposits.submit] dspace has it."""
         return f"{self.origin}/server"
 
-    # What a test looks at and changes ---------------------------------------------------------------------------------------
+    # What a test looks at and changes -------------------------------------------------------------
     def having(self, doi: str) -> list[StandInItem]:
         """The items whose metadata names this DOI, exactly and in any form."""
         wanted = doi.lower()
@@ -158,7 +160,7 @@ class DSpaceStandIn(HttpStandIn):
         with self.lock:
             self._logins.clear()
 
-    # Requests ---------------------------------------------------------------------------------------------------------------
+    # Requests -------------------------------------------------------------------------------------
     def answer(self, request: StandInRequest) -> StandInAnswer:
         path = request.path.removeprefix("/server/api")
         if path == request.path:
@@ -219,7 +221,7 @@ class DSpaceStandIn(HttpStandIn):
     def _logged_in(self, request: StandInRequest) -> bool:
         return self._logins.get(request.headers.get("Authorization") or "", 0.0) > self.clock()
 
-    # Endpoints --------------------------------------------------------------------------------------------------------------
+    # Endpoints ------------------------------------------------------------------------------------
     def _find_handle(self, request: StandInRequest) -> StandInAnswer:
         wanted = request.query.get("id", "")
         if wanted in self.collections:
@@ -382,7 +384,8 @@ class DSpaceStandIn(HttpStandIn):
         return StandInAnswer(201, view)
 
     def _search(self, request: StandInRequest) -> StandInAnswer:
-        """A tokenised phrase search, as Solr makes it: it finds longer DOIs too, and only what is indexed by now."""
+        """A tokenised phrase search, as Solr makes it: it finds longer DOIs too, and only what is
+        indexed by now."""
         query = request.query.get("query", "")
         if query.count('"') % 2 or not _WORD.search(query):
             return _problem(400, "Error while performing search", request.path)

@@ -1,6 +1,8 @@
-"""A stand-in for the DSpace Submission Service: it reads real SQS messages, makes items in DSpace, and writes result messages.
+"""A stand-in for the DSpace Submission Service: it reads real SQS messages, makes items in DSpace,
+and writes result messages.
 
-It validates as the service does, and dies as the service dies. A script says, for each DOI, what becomes of its next messages.
+It validates as the service does, and dies as the service dies. A script says, for each DOI, what
+becomes of its next messages.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class ServiceDied(Exception):
 
 @dataclass
 class DssStandIn:
-    """The service: `sqs` is a boto3 client, `queue` its input queue's URL, `outputs` the names of the queues that it may answer to.
-    `load` reads a file at a location of a message."""
+    """The service: `sqs` is a boto3 client, `queue` its input queue's URL, `outputs` the names of
+    the queues that it may answer to. `load` reads a file at a location of a message."""
 
     sqs: Any
     queue: str
@@ -58,7 +60,8 @@ class DssStandIn:
     dspace: DSpaceStandIn
     load: Callable[[str], bytes]
     form: Literal["old", "dspace8"] = "dspace8"
-    """The form of the metadata file that its version reads: since August 2026 it hands the file to DSpace as it is."""
+    """The form of the metadata file that its version reads: since August 2026 it hands the file to
+    DSpace as it is."""
     script: dict[str, list[Behaviour]] = field(default_factory=dict)
     """By PackageID, what becomes of its next messages; then "success"."""
     visibility_s: int = 30
@@ -66,7 +69,8 @@ class DssStandIn:
     """The PackageID of each message that was read, in order."""
 
     def run(self) -> bool:
-        """Read the queue until it is empty, as one run of the service does. False: the process died within a message."""
+        """Read the queue until it is empty, as one run of the service does. False: the process died
+        within a message."""
         while True:
             answer = self.sqs.receive_message(
                 QueueUrl=self.queue,
@@ -206,7 +210,8 @@ def _fault_of(text: str) -> str | None:
 
 
 def _read_metadata(content: Any, form: str) -> dict[str, Any] | None:
-    """The metadata of a file as the service's version hands it to DSpace; None: it cannot make any of it."""
+    """The metadata of a file as the service's version hands it to DSpace; None: it cannot make any
+    of it."""
     if form == "dspace8":
         return content if isinstance(content, dict) else None
     entries = content.get("metadata") if isinstance(content, dict) else None

@@ -1,4 +1,5 @@
-"""A stand-in for a mail server: it accepts every mail by SMTP, and keeps each as a file that mail programs open."""
+"""A stand-in for a mail server: it accepts every mail by SMTP, and keeps each as a file that mail
+programs open."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ LARGEST = 30_000_000
 
 
 class MailboxStandIn:
-    """`with MailboxStandIn(folder) as mailbox:` accepts mails at `mailbox.port`. Each becomes folder/NUMBER.eml, and is reported to `seen`
-    with its subject."""
+    """`with MailboxStandIn(folder) as mailbox:` accepts mails at `mailbox.port`. Each becomes
+    folder/NUMBER.eml, and is reported to `seen` with its subject."""
 
     def __init__(
         self,
@@ -79,7 +80,8 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Session(socketserver.StreamRequestHandler):
-    """One connection: the commands of RFC 5321 that every client uses, without extensions but SMTPUTF8 and 8BITMIME."""
+    """One connection: the commands of RFC 5321 that every client uses, without extensions but
+    SMTPUTF8 and 8BITMIME."""
 
     server: _Server
     timeout = 300

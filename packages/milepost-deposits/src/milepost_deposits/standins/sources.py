@@ -1,4 +1,5 @@
-"""Stand-ins for the sources of a deposit: Crossref, with its rate limits, and a publisher, with every way in which a PDF can fail to come."""
+"""Stand-ins for the sources of a deposit: Crossref, with its rate limits, and a publisher, with
+every way in which a PDF can fail to come."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ WORKS, PDFS = "/works/", "/pdf/"
 
 
 class CrossrefStandIn(HttpStandIn):
-    """`with CrossrefStandIn() as crossref:` answers at `crossref.url`. It knows the records that were `put`, and with `everything` one
-    for each DOI. Each answer states `limit` requests a second; with `enforced` more are answered with 429 within a second of `clock`."""
+    """`with CrossrefStandIn() as crossref:` answers at `crossref.url`. It knows the records that
+    were `put`, and with `everything` one for each DOI. Each answer states `limit` requests a
+    second; with `enforced` more are answered with 429 within a second of `clock`."""
 
     def __init__(
         self,
@@ -105,8 +107,9 @@ def usual_record(doi: str) -> dict[str, Any]:
 
 
 class PublisherStandIn(HttpStandIn):
-    """`with PublisherStandIn() as publisher:` serves PDFs below `publisher.url`. It has the PDFs that were `put`, and with `everything`
-    one for each DOI. A client that does not call itself a browser is refused, as by real publishers."""
+    """`with PublisherStandIn() as publisher:` serves PDFs below `publisher.url`. It has the PDFs
+    that were `put`, and with `everything` one for each DOI. A client that does not call itself a
+    browser is refused, as by real publishers."""
 
     def __init__(self, *, port: int = 0, everything: bool = False) -> None:
         super().__init__(port=port)
@@ -126,7 +129,8 @@ class PublisherStandIn(HttpStandIn):
         status: int = 200,
         content_type: str = "application/pdf",
     ) -> None:
-        """The answer for a DOI; without `content`, a small PDF. An empty `content_type`: the header is missing."""
+        """The answer for a DOI; without `content`, a small PDF. An empty `content_type`: the header
+        is missing."""
         body = small_pdf(doi) if content is None else content
         self.answers[doi.lower()] = StandInAnswer(status, body, (), content_type)
 

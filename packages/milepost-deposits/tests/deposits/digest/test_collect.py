@@ -1,4 +1,5 @@
-"""Collection of digests by several processes and after crashes: no DOI is mailed twice for one result, and none is left out."""
+"""Collection of digests by several processes and after crashes: no DOI is mailed twice for one
+result, and none is left out."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ DAY_MS = 86_400_000
 
 
 class MailedScene:
-    """A route of DOIs that a test ends as it likes, and the route of mails, whose stage notes each digest."""
+    """A route of DOIs that a test ends as it likes, and the route of mails, whose stage notes each
+    digest."""
 
     def __init__(self, url: str, clock: VirtualClock, owners: dict[str, tuple[str, ...]]) -> None:
         self.clock = clock
@@ -64,7 +66,8 @@ class MailedScene:
         self.work()
 
     def work(self) -> None:
-        # Each run is a process of its own: on AWS it reads the stream when the lease of the one before has run out.
+        # Each run is a process of its own: on AWS it reads the stream when the lease of the one
+        # before has run out.
         for _ in range(2):
             run_until_rest(self.ledger.context, self.clock, (), self.clock.now() + 60_000)
             self.clock.advance_to(self.clock.now() + 60_000)
@@ -120,7 +123,8 @@ def test_a_note_in_the_history_of_a_deposited_doi_is_no_news(make: MakeMailed) -
 def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(
     make: MakeMailed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes collect from the same place. The second one sees a DOI more, and moves the cursor first."""
+    """Two processes collect from the same place. The second one sees a DOI more, and moves the
+    cursor first."""
     scene = make(OWNERS)
     scene.deposit("10.1002/a")
     submit = mp.AppContext.submit
@@ -143,7 +147,8 @@ def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(
 def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(
     make: MakeMailed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first process has submitted its mails, but not moved the cursor; the second one has collected more."""
+    """The first process has submitted its mails, but not moved the cursor; the second one has
+    collected more."""
     scene = make(OWNERS)
     place_cursor(scene.app)
     scene.deposit("10.1002/a")

@@ -1,4 +1,5 @@
-"""Digests: mails received by a real SMTP server after each run; a DOI is named once for what has become of it."""
+"""Digests: mails received by a real SMTP server after each run; a DOI is named once for what has
+become of it."""
 
 from __future__ import annotations
 

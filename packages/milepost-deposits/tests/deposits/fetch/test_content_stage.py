@@ -1,4 +1,5 @@
-"""The content stage: only a PDF gets into the store, from allowed hosts, in pieces; everything else is a counted try."""
+"""The content stage: only a PDF gets into the store, from allowed hosts, in pieces; everything else
+is a counted try."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ def test_a_redirect_to_an_allowed_host_brings_the_pdf(
 def test_each_hop_passes_the_address_guard(
     make_scene: MakeScene, store: FileStore, publisher: PublisherStandIn
 ) -> None:
-    """The host is in the list of allowed hosts, its address is not: a name in that list opens no private network."""
+    """The host is in the list of allowed hosts, its address is not: a name in that list opens no
+    private network."""
     settings = make_scene(content_redirects=("169.254.169.254",)).settings
     publisher.redirect(DOI, "http://169.254.169.254/latest/meta-data/")
     assert failed(ContentStage(settings, store)(item_of(DOI))).category == "ADDRESS_REFUSED"

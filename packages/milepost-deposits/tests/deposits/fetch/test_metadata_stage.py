@@ -1,4 +1,5 @@
-"""The metadata stage: Crossref is asked politely, within its limits, and whatever it answers is a counted try or a metadata file."""
+"""The metadata stage: Crossref is asked politely, within its limits, and whatever it answers is a
+counted try or a metadata file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Worklist of manual deposits: which DOIs are on it with which advice, and claims that two people never both hold."""
+"""Worklist of manual deposits: which DOIs are on it with which advice, and claims that two people
+never both hold."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ WHO = {"by": "ann", "reason": "seen"}
 
 @pytest.fixture(params=["memory", "sqlite", "aws"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SubmitScene]:
-    """One DOI that DSpace refuses, one whose submission has an unknown result, and one that is deposited."""
+    """One DOI that DSpace refuses, one whose submission has an unknown result, and one that is
+    deposited."""
     with submit_scene(tmp_path, request.param, attempts=1) as made:
         made.dspace.fail("status", 422, where="POST */core/items", times=1)
         made.take_in(REFUSED)

@@ -1,4 +1,5 @@
-"""`milepost deposits run` in a process that kills itself (SIGKILL) at a point: killed_run.py POINT, in a folder with a milepost.toml."""
+"""`milepost deposits run` in a process that kills itself (SIGKILL) at a point: killed_run.py POINT,
+in a folder with a milepost.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Record of runs: what each run took in, tried and mailed; a mail that could not be sent goes out with the next run."""
+"""Record of runs: what each run took in, tried and mailed; a mail that could not be sent goes out
+with the next run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs that are killed (SIGKILL): each leaves a record that says so, and the next run reports what it did, once."""
+"""Runs that are killed (SIGKILL): each leaves a record that says so, and the next run reports what
+it did, once."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def states(folder: Folder) -> list[str]:
 
 
 def mailed(folder: Folder) -> dict[str, list[str]]:
-    """What was mailed of each DOI. A mail that was sent again has the same Message-ID, and counts once."""
+    """What was mailed of each DOI. A mail that was sent again has the same Message-ID, and counts
+    once."""
     mails = {}
     for file in sorted((folder.path / "mails").glob("*.eml")):
         mail = message_from_bytes(file.read_bytes(), policy=default)
@@ -93,7 +95,8 @@ def test_a_killed_run_is_shown_as_interrupted_and_reported_by_the_next_one(
     assert "digests mailed: " in following.out
     assert states(folder) == ["finished", "interrupted"]
     found = mailed(folder)
-    # LATE has no PDF: in this run or already in the killed one it has failed, and each digest names its last failure.
+    # LATE has no PDF: in this run or already in the killed one it has failed, and each digest names
+    # its last failure.
     assert found[GOOD] == ["DEPOSITED"]
     assert found[LATE] in (["WILL BE RETRIED"], ["WILL BE RETRIED", "WILL BE RETRIED"])
     assert len(found["notes"]) == 1

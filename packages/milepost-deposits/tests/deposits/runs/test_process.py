@@ -1,4 +1,5 @@
-"""Identity of processes: a process that has ended, or whose number another one has, is not taken for a living one."""
+"""Identity of processes: a process that has ended, or whose number another one has, is not taken
+for a living one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Recovery of interrupted runs: what they did after their last note is found by its traces, in a folder and in S3."""
+"""Recovery of interrupted runs: what they did after their last note is found by its traces, in a
+folder and in S3."""
 
 from __future__ import annotations
 

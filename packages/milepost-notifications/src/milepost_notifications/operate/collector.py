@@ -1,8 +1,10 @@
-"""Collector of figures: reads the feed of history lines, counts them, and keeps the figures in the application's documents.
+"""Collector of figures: reads the feed of history lines, counts them, and keeps the figures in the
+application's documents.
 
-One process at a time counts, for as long as it goes on; another takes over when it has been silent for a while. On AWS without a process of its own, a
-schedule calls it in a function. Malformed requests make no history: each process counts its own in memory, and adds them every few
-seconds to a tally, which the process that counts reads.
+One process at a time counts, for as long as it goes on; another takes over when it has been silent
+for a while. On AWS without a process of its own, a schedule calls it in a function. Malformed
+requests make no history: each process counts its own in memory, and adds them every few seconds to
+a tally, which the process that counts reads.
 """
 
 from __future__ import annotations
@@ -36,12 +38,15 @@ PAGE = 500
 PAGES = 40
 """Pages of the feed that are counted in one write."""
 LOOK_BACK = 2_000
-"""Lines before its saved place that a process reads again when it begins to count, for the messages that have had no try yet."""
+"""Lines before its saved place that a process reads again when it begins to count, for the messages
+that have had no try yet."""
 HELD_MS = 30_000
 MOST_NAMES = 1_000
-"""Names of senders of malformed requests that are kept until they are added; a flood of names is cut off."""
+"""Names of senders of malformed requests that are kept until they are added; a flood of names is
+cut off."""
 ALONE_S = 5.0
-"""A process that has not counted for so long runs no services, such as the function behind API Gateway: its calls add what is malformed."""
+"""A process that has not counted for so long runs no services, such as the function behind API
+Gateway: its calls add what is malformed."""
 TRIES = 5
 """Writes of the tally that are tried while other processes write it too."""
 
@@ -75,7 +80,8 @@ class FigureCollector:
         )
 
     def add_malformed(self, app: App) -> None:
-        """Add this process's malformed requests to the tally, with one write for all of them; if it cannot be written, later."""
+        """Add this process's malformed requests to the tally, with one write for all of them; if it
+        cannot be written, later."""
         self._added_at = self._ticks()
         with self._lock:
             taken, self._malformed = self._malformed, Counter()
@@ -89,8 +95,8 @@ class FigureCollector:
                 self._malformed.update(taken)
 
     def turn(self, app: App, *, hold: bool = True) -> int:
-        """Count what is new; returns the number of lines. 0: nothing is new, or another process counts. `hold`: this process goes on
-        counting; a command that only looks does not."""
+        """Count what is new; returns the number of lines. 0: nothing is new, or another process
+        counts. `hold`: this process goes on counting; a command that only looks does not."""
         self.add_malformed(app)
         held = app.documents.get(FIGURES)
         figures = read_figures(None if held is None else held.value)
@@ -131,7 +137,8 @@ class FigureCollector:
         return 0
 
     def _begun(self, app: App, figures: Figures) -> Starts:
-        """The messages that have had no try, as this process knows them; if another has counted since, from the lines before its place."""
+        """The messages that have had no try, as this process knows them; if another has counted
+        since, from the lines before its place."""
         if self._starts is None or figures.holder != self._holder:
             self._starts = Starts()
             place = max(0, figures.seq - LOOK_BACK)

@@ -1,7 +1,8 @@
-"""Dead letters: messages that ended without being delivered, grouped by destination and error, and replayed in bulk.
+"""Dead letters: messages that ended without being delivered, grouped by destination and error, and
+replayed in bulk.
 
-Faults of the pipeline (a lost worker, a defect in the handler) are kept apart from what partners refuse: the first are the
-operator's to mend, the second the partner's or the sender's.
+Faults of the pipeline (a lost worker, a defect in the handler) are kept apart from what partners
+refuse: the first are the operator's to mend, the second the partner's or the sender's.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ MOST = 100_000
 """Messages that one bulk replay takes; repeat it for the rest."""
 CHUNK = 1_000
 MOST_READ = 10_000
-"""Up to so many dead letters are read to group them by destination too. Of more, the ledger's counters give the groups by error alone."""
+"""Up to so many dead letters are read to group them by destination too. Of more, the ledger's
+counters give the groups by error alone."""
 SAMPLES = 5
 
 
@@ -72,7 +74,8 @@ class DeadLetters(Struct, frozen=True):
     partner: list[Cause]
     pipeline: list[Cause]
     exact: bool = True
-    """False: there are so many that the groups are by error alone, and also count messages that have failed with it and are tried again."""
+    """False: there are so many that the groups are by error alone, and also count messages that
+    have failed with it and are tried again."""
 
 
 class ReplayReport(Struct, frozen=True):
@@ -91,7 +94,8 @@ class ReplayReport(Struct, frozen=True):
 
 
 def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
-    """All dead letters by destination and error. A caller who may see one sender's messages alone gets no error of another's as a sample."""
+    """All dead letters by destination and error. A caller who may see one sender's messages alone
+    gets no error of another's as a sample."""
     samples, total = caller is None or seen_sender(caller) is None, _total(app)
     if total <= MOST_READ:
         found = _causes_of(
@@ -117,8 +121,8 @@ def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
 
 
 def dead_letter_numbers(app: App) -> tuple[int, int]:
-    """How many dead letters there are, and how many of them a fault of the pipeline caused; from the ledger's counters, if these count no
-    message that is tried again."""
+    """How many dead letters there are, and how many of them a fault of the pipeline caused; from
+    the ledger's counters, if these count no message that is tried again."""
     total, groups = _total(app), _groups(app)
     if sum(one["now"] for one in groups) == total:
         return total, sum(one["now"] for one in groups if one["category"] in PIPELINE)
@@ -180,8 +184,9 @@ def replay_all(
     dry_run: bool = False,
     pace: str | None = None,
 ) -> ReplayReport:
-    """Send again all dead letters that match. Those that are being sent again already are not dead letters any more, so that a second
-    replay does not double them. `pace` is the rate for each destination until they are sent, beside its own limits."""
+    """Send again all dead letters that match. Those that are being sent again already are not dead
+    letters any more, so that a second replay does not double them. `pace` is the rate for each
+    destination until they are sent, beside its own limits."""
     route = app.settings.route
     statuses = [status for status in wanted.status or FAILED if status in FAILED]
     if pace is not None:

@@ -1,7 +1,8 @@
-"""Figures of senders and destinations, counted exactly once from the history lines of all messages. Pure.
+"""Figures of senders and destinations, counted exactly once from the history lines of all messages.
+Pure.
 
-The figures hold the place in the feed up to which they count, and are stored with it in one conditional write. So a line is never
-counted twice, whichever process counts it.
+The figures hold the place in the feed up to which they count, and are stored with it in one
+conditional write. So a line is never counted twice, whichever process counts it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from milepost_notifications.outcomes import response_ms, status_line
 
 MOST_SENDERS, MOST_DESTINATIONS = 200, 100
 OTHER = "(other)"
-"""The name under which senders and destinations beyond these numbers are counted together: metrics need a bounded set of labels."""
+"""The name under which senders and destinations beyond these numbers are counted together: metrics
+need a bounded set of labels."""
 NAMES_BYTES = 15_000
-"""Bytes of all names of senders, and of destinations: the figures are one document, whose size is limited."""
+"""Bytes of all names of senders, and of destinations: the figures are one document, whose size is
+limited."""
 ERROR_BYTES = 500
 """Bytes of the last error of a destination: with what a network error advises."""
 HOURS = 24
@@ -49,7 +52,8 @@ _ANEW = frozenset({"operator-retry", "rerun", "replaced"})
 
 
 class SenderFigures(Struct):
-    """Counts of one sender, which never fall: a message that fails, is replayed and is then delivered counts as both."""
+    """Counts of one sender, which never fall: a message that fails, is replayed and is then
+    delivered counts as both."""
 
     accepted: int = 0
     delivered: int = 0
@@ -105,7 +109,8 @@ class TryFigures(Struct, frozen=True):
     success_rate: float | None
     """None: there was no try."""
     p50_s: float | None
-    """Half of the tries took at most this long; None: there was none, or they took longer than the longest bound."""
+    """Half of the tries took at most this long; None: there was none, or they took longer than the
+    longest bound."""
     p95_s: float | None
 
 
@@ -137,7 +142,8 @@ class Figures(Struct):
 
 
 class Starts:
-    """When messages were accepted that have had no try yet: in memory, of the latest messages alone."""
+    """When messages were accepted that have had no try yet: in memory, of the latest messages
+    alone."""
 
     def __init__(self, most: int = MOST_STARTS) -> None:
         self._most = most
@@ -153,8 +159,8 @@ class Starts:
         return self._at.pop(key, None)
 
     def recall(self, entries: Iterable[mp.HistoryEntry], route: str) -> None:
-        """Learn from lines that are counted already. Without that, a process that begins to count would leave the messages that wait
-        then out of the times to the first try."""
+        """Learn from lines that are counted already. Without that, a process that begins to count
+        would leave the messages that wait then out of the times to the first try."""
         for entry in entries:
             if entry.route == route:
                 line = entry.line
@@ -175,7 +181,8 @@ def count(
     lanes: Mapping[tuple[str, str], str],
     starts: Starts,
 ) -> Figures:
-    """The figures after these lines of the feed. `lanes` has the lane of each sender's messages to each target URL."""
+    """The figures after these lines of the feed. `lanes` has the lane of each sender's messages to
+    each target URL."""
     figures = msgspec.convert(msgspec.to_builtins(figures), Figures)
     for entry in entries:
         figures.seq = entry.seq
@@ -199,7 +206,8 @@ def add_tally(figures: Figures, tally: Mapping[str, int]) -> bool:
 
 @lru_cache(1024)
 def parties_of(key: str) -> tuple[str, str]:
-    """The sender and the target URL of a message's key. Several lines of a page are about one message."""
+    """The sender and the target URL of a message's key. Several lines of a page are about one
+    message."""
     _, sender, _, target, *_ = (*mp.key_parts(key), "", "", "")
     return sender, target
 
@@ -268,14 +276,16 @@ def _count_try(destination: DestinationFigures, line: mp.Line, began_ms: int) ->
 
 
 def _with_one(counts: list[int], bounds: tuple[float, ...], value: float) -> list[int]:
-    """The counts of a histogram with these bounds, after one more value. `[]` stands for no value yet."""
+    """The counts of a histogram with these bounds, after one more value. `[]` stands for no value
+    yet."""
     counts = counts or [0] * (len(bounds) + 1)
     counts[bisect_left(bounds, value)] += 1
     return counts
 
 
 def _error_text(category: str, details: Mapping[str, Any]) -> str:
-    """The error of a try for people. The message of a refused request is the partner's own text: alone it may say nothing."""
+    """The error of a try for people. The message of a refused request is the partner's own text:
+    alone it may say nothing."""
     message = str(details.get("message") or category)
     status = None if details.get("statusCode") is None else status_line(details["statusCode"])
     return message if status is None or status == message else f"{status}: {message}"

@@ -1,4 +1,5 @@
-"""Operations on messages: accept, read, list, cancel before the first try, replay one. The API, the pages and the commands share them."""
+"""Operations on messages: accept, read, list, cancel before the first try, replay one. The API, the
+pages and the commands share them."""
 
 from __future__ import annotations
 
@@ -17,14 +18,16 @@ from milepost_notifications.operate.record import blocks_of, identity_of, record
 from milepost_notifications.settings import App
 
 CANCELLABLE = ("PENDING", "QUEUED", "WAITING")
-"""Statuses in which a message that has had no try can be cancelled. It waits where its destination is not configured, say."""
+"""Statuses in which a message that has had no try can be cancelled. It waits where its destination
+is not configured, say."""
 EDITABLE = ("method", "headers", "body")
 """Fields that a replay may change; the others are the message's identity."""
 
 
 def read_message(data: bytes, largest_body: int) -> Message:
-    """Check a request's body; raises MessageRefused for the first thing that is wrong, in this order: JSON, required fields,
-    messageId, timestamp, senderId, targetUrl, method, headers, body."""
+    """Check a request's body; raises MessageRefused for the first thing that is wrong, in this
+    order: JSON, required fields, messageId, timestamp, senderId, targetUrl, method, headers,
+    body."""
     try:
         given = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -38,15 +41,16 @@ def read_message(data: bytes, largest_body: int) -> Message:
 
 
 def is_repeat(receipt: Any) -> bool:
-    """Does the sender repeat what it sent before, by the receipt of the ledger? It may also be its first content, if an operator has sent the
-    message with another since."""
+    """Does the sender repeat what it sent before, by the receipt of the ledger? It may also be its
+    first content, if an operator has sent the message with another since."""
     return bool(
         receipt.answer == "known" or (receipt.answer == "changed" and receipt.first_content)
     )
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
-    """A filter of messages. All conditions must hold; times are of acceptance, such as `2027-01-31T08:00:00Z`, or `2h` (ago)."""
+    """A filter of messages. All conditions must hold; times are of acceptance, such as
+    `2027-01-31T08:00:00Z`, or `2h` (ago)."""
 
     sender: str | None = None
     destination: str | None = None
@@ -91,7 +95,8 @@ class MessagePage(Struct, frozen=True):
     more: bool
     """There is a next page."""
     ordered: bool = True
-    """False: more messages match than the ledger can put in order of time; they come in its own order."""
+    """False: more messages match than the ledger can put in order of time; they come in its own
+    order."""
 
 
 def find_messages(app: App, wanted: MessageFilter, limit: int) -> list[dict[str, Any]]:
@@ -110,7 +115,8 @@ def message_page(
     oldest_first: bool = False,
     scan: bool = True,
 ) -> MessagePage:
-    """A page of the messages that match. Without `scan`, CostlyQuery where no index serves the search."""
+    """A page of the messages that match. Without `scan`, CostlyQuery where no index serves the
+    search."""
     found = app.item_page(
         app.settings.route,
         limit=limit,
@@ -147,7 +153,8 @@ def message_view(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def next_try(view: Mapping[str, Any]) -> str | None:
-    """When a message of a list is tried next, if that is for later: its next try after one that failed, or its `deliverAt`."""
+    """When a message of a list is tried next, if that is for later: its next try after one that
+    failed, or its `deliverAt`."""
     if waits_for_time(view["status"], view["deliverAt"]):
         return str(view["deliverAt"])
     return None if view["nextRetryAt"] is None else str(view["nextRetryAt"])
@@ -163,7 +170,8 @@ def read_record(app: App, key: str) -> dict[str, Any] | None:
 
 
 def find_key(app: App, key_or_id: str, sender: str | None = None) -> str:
-    """The key of the one message that has this key, or this messageId. Raises UsageError if there is none, or more than one."""
+    """The key of the one message that has this key, or this messageId. Raises UsageError if there
+    is none, or more than one."""
     shown = app.show(app.settings.route, key_or_id)
     if shown is not None:
         return str(shown["key"])
@@ -180,7 +188,8 @@ def find_key(app: App, key_or_id: str, sender: str | None = None) -> str:
 
 
 def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
-    """Cancel a message that has had no try. Raises ActRefused if a try has begun, or it has ended."""
+    """Cancel a message that has had no try. Raises ActRefused if a try has begun, or it has
+    ended."""
     route = app.settings.route
     shown = app.show(route, key)
     if shown is None:
@@ -199,7 +208,8 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
         raise mp.ActRefused(
             f"{key}: {why}; it can no longer be taken back. To give up its further tries: {command(app, 'cancel', key)}"
         )
-    # Only while it waits: an act by filter leaves alone an item that has changed since the act began, such as one claimed meanwhile.
+    # Only while it waits: an act by filter leaves alone an item that has changed since the act
+    # began, such as one claimed meanwhile.
     key = shown["key"]
     report = app.act(
         "cancel",
@@ -217,8 +227,9 @@ def cancel_message(app: App, key: str, *, by: str, reason: str) -> None:
 
 
 def _parts_of(app: App, key: str) -> list[str]:
-    """The parts of a message's key as conditions of a filter that begins with the key: other keys may begin so too. One that was accepted
-    before URLs were hidden in keys has another last part than a filter; then no other key may begin so."""
+    """The parts of a message's key as conditions of a filter that begins with the key: other keys
+    may begin so too. One that was accepted before URLs were hidden in keys has another last part
+    than a filter; then no other key may begin so."""
     parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
     if mp.url_in_key(mp.key_parts(key)[-1]) == mp.key_parts(key)[-1]:
         return parts
@@ -232,8 +243,9 @@ def _parts_of(app: App, key: str) -> list[str]:
 def replay_message(
     app: App, key: str, *, by: str, reason: str, changes: Mapping[str, Any] | None = None
 ) -> None:
-    """Send a message again that has failed, was cancelled or was delivered: with a new series of tries, and the earlier history kept.
-    `changes` replace its method, headers or body. Raises ActRefused or UsageError if that cannot be done."""
+    """Send a message again that has failed, was cancelled or was delivered: with a new series of
+    tries, and the earlier history kept. `changes` replace its method, headers or body. Raises
+    ActRefused or UsageError if that cannot be done."""
     route = app.settings.route
     shown = app.show(route, key)
     if shown is None or shown["input"] is None:
@@ -251,7 +263,8 @@ def replay_message(
 
 
 def send_now(app: App, key: str, *, by: str, reason: str) -> None:
-    """Send a message at once that waits for its next try, or for its `deliverAt`. Raises ActRefused if it waits for neither."""
+    """Send a message at once that waits for its next try, or for its `deliverAt`. Raises ActRefused
+    if it waits for neither."""
     route = app.settings.route
     shown = app.show(route, key)
     if shown is None:
@@ -267,7 +280,8 @@ def send_now(app: App, key: str, *, by: str, reason: str) -> None:
 
 
 def give_up_message(app: App, key: str, *, by: str, reason: str) -> None:
-    """Give up a message that has had tries: it is not tried again. Raises ActRefused if it has ended."""
+    """Give up a message that has had tries: it is not tried again. Raises ActRefused if it has
+    ended."""
     if app.show(app.settings.route, key) is None:
         raise mp.NotFound(f"there is no message {key!r}")
     _act(app, "cancel", key, by, reason)

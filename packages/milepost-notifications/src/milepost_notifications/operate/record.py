@@ -1,9 +1,12 @@
-"""Record of a message as the API gives it, and its timeline for a page, both made from the item and its history. Pure.
+"""Record of a message as the API gives it, and its timeline for a page, both made from the item and
+its history. Pure.
 
-In the record, `attempts` and `totalAttempts` are the item's own counts of failed tries, as in its row on AWS. `tries` counts the finished HTTP
-tries of the present series, the successful one too: a replay starts a new series, and the earlier tries stay in `retryHistory`. `lostTries` counts
-those of the series that were broken off because their worker was lost; the number of a try that a partner gets (`X-Delivery-Attempt`) counts the
-failed and the lost ones before it. `totalTries` and `totalLostTries` count those of all series. `dlqBound` and `willMoveToDLQ` are always false, and
+In the record, `attempts` and `totalAttempts` are the item's own counts of failed tries, as in its
+row on AWS. `tries` counts the finished HTTP tries of the present series, the successful one too: a
+replay starts a new series, and the earlier tries stay in `retryHistory`. `lostTries` counts those
+of the series that were broken off because their worker was lost; the number of a try that a partner
+gets (`X-Delivery-Attempt`) counts the failed and the lost ones before it. `totalTries` and
+`totalLostTries` count those of all series. `dlqBound` and `willMoveToDLQ` are always false, and
 `dlqArn` is null: there is no dead-letter queue, a dead letter stays in the ledger.
 """
 
@@ -47,7 +50,8 @@ _ELEVEN = {
 
 
 def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
-    """The record of an item, given as `Operations.show` returns it. `most_attempts` are the tries that its destination allows."""
+    """The record of an item, given as `Operations.show` returns it. `most_attempts` are the tries
+    that its destination allows."""
     if shown["input"] is None:
         return _sealed(shown)
     message, history = _content(shown), shown["history"]
@@ -97,8 +101,8 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
 
 
 def blocks_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say what keeps a message from being sent: in a word, the pauses, and the breaker; without its last failure, which may
-    quote a partner's answer to another sender."""
+    """The fields that say what keeps a message from being sent: in a word, the pauses, and the
+    breaker; without its last failure, which may quote a partner's answer to another sender."""
     breaker = row["breaker"]
     held = (
         None
@@ -109,18 +113,21 @@ def blocks_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with all fields: a message of a list, or of a row that another program has put, need not have all of them."""
+    """The content with all fields: a message of a list, or of a row that another program has put,
+    need not have all of them."""
     given = shown["input"] if isinstance(shown["input"], Mapping) else {}
     return {"method": "POST", "headers": {}, "body": None, **identity_of(shown["key"]), **given}
 
 
 def identity_of(key: str) -> dict[str, str]:
-    """The fields of a message that are in its key; those that a key of another form lacks are empty."""
+    """The fields of a message that are in its key; those that a key of another form lacks are
+    empty."""
     return dict.fromkeys(KEY, "") | dict(zip(KEY, mp.key_parts(key), strict=False))
 
 
 def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A failed try in the eleven fields of `retryHistory`; headers of the partner's answer are redacted."""
+    """A failed try in the eleven fields of `retryHistory`; headers of the partner's answer are
+    redacted."""
     return {
         name: mp.redacted(line.get(field)) if name == "errorDetails" else line.get(field)
         for name, field in _ELEVEN.items()
@@ -185,7 +192,8 @@ def _delivery_result(
 
 
 def _output(shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The facts that the delivery has recorded; None: there are none. An operator may have confirmed it with any value instead, which has none."""
+    """The facts that the delivery has recorded; None: there are none. An operator may have
+    confirmed it with any value instead, which has none."""
     output = (shown.get("results") or {}).get("deliver")
     return output if output is None or isinstance(output, Mapping) else {}
 
@@ -232,7 +240,7 @@ def _ms_between(begin: str, end: str) -> int:
     )
 
 
-# The timeline ---------------------------------------------------------------------------------------------------------
+# The timeline -------------------------------------------------------------------------------------
 LARGEST = 4_000
 """Characters of an answer's body that a page shows."""
 WORDS = {

@@ -1,11 +1,15 @@
-"""Destinations at run time: those that were added by API or command, pauses and outages, and the removal of one.
+"""Destinations at run time: those that were added by API or command, pauses and outages, and the
+removal of one.
 
-Added destinations are kept in the ledger, and read by every process. A destination of the configuration can be replaced by one of the ledger with
-the same name, and holds again when that is removed. Secrets are not stored: a destination names the variable or the file that holds one.
+Added destinations are kept in the ledger, and read by every process. A destination of the
+configuration can be replaced by one of the ledger with the same name, and holds again when that is
+removed. Secrets are not stored: a destination names the variable or the file that holds one.
 
-The messages of a destination that is gone never go out by the defaults unasked, which have neither its credentials nor its signature. A removal by
-API or command is refused while messages wait, unless it is forced. If the destination is missing otherwise, such as a table that was taken out of
-the configuration, the first message that is due pauses its lane, and all of them wait until the destination is back or an operator resumes it.
+The messages of a destination that is gone never go out by the defaults unasked, which have neither
+its credentials nor its signature. A removal by API or command is refused while messages wait,
+unless it is forced. If the destination is missing otherwise, such as a table that was taken out of
+the configuration, the first message that is due pauses its lane, and all of them wait until the
+destination is back or an operator resumes it.
 """
 
 from __future__ import annotations
@@ -52,7 +56,8 @@ NO_REASON = "(no reason was given)"
 IN_SHELL = "in this shell, which says nothing of 'milepost up'"
 """Words of a command before a secret that it does not find."""
 MOST_LOOKED_AT = 1_000
-"""Messages that are looked at at once when the pause of their URL ends; the others follow within minutes."""
+"""Messages that are looked at at once when the pause of their URL ends; the others follow within
+minutes."""
 REFRESH = "5s"
 """How soon every process knows of a destination that was added or removed."""
 
@@ -61,8 +66,9 @@ log = logging.getLogger(__name__)
 
 
 def refresh(app: App) -> None:
-    """Read the destinations of the ledger into this process. A document that is no valid destination here, such as one of a newer
-    version, is logged and changes nothing; the others are read all the same."""
+    """Read the destinations of the ledger into this process. A document that is no valid
+    destination here, such as one of a newer version, is logged and changes nothing; the others are
+    read all the same."""
     documents = app.documents.find()
     found = {name: document for name, document in documents.items() if name.startswith(PREFIX)}
     registry = app.state.destinations
@@ -89,8 +95,9 @@ def refresh(app: App) -> None:
 
 
 def keep_fresh(app: App, *, afresh: bool = False) -> None:
-    """Read the destinations of the ledger unless this process has read them lately: a process that runs no services, such as a Lambda
-    function, has no other way to know of them. `afresh`: read them in any case. Raises the ledger's error if they were never read."""
+    """Read the destinations of the ledger unless this process has read them lately: a process that
+    runs no services, such as a Lambda function, has no other way to know of them. `afresh`: read
+    them in any case. Raises the ledger's error if they were never read."""
     registry = app.state.destinations
     with registry.reading:
         if not registry.stale and not afresh:
@@ -106,7 +113,8 @@ def keep_fresh(app: App, *, afresh: bool = False) -> None:
 
 
 def read_url_pauses(app: App, fresh_s: float = 0.0) -> None:
-    """Read the pauses of URLs into this process, unless that was done so lately. Raises the ledger's error if that fails."""
+    """Read the pauses of URLs into this process, unless that was done so lately. Raises the
+    ledger's error if that fails."""
     registry = app.state.destinations
     if registry.pauses_read_at is not None and time.monotonic() - registry.pauses_read_at < fresh_s:
         return
@@ -131,8 +139,8 @@ def url_pauses(app: App) -> list[mp.PauseView]:
 
 @mp.translated_net_errors()
 def lanes_of(app: App, sender: str, url: str) -> list[str]:
-    """The lane of a sender's messages to this URL, and the name of the pause of the URL if there is one. Raises UsageError if the URL is
-    none."""
+    """The lane of a sender's messages to this URL, and the name of the pause of the URL if there is
+    one. Raises UsageError if the URL is none."""
     lane = app.state.destinations.lane_of(url, sender)
     pause = url_pause(lane.rpartition("@")[2], sender, url)
     return [lane, *(one.scope for one in url_pauses(app) if one.scope == pause)]
@@ -141,7 +149,8 @@ def lanes_of(app: App, sender: str, url: str) -> list[str]:
 def put_destination(
     app: App, name: str, settings: Mapping[str, Any], *, by: str, reason: str = ""
 ) -> Destination:
-    """Add a destination, or replace the one of this name; the act is recorded. Raises UsageError that names the setting that is wrong."""
+    """Add a destination, or replace the one of this name; the act is recorded. Raises UsageError
+    that names the setting that is wrong."""
     try:
         read = msgspec.convert(dict(settings), DestinationSettings)
     except msgspec.ValidationError as error:
@@ -171,15 +180,16 @@ def put_destination(
 
 
 class PauseAnswer(Struct, frozen=True):
-    """The pause of a destination that is in force, and whether this call has made it: the first one stays."""
+    """The pause of a destination that is in force, and whether this call has made it: the first one
+    stays."""
 
     pause: mp.PauseView
     changed: bool
 
 
 def pause_destination(app: App, name: str, *, by: str, reason: str) -> PauseAnswer:
-    """Hold back all messages for a destination; no try is counted. It takes over from an outage, which would end by itself; another pause
-    stays."""
+    """Hold back all messages for a destination; no try is counted. It takes over from an outage,
+    which would end by itself; another pause stays."""
     lane = known_destination(app, name)
     before = pause_of(app, lane)
     held = app.pause(app.settings.route, STAGE, lane, by=by, reason=reason)
@@ -204,9 +214,11 @@ def begin_outage(
     reason: str,
     zone: tzinfo | None = None,
 ) -> datetime:
-    """The partner is down until then: its messages wait, uncounted, and are then sent at the rate `drain`. `until` is a time of day, a date
-    with a time, or a span; one without a time zone is in `zone`, or in that of this machine. Returns the time that it means. It replaces an
-    outage that is in force. Raises ActRefused for a destination with a pause, which would end with the outage."""
+    """The partner is down until then: its messages wait, uncounted, and are then sent at the rate
+    `drain`. `until` is a time of day, a date with a time, or a span; one without a time zone is in
+    `zone`, or in that of this machine. Returns the time that it means. It replaces an outage that
+    is in force. Raises ActRefused for a destination with a pause, which would end with the
+    outage."""
     lane, end = known_destination(app, name), end_of(until, app.now(), zone or mp.local_zone())
     held = app.pause(
         app.settings.route,
@@ -234,8 +246,8 @@ def begin_outage(
 def resume_destination(
     app: App, name: str, *, by: str, reason: str, drain: str | None = None
 ) -> bool:
-    """End a pause or an outage, and close the breaker. False: there was neither. The messages of a destination that is gone go where their
-    URLs belong now."""
+    """End a pause or an outage, and close the breaker. False: there was neither. The messages of a
+    destination that is gone go where their URLs belong now."""
     lane = known_destination(app, name)
     if app.state.destinations.gone(lane):
         release(app, lane)
@@ -246,8 +258,9 @@ def resume_destination(
 
 
 def before_resume(app: App, pause: mp.PauseView, by: str) -> None:
-    """An operator ends this pause, by whichever command: if it says that a destination is gone, its messages are released, or the next of them
-    would pause it again. The end of an outage is noted."""
+    """An operator ends this pause, by whichever command: if it says that a destination is gone, its
+    messages are released, or the next of them would pause it again. The end of an outage is
+    noted."""
     above = f"{app.settings.route}/{STAGE}/"
     if not pause.scope.startswith(above):
         return
@@ -262,8 +275,8 @@ def before_resume(app: App, pause: mp.PauseView, by: str) -> None:
 
 
 def _look_again(app: App, pause: str, by: str) -> None:
-    """Have the messages looked at at once that wait for the end of this pause of a URL. On AWS no index serves the search: each is looked at
-    again within minutes."""
+    """Have the messages looked at at once that wait for the end of this pause of a URL. On AWS no
+    index serves the search: each is looked at again within minutes."""
     route, at = app.settings.route, paused_at(pause) or ""
     try:
         waiting = app.items(
@@ -281,8 +294,9 @@ def _look_again(app: App, pause: str, by: str) -> None:
 def destination_views(
     app: App, names: list[str] | None = None, *, in_shell: bool = False
 ) -> list[dict[str, Any]]:
-    """The destinations with their state: those that are registered, and unregistered ones that have had messages lately. `in_shell`: a command
-    asks, whose environment and folder need not be those of the processes that deliver; what it lacks makes no destination misconfigured."""
+    """The destinations with their state: those that are registered, and unregistered ones that have
+    had messages lately. `in_shell`: a command asks, whose environment and folder need not be those
+    of the processes that deliver; what it lacks makes no destination misconfigured."""
     refresh(app)
     registry, figures = app.state.destinations, figures_of(app)
     wanted = list(dict.fromkeys([*registry.all, *figures.destinations])) if names is None else names
@@ -352,8 +366,8 @@ def _view(
 
 
 def state_of(lane: mp.LaneView, tries: TryFigures, fault: str | None) -> str:
-    """One word for a destination: `outage`, `paused`, `misconfigured`, `open` or `half-open` (its breaker), `failing`, `draining` or
-    `healthy`."""
+    """One word for a destination: `outage`, `paused`, `misconfigured`, `open` or `half-open` (its
+    breaker), `failing`, `draining` or `healthy`."""
     if lane.paused is not None:
         return "outage" if lane.paused.until is not None else "paused"
     if fault is not None:
@@ -372,8 +386,8 @@ def release(app: App, name: str) -> None:
 
 
 def is_known(app: App, name: str) -> bool:
-    """Is this a destination, an unregistered target (HOST:PORT, or SENDER@HOST:PORT), a pause of a URL, or a destination that is gone and whose
-    messages wait, or have been released?"""
+    """Is this a destination, an unregistered target (HOST:PORT, or SENDER@HOST:PORT), a pause of a
+    URL, or a destination that is gone and whose messages wait, or have been released?"""
     registry = app.state.destinations
     if (
         name in registry.all
@@ -389,8 +403,8 @@ def is_known(app: App, name: str) -> bool:
 
 
 def known_destination(app: App, name: str) -> str:
-    """The lane of a destination: its name; an unregistered one is named HOST:PORT, which stands for all senders, or SENDER@HOST:PORT. Raises
-    NotFound that lists the known ones."""
+    """The lane of a destination: its name; an unregistered one is named HOST:PORT, which stands for
+    all senders, or SENDER@HOST:PORT. Raises NotFound that lists the known ones."""
     refresh(app)
     if not is_known(app, name):
         known = ", ".join(sorted(app.state.destinations.all)) or "none"
@@ -400,7 +414,7 @@ def known_destination(app: App, name: str) -> str:
     return name
 
 
-# Outages --------------------------------------------------------------------------------------------------------------
+# Outages ------------------------------------------------------------------------------------------
 class Outage(Struct, frozen=True):
     """An outage as the ledger keeps it. Times are ISO 8601, UTC."""
 
@@ -414,7 +428,8 @@ class Outage(Struct, frozen=True):
 
 
 def end_of(text: str, now: datetime, zone: tzinfo) -> datetime:
-    """The end of an outage, from "18:00" (the next one), a date with a time (in `zone`, if it names none), or a span such as "2h". Pure."""
+    """The end of an outage, from "18:00" (the next one), a date with a time (in `zone`, if it names
+    none), or a span such as "2h". Pure."""
     found = datetime.fromtimestamp(
         mp.moment_ms(text, round(now.timestamp() * 1000), "until", zone) / 1000, UTC
     )
@@ -447,7 +462,8 @@ def outages(app: App) -> dict[str, Outage]:
 
 
 def ended_outage(outage: Outage | None, now: datetime) -> dict[str, Any] | None:
-    """An outage whose end is not long ago, for people and programs; None: there is none, or it is still in force. Pure."""
+    """An outage whose end is not long ago, for people and programs; None: there is none, or it is
+    still in force. Pure."""
     if outage is None:
         return None
     ended_at = outage.ended_at or outage.until
@@ -471,12 +487,13 @@ def iso(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
 
 
-# Removal --------------------------------------------------------------------------------------------------------------
+# Removal ------------------------------------------------------------------------------------------
 def remove_destination(
     app: App, name: str, *, force: bool = False, by: str, reason: str = ""
 ) -> None:
-    """Remove a destination that was added; the act is recorded, and a pause of it stays. Raises mp.ActRefused while messages wait for it; with
-    `force` they go to the destination that their URLs then belong to, or out by the defaults."""
+    """Remove a destination that was added; the act is recorded, and a pause of it stays. Raises
+    mp.ActRefused while messages wait for it; with `force` they go to the destination that their
+    URLs then belong to, or out by the defaults."""
     if app.documents.get(PREFIX + name) is None:
         if name in app.settings.destinations:
             raise mp.UsageError(
@@ -510,7 +527,8 @@ def remove_destination(
 
 
 def left_pause(app: App, name: str, pause: mp.PauseView | None) -> str | None:
-    """A sentence about the pause that a removed destination has left, and how to end it; None: there is none, or it is a destination."""
+    """A sentence about the pause that a removed destination has left, and how to end it; None:
+    there is none, or it is a destination."""
     known = name in app.state.destinations.all or not is_registered_name(name)
     if pause is None or known or pauses_removed(pause, name):
         return None
@@ -518,8 +536,9 @@ def left_pause(app: App, name: str, pause: mp.PauseView | None) -> str | None:
 
 
 def resume_returned(app: App) -> None:
-    """Resume destinations that are there again, if need be under another name, and forget that their messages were released. A worker may
-    have paused one at the moment at which an operator released its messages: it is resumed too."""
+    """Resume destinations that are there again, if need be under another name, and forget that
+    their messages were released. A worker may have paused one at the moment at which an operator
+    released its messages: it is resumed too."""
     keep_fresh(app)
     registry, route = app.state.destinations, app.settings.route
     for pause in app.pauses(route):
@@ -552,8 +571,8 @@ def _target_of(app: App, key: str) -> str:
 
 
 def _taken_over(app: App, lane: str) -> bool:
-    """Does the target of a message that waits in this lane belong to another destination now? Not looked for where that would read the whole
-    table: an operator resumes it then."""
+    """Does the target of a message that waits in this lane belong to another destination now? Not
+    looked for where that would read the whole table: an operator resumes it then."""
     try:
         waiting = app.items(
             app.settings.route, statuses=["live"], stages=[STAGE], lane=lane, limit=1, scan=False

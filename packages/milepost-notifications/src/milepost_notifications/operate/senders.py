@@ -1,4 +1,5 @@
-"""Senders: which sender a caller may speak as, whose messages it may see, and how often a sender may send."""
+"""Senders: which sender a caller may speak as, whose messages it may see, and how often a sender
+may send."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from milepost_notifications.operate.figures import SENDER_COUNTS, Figures
 from milepost_notifications.settings import NotificationsSettings
 
 ATTRIBUTE = "sender"
-"""The attribute of a key that names its sender: `milepost keys new shop --scope submit --attribute sender=shop`."""
+"""The attribute of a key that names its sender: `milepost keys new shop --scope submit --attribute
+sender=shop`."""
 ANYONE = "*"
 """A key with this sender may speak as anyone: a gateway that has checked its callers itself."""
 WITHOUT_READING = (*KEY, "key", "destination", "requestId", "status", "createdAt", "lastUpdatedAt")
@@ -22,8 +24,8 @@ WITHOUT_READING = (*KEY, "key", "destination", "requestId", "status", "createdAt
 
 
 def check_sender(caller: mp.Caller, sender: str) -> None:
-    """Refuse a message if the caller may not speak as its sender. Without any keys, and with the scope `admin`, a caller may speak as
-    anyone."""
+    """Refuse a message if the caller may not speak as its sender. Without any keys, and with the
+    scope `admin`, a caller may speak as anyone."""
     bound = caller.attributes.get(ATTRIBUTE)
     if bound in (sender, ANYONE) or (bound is None and caller.may("admin")):
         return
@@ -41,8 +43,9 @@ def own_sender(caller: mp.Caller) -> str | None:
 
 
 def seen_sender(caller: mp.Caller) -> str | None:
-    """The sender whose messages alone the caller may read and cancel; None: it may do so with those of all, since it operates, speaks for
-    all, or cannot submit anything and has the scope `read` for people. Raises NotAllowed for a program's key that speaks for no sender."""
+    """The sender whose messages alone the caller may read and cancel; None: it may do so with those
+    of all, since it operates, speaks for all, or cannot submit anything and has the scope `read`
+    for people. Raises NotAllowed for a program's key that speaks for no sender."""
     if caller.may("operate"):
         return None
     if caller.may("submit") and ATTRIBUTE not in caller.attributes:
@@ -51,8 +54,8 @@ def seen_sender(caller: mp.Caller) -> str | None:
 
 
 def shown_record(caller: mp.Caller, record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The record of a message after an act on it: without the scope `read` its identity and its status alone, without what may be secret in
-    its URL."""
+    """The record of a message after an act on it: without the scope `read` its identity and its
+    status alone, without what may be secret in its URL."""
     known = {} if record is None else record
     if caller.may("read"):
         return dict(known)
@@ -61,7 +64,8 @@ def shown_record(caller: mp.Caller, record: Mapping[str, Any] | None) -> dict[st
 
 
 def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, Any]:
-    """A destination as the caller may see it: errors quote partners' answers, which may be about another sender's message."""
+    """A destination as the caller may see it: errors quote partners' answers, which may be about
+    another sender's message."""
     if caller.may("read") and seen_sender(caller) is None:
         return dict(view)
     breaker = view["breaker"]
@@ -76,7 +80,8 @@ def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, A
 def shown_destinations(
     caller: mp.Caller, views: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The destinations that the caller may see, as it may see them: of unregistered targets a sender sees its own."""
+    """The destinations that the caller may see, as it may see them: of unregistered targets a
+    sender sees its own."""
     return [shown_destination(caller, view) for view in views if _may_see(caller, view["name"])]
 
 
@@ -87,7 +92,8 @@ def check_destination(caller: mp.Caller, name: str) -> None:
 
 
 def _may_see(caller: mp.Caller, name: str) -> bool:
-    """Is this neither the lane of another sender nor a pause of a URL, which are the business of those who see all?"""
+    """Is this neither the lane of another sender nor a pause of a URL, which are the business of
+    those who see all?"""
     only = seen_sender(caller)
     if only is None:
         return True
@@ -97,7 +103,8 @@ def _may_see(caller: mp.Caller, name: str) -> bool:
 
 
 class SenderLimits:
-    """How often each sender may send, in this process. One that is not named in the settings has the usual rate, or none."""
+    """How often each sender may send, in this process. One that is not named in the settings has
+    the usual rate, or none."""
 
     def __init__(
         self, settings: NotificationsSettings, ticks: Callable[[], float] = time.monotonic
@@ -122,7 +129,8 @@ class SenderLimits:
 
 
 def sender_views(figures: Figures, only: str | None = None) -> list[dict[str, Any]]:
-    """The figures of senders, by name. Times are in seconds: half of the messages, and 95 %, had their first try within them."""
+    """The figures of senders, by name. Times are in seconds: half of the messages, and 95 %, had
+    their first try within them."""
     return [
         {
             "sender": name,

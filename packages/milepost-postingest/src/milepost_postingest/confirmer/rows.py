@@ -1,4 +1,5 @@
-"""Rows that wait for a confirmation: reads a payload that was too large for its message, and writes the confirmation."""
+"""Rows that wait for a confirmation: reads a payload that was too large for its message, and writes
+the confirmation."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from milepost_postingest.dialects import as_json
 log = logging.getLogger(__name__)
 
 LARGE = 100_000
-"""Texts of more bytes than this are stored as blobs, if there is a blob store: a row holds 400 KB in total."""
+"""Texts of more bytes than this are stored as blobs, if there is a blob store: a row holds 400 KB
+in total."""
 ROW_HOLDS = 400_000
 
 
@@ -24,12 +26,14 @@ class RowGone(mp.MilepostError):
 
 
 class NotWritten(mp.MilepostError):
-    """The row does not have the payload yet: the message came before the write that it refers to."""
+    """The row does not have the payload yet: the message came before the write that it refers
+    to."""
 
 
 class Rows:
-    """The rows of one table. `blobs` is where Milepost stores values that are too large for a row: s3://BUCKET/PREFIX or a folder. Leave
-    it out for a table whose other readers do not know such references."""
+    """The rows of one table. `blobs` is where Milepost stores values that are too large for a row:
+    s3://BUCKET/PREFIX or a folder. Leave it out for a table whose other readers do not know such
+    references."""
 
     def __init__(self, dynamodb: Any, table: str, prefix: str, blobs: str | None = None) -> None:
         self.table, self.prefix = table, prefix
@@ -38,7 +42,8 @@ class Rows:
         self._keeps = blobs is not None
         self._names_author = True
         self.room = None if self._keeps else LARGE
-        """Maximum bytes of one text on a row; None: unlimited, because large texts are stored as blobs."""
+        """Maximum bytes of one text on a row; None: unlimited, because large texts are stored as
+        blobs."""
 
     def payload(self, asked: CheckRequest) -> Any:
         """The payload to check. Raises RowGone or NotWritten."""
@@ -59,7 +64,8 @@ class Rows:
     def confirm(
         self, asked: CheckRequest, texts: Mapping[str, str], author_attribute: str, author: str
     ) -> None:
-        """Set these attributes, if the row exists, and who confirms, if the role may set that. Raises RowGone if the row does not exist."""
+        """Set these attributes, if the row exists, and who confirms, if the role may set that.
+        Raises RowGone if the row does not exist."""
         values = {name: self._kept(asked, text) for name, text in texts.items()}
         if not (
             self._names_author
@@ -68,7 +74,8 @@ class Rows:
             self._set(asked, values)
 
     def _set_if_allowed(self, asked: CheckRequest, values: Mapping[str, dict[str, Any]]) -> bool:
-        """Set these attributes; False if the role may not, as with a policy from before `confirmedBy_<stage>`."""
+        """Set these attributes; False if the role may not, as with a policy from before
+        `confirmedBy_<stage>`."""
         try:
             self._set(asked, values)
         except self._dynamodb.exceptions.ClientError as error:
@@ -104,7 +111,8 @@ class Rows:
         _check_answer(answer, "update_item")
 
     def _attribute(self, row: Mapping[str, dict[str, Any]], asked: CheckRequest) -> dict[str, Any]:
-        """The attribute with the payload; or another stage's answer; or the input, at the stage without another payload."""
+        """The attribute with the payload; or another stage's answer; or the input, at the stage
+        without another payload."""
         assert asked.payload_at is not None
         found = row.get(asked.payload_at)
         if found is None and row.get("queue", {}).get("S") == asked.payload_at.removeprefix(
@@ -143,7 +151,8 @@ class Rows:
                     " MILEPOST_BLOBS to where it keeps its blobs"
                 )
             return {"S": text}
-        # The name contains the row's key: the blob is deleted with the row, and no other row may refer to it.
+        # The name contains the row's key: the blob is deleted with the row, and no other row may
+        # refer to it.
         digest, owner = (
             sha256(data).hexdigest(),
             sha256("\0".join((self.table, *asked.key.values())).encode()).hexdigest(),
@@ -158,7 +167,8 @@ def _key(key: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _check_answer(answer: Mapping[str, Any], operation: str) -> None:
-    """Raise if an answer does not come from DynamoDB: boto3 reads the page of a proxy as an empty answer. DynamoDB reports what it charged."""
+    """Raise if an answer does not come from DynamoDB: boto3 reads the page of a proxy as an empty
+    answer. DynamoDB reports what it charged."""
     if "ConsumedCapacity" not in answer:
         raise mp.LedgerError(
             f"the answer to {operation} does not come from DynamoDB; check the proxy (HTTPS_PROXY)"

@@ -1,4 +1,5 @@
-"""Rules of the standalone confirmer: read its settings, parse a message, build the confirmation, and compute the visibility timeout. Pure functions."""
+"""Rules of the standalone confirmer: read its settings, parse a message, build the confirmation,
+and compute the visibility timeout. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NEEDED = {
 
 
 class ConfirmerSettings(msgspec.Struct, frozen=True):
-    """The queue of messages, and the table whose rows are confirmed, as `attribute` in the format of `dialect`. `blobs` is as for `Rows`."""
+    """The queue of messages, and the table whose rows are confirmed, as `attribute` in the format
+    of `dialect`. `blobs` is as for `Rows`."""
 
     queue_url: str
     table: str
@@ -70,14 +72,15 @@ def _worker(stage: str, attribute: str, said: str) -> str:
     return worker
 
 
-# Messages and confirmations -------------------------------------------------------------------------------------------
+# Messages and confirmations -----------------------------------------------------------------------
 PREFIXES = {"seed": "ingested_", "today": "result_"}
 """Prefix of the confirmation's attribute, by dialect."""
 WORKERS = {"CC": "ocfl", "Scout": "scoutam", "TC": "scoutam"}
 """By the stage that the attribute names."""
 KEY = ("assetId", "batchId")
 LONGEST_S = 43_200 - 60
-"""SQS hides a message for at most twelve hours, counted from its receipt; a little is left for the request itself."""
+"""SQS hides a message for at most twelve hours, counted from its receipt; a little is left for the
+request itself."""
 _WAITS = mp.Backoff(base="10m", cap="12h", jitter=0.0)
 
 
@@ -88,7 +91,8 @@ class PayloadAt(msgspec.Struct, frozen=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
-    """Content of a message: the row that waits for an answer, and the payload to check, or its place on the row."""
+    """Content of a message: the row that waits for an answer, and the payload to check, or its
+    place on the row."""
 
     key: dict[str, str]
     payload: Any = None
@@ -106,8 +110,8 @@ def split(attribute: str) -> tuple[str, str]:
 
 
 def read_message(raw: Mapping[str, Any]) -> CheckRequest | str:
-    """The request, or why the message cannot be read. A message has today's format, with the row's key and the payload in it; or it is
-    the payload only, and the key is a message attribute."""
+    """The request, or why the message cannot be read. A message has today's format, with the row's
+    key and the payload in it; or it is the payload only, and the key is a message attribute."""
     label = raw.get("MessageAttributes", {}).get("key", {}).get("StringValue")
     try:
         body, named = as_json(raw.get("Body", "")), as_json(label)
@@ -142,9 +146,10 @@ def _asked(key: Any, payload: Any, payload_at: Any) -> CheckRequest | str:
 def confirmation(
     dialect: str, attribute: str, done: mp.Done, room: int | None = None
 ) -> dict[str, str]:
-    """The attributes to set on the row: JSON text. In the seed dialect, the next stage's input is rewritten with the confirmation; in
-    today's dialect, the confirmation contains the next stage's payload. An output of more than `room` bytes (None: any) is left out, if
-    there is a payload to confirm with."""
+    """The attributes to set on the row: JSON text. In the seed dialect, the next stage's input is
+    rewritten with the confirmation; in today's dialect, the confirmation contains the next stage's
+    payload. An output of more than `room` bytes (None: any) is left out, if there is a payload to
+    confirm with."""
     output = _text(True if done.output is None else done.output)
     if done.payload is msgspec.UNSET:
         return {attribute: output}
@@ -163,8 +168,8 @@ def _text(value: Any) -> str:
 
 
 def wait_s(received: int, after: float | int | str | None, held_s: float) -> int:
-    """Seconds for which a message stays hidden from now on: by its number of receipts, unless `after` says it. `held_s`: for how long it
-    has been hidden already."""
+    """Seconds for which a message stays hidden from now on: by its number of receipts, unless
+    `after` says it. `held_s`: for how long it has been hidden already."""
     wanted_ms = (
         _WAITS.exponential_ms(max(received, 1) - 1) if after is None else mp.span_ms(after, "after")
     )
@@ -172,8 +177,9 @@ def wait_s(received: int, after: float | int | str | None, held_s: float) -> int
 
 
 def set_aside(url: str, raw: Mapping[str, Any], reason: str) -> str:
-    """The message as it is stored in a quarantine queue: in Milepost's own format, so that Milepost's commands can show it and send it
-    again. ASCII only, so that SQS accepts any content."""
+    """The message as it is stored in a quarantine queue: in Milepost's own format, so that
+    Milepost's commands can show it and send it again. ASCII only, so that SQS accepts any
+    content."""
     labels = {
         name: label["StringValue"]
         for name, label in raw.get("MessageAttributes", {}).items()

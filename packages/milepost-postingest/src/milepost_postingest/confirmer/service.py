@@ -1,8 +1,9 @@
-"""Standalone confirmer: receives messages from a queue, runs a check, and writes the confirmation on the asset's row. It needs no
-ledger, so it also works for a postingest that is not Milepost's.
+"""Standalone confirmer: receives messages from a queue, runs a check, and writes the confirmation
+on the asset's row. It needs no ledger, so it also works for a postingest that is not Milepost's.
 
-The message of a waiting asset is hidden for longer each time, up to twelve hours, so that waiting assets take up less and less of the
-confirmer's time; and a turn that reached its maximum is followed by the next at once.
+The message of a waiting asset is hidden for longer each time, up to twelve hours, so that waiting
+assets take up less and less of the confirmer's time; and a turn that reached its maximum is
+followed by the next at once.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ NOTES = 5
 """Number of reasons for waiting that are logged with each turn."""
 
 WAITING, CONFIRMED_BY = "waiting_", "confirmedBy_"
-"""Prefixes of the attributes that say on the row what a stage waits for, and who has confirmed it."""
+"""Prefixes of the attributes that say on the row what a stage waits for, and who has confirmed
+it."""
 MOST_NOTED = 10_000
 """Number of rows whose last note is remembered."""
 
 Check = Callable[..., mp.Outcome]
-"""Checks a payload. With `notes` it also takes `absent`, which makes the outcome for missing files."""
+"""Checks a payload. With `notes` it also takes `absent`, which makes the outcome for missing
+files."""
 Became = Literal["confirmed", "gone", "not_yet", "refused", "failed", "unreadable"]
 
 log = logging.getLogger(__name__)
@@ -61,7 +64,8 @@ class FilesMissing(mp.NotYet, frozen=True):
 
 
 class TurnTally(msgspec.Struct, frozen=True):
-    """Results of the messages of one turn: each is counted as received, and as one of the others."""
+    """Results of the messages of one turn: each is counted as received, and as one of the
+    others."""
 
     received: int = 0
     confirmed: int = 0
@@ -75,7 +79,8 @@ class TurnTally(msgspec.Struct, frozen=True):
     notes: dict[str, int] = {}
     """Reasons for waiting: the most frequent, with counts."""
     cut_short: bool = False
-    """The queue could not be read to its end, or waiting messages could not be hidden for longer: the next turn must not start at once."""
+    """The queue could not be read to its end, or waiting messages could not be hidden for longer:
+    the next turn must not start at once."""
 
 
 class MessageResult(msgspec.Struct, frozen=True):
@@ -96,9 +101,10 @@ class ConfirmerMessage:
 class Confirmer:
     """Checks the messages of a queue with `check`, and confirms them in the table.
 
-    A message that `check` refuses, or that cannot be read, goes to the quarantine with its content and the reason; without one it stays
-    in the queue, hidden like waiting ones. `sqs` and `dynamodb` are boto3 clients; `width` messages are processed at once. With `notes`,
-    the missing files are named on the row, as `waiting_<stage>`, whenever that has changed.
+    A message that `check` refuses, or that cannot be read, goes to the quarantine with its content
+    and the reason; without one it stays in the queue, hidden like waiting ones. `sqs` and
+    `dynamodb` are boto3 clients; `width` messages are processed at once. With `notes`, the missing
+    files are named on the row, as `waiting_<stage>`, whenever that has changed.
     """
 
     def __init__(
@@ -125,7 +131,8 @@ class Confirmer:
         self._noted: dict[str, str | None] = {}
 
     def run(self, every: float = EVERY_S, until: threading.Event | None = None) -> None:
-        """Turn after turn until `until` is set: `every` seconds apart, or at once while there is more to do."""
+        """Turn after turn until `until` is set: `every` seconds apart, or at once while there is
+        more to do."""
         until = until or threading.Event()
         while not until.is_set():
             try:
@@ -137,7 +144,8 @@ class Confirmer:
                 until.wait(every)
 
     def tick(self) -> TurnTally:
-        """One turn: at most `max_messages`, each processed by itself. One log line has the results."""
+        """One turn: at most `max_messages`, each processed by itself. One log line has the
+        results."""
         started = self._clock()
         jobs: list[Future[MessageResult]] = []
         whole = True
@@ -169,13 +177,14 @@ class Confirmer:
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             )
         except Exception as error:
-            # With 120,000 hidden messages SQS delivers no more (OverLimit) until some of them are visible again; this passes by itself.
+            # With 120,000 hidden messages SQS delivers no more (OverLimit) until some of them are
+            # visible again; this passes by itself.
             log.error("no messages received from %s: %s", self.settings.queue_url, error)
             return None
         now = self._clock()
         return [ConfirmerMessage(raw, now) for raw in answer.get("Messages") or ()]
 
-    # One message ------------------------------------------------------------------------------------------------------------
+    # One message ----------------------------------------------------------------------------------
     def _see_to(self, message: ConfirmerMessage) -> MessageResult:
         try:
             return self._answered(message)
@@ -235,7 +244,8 @@ class Confirmer:
         return self._check(payload)
 
     def _note(self, asked: CheckRequest, note: str | None, named: dict[str, Any]) -> None:
-        """Write on the row which files are missing, unless that was written last time. If the write fails, the row waits all the same."""
+        """Write on the row which files are missing, unless that was written last time. If the write
+        fails, the row waits all the same."""
         place = "\0".join(asked.key.values())
         if note is None or self._noted.get(place) == note:
             return
@@ -273,8 +283,9 @@ class Confirmer:
         return "confirmed"
 
     def _refuse(self, message: ConfirmerMessage, reason: str, named: dict[str, Any]) -> str | None:
-        """Log a refused message and send it to the quarantine, if there is one: sent before it is deleted, so that it may be there twice but
-        is never lost. Without a quarantine it is hidden like waiting ones; returns the result of `_hide`."""
+        """Log a refused message and send it to the quarantine, if there is one: sent before it is
+        deleted, so that it may be there twice but is never lost. Without a quarantine it is hidden
+        like waiting ones; returns the result of `_hide`."""
         log.error("not confirmed: %s", reason, extra=named)
         if self.settings.quarantine_url is None:
             return self._hide(message, None)
@@ -290,7 +301,8 @@ class Confirmer:
         return None
 
     def _hide(self, message: ConfirmerMessage, after: float | int | str | None) -> str | None:
-        """Hide the message for longer. If that fails, return the reason: the message comes again when the queue shows it again."""
+        """Hide the message for longer. If that fails, return the reason: the message comes again
+        when the queue shows it again."""
         hidden = wait_s(message.received, after, self._clock() - message.at)
         try:
             self._sqs.change_message_visibility(
@@ -316,9 +328,10 @@ def _tally(seen: Sequence[MessageResult], whole: bool) -> TurnTally:
     return TurnTally(len(seen), **became, notes=dict(notes), cut_short=bool(unhidden) or not whole)
 
 
-# The process ----------------------------------------------------------------------------------------------------------------
+# The process --------------------------------------------------------------------------------------
 def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
-    """Run turns until a signal, or one turn; returns the exit code. Raises mp.UsageError if the environment or the span is wrong."""
+    """Run turns until a signal, or one turn; returns the exit code. Raises mp.UsageError if the
+    environment or the span is wrong."""
     try:
         pause = mp.span_ms(every, "--every") / 1000
     except mp.UsageError:
@@ -385,7 +398,8 @@ class ConfirmerLogFormat(logging.Formatter):
 
 
 def log_to(stream: TextIO, own: logging.Logger) -> None:
-    """Write all log records of this process to the stream: of other loggers, warnings and errors."""
+    """Write all log records of this process to the stream: of other loggers, warnings and
+    errors."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(ConfirmerLogFormat())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

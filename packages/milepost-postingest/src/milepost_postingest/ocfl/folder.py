@@ -1,4 +1,5 @@
-"""An OCFL object's folder on disk: listings, whole files and sizes, in as few system calls as possible."""
+"""An OCFL object's folder on disk: listings, whole files and sizes, in as few system calls as
+possible."""
 
 from __future__ import annotations
 
@@ -15,16 +16,18 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 PAGE = 1 << 15
 """More than the size of most inventories; a larger buffer costs more to allocate than it saves."""
 NOT_SO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG})
-"""Error numbers for a path that does not exist, or is of another kind than expected. Any other error (input/output error, stale handle, no
-permission, …) concerns the repository, and then nothing is known about the object."""
+"""Error numbers for a path that does not exist, or is of another kind than expected. Any other
+error (input/output error, stale handle, no permission, …) concerns the repository, and then nothing
+is known about the object."""
 
 
 class ObjectFolder:
-    """An open object root: `number` is its file descriptor, `path` its path. The descriptor is the caller's to close.
+    """An open object root: `number` is its file descriptor, `path` its path. The descriptor is the
+    caller's to close.
 
-    Files are read and measured relative to the descriptor, so that the system need not look up each folder above them. Folders are listed
-    by their path: opening a folder first and listing it takes twice as many system calls. Every listing is consumed at once, which
-    closes it.
+    Files are read and measured relative to the descriptor, so that the system need not look up each
+    folder above them. Folders are listed by their path: opening a folder first and listing it takes
+    twice as many system calls. Every listing is consumed at once, which closes it.
     """
 
     __slots__ = ("number", "path")
@@ -53,7 +56,8 @@ class ObjectFolder:
         return True
 
     def read(self, path: str, kind: str | None, what: str, code: str) -> bytes:
-        """The whole file. `kind` is from its folder's listing: opening a pipe would block the worker. `code` is for a missing file."""
+        """The whole file. `kind` is from its folder's listing: opening a pipe would block the
+        worker. `code` is for a missing file."""
         if kind != FILE:
             raise Unsound(
                 code,
@@ -76,8 +80,8 @@ class ObjectFolder:
             not_so(error, path, what)
 
     def measure(self, top: str, sizes: dict[str, int], hollow: list[str]) -> None:
-        """Add the size of every file below this folder to `sizes`, by path, and every empty folder below it to `hollow`. Raises Unsound if
-        there is a link, or another kind of entry."""
+        """Add the size of every file below this folder to `sizes`, by path, and every empty folder
+        below it to `hollow`. Raises Unsound if there is a link, or another kind of entry."""
         todo = [top]
         for path in todo:
             try:
@@ -114,7 +118,8 @@ def _kinds(entries: list[os.DirEntry[str]]) -> dict[str, str]:
 
 
 def not_so(error: OSError, path: str, what: str) -> NoReturn:
-    """Raise Unsound if the error says that the path is missing or of another kind; else the error itself."""
+    """Raise Unsound if the error says that the path is missing or of another kind; else the error
+    itself."""
     if error.errno not in NOT_SO:
         raise error
     said = (

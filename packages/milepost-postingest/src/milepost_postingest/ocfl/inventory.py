@@ -1,4 +1,5 @@
-"""Inventory of an OCFL object: its versions and their files, and the comparison of an older version's inventory with the newest. Pure functions; nothing here reads a disk."""
+"""Inventory of an OCFL object: its versions and their files, and the comparison of an older
+version's inventory with the newest. Pure functions; nothing here reads a disk."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _CREATED = re.compile(
 
 
 class Unsound(mp.MilepostError):
-    """The object violates the OCFL specification. `code` is the specification's error code, `where` a path below the object's folder."""
+    """The object violates the OCFL specification. `code` is the specification's error code, `where`
+    a path below the object's folder."""
 
     def __init__(self, code: str, what: str, where: str = NAME) -> None:
         super().__init__(printable(what))
@@ -88,8 +90,8 @@ def decode(data: bytes, where: str) -> Inventory:
 
 
 def checked(inventory: Inventory, object_id: str, where: str) -> Inventory:
-    """The inventory with all digests in small letters. Raises Unsound unless it is that of this object, and each of its fields is right by
-    itself; `contents` checks the paths."""
+    """The inventory with all digests in small letters. Raises Unsound unless it is that of this
+    object, and each of its fields is right by itself; `contents` checks the paths."""
     if inventory.id != object_id:
         raise Unsound("E037", f"the inventory is that of another object, {inventory.id!r}", where)
     if inventory.type not in _SPECS:
@@ -145,7 +147,8 @@ def _code_of(error: Exception) -> str:
 
 
 def _check_versions(inventory: Inventory, where: str) -> None:
-    """Check that versions are numbered from 1 without a gap, in one notation, and that the head is the last."""
+    """Check that versions are numbered from 1 without a gap, in one notation, and that the head is
+    the last."""
     versions = inventory.versions
     if not versions:
         raise Unsound("E008", "the inventory has no version", where)
@@ -173,7 +176,8 @@ def plain_names(count: int) -> frozenset[str]:
 
 
 def _last_version(versions: Mapping[str, Version], where: str) -> str:
-    """The name of the last version, in any notation. Raises Unsound if there is a gap, or another notation."""
+    """The name of the last version, in any notation. Raises Unsound if there is a gap, or another
+    notation."""
     numbers: dict[int, str] = {}
     for name in versions:
         if _VERSION.fullmatch(name) is None:
@@ -217,7 +221,8 @@ def check_sidecar(data: bytes, sidecar: bytes, algorithm: str, where: str = NAME
 
 
 def _with_small_letters(inventory: Inventory, where: str) -> Inventory:
-    """The inventory with all digests in small letters. Raises Unsound if one is no digest, occurs twice, or has no content."""
+    """The inventory with all digests in small letters. Raises Unsound if one is no digest, occurs
+    twice, or has no content."""
     shape, manifest = _HEX[inventory.digest_algorithm], inventory.manifest
     if all(map(shape.fullmatch, manifest)) and all(
         version.state.keys() <= manifest.keys() for version in inventory.versions.values()
@@ -260,7 +265,8 @@ def _with_small_letters(inventory: Inventory, where: str) -> Inventory:
 
 
 def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
-    """Every content path with its digest. Raises Unsound if a path leads outside or occurs twice, or content is not used."""
+    """Every content path with its digest. Raises Unsound if a path leads outside or occurs twice,
+    or content is not used."""
     inside = tuple([f"{name}/{inventory.content_directory}/" for name in inventory.versions])
     found: dict[str, str] = {}
     for digest, paths in inventory.manifest.items():
@@ -307,7 +313,8 @@ def contents(inventory: Inventory, where: str = NAME) -> dict[str, str]:
 
 
 def _check_states(inventory: Inventory, found: Mapping[str, str], where: str) -> None:
-    """Raise Unsound if a logical path leads elsewhere, or two of one version conflict. `found` are the content paths, which are sound."""
+    """Raise Unsound if a logical path leads elsewhere, or two of one version conflict. `found` are
+    the content paths, which are sound."""
     before: set[str] = set()
     for version, held in inventory.versions.items():
         if not all(held.state.values()):
@@ -321,8 +328,8 @@ def _check_states(inventory: Inventory, found: Mapping[str, str], where: str) ->
                 f"the inventory has two contents for {twice!r} in {version}, or names it twice",
                 where,
             )
-        # Most versions have the same names as the one before, or all of them as content of their own: then the files on disk,
-        # which must all be there, do not conflict either.
+        # Most versions have the same names as the one before, or all of them as content of their
+        # own: then the files on disk, which must all be there, do not conflict either.
         inside = f"{version}/{inventory.content_directory}/"
         if names != before and not found.keys() >= {inside + name for name in names}:
             _check_names(version, names, where)
@@ -380,8 +387,8 @@ def _check_fixity(
 
 
 def head_entries(inventory: Inventory) -> list[tuple[str, str, str]]:
-    """The files of the newest version in order: content path, logical name, digest. They have every path of their content: a missing or
-    wrong one of several copies is damage too."""
+    """The files of the newest version in order: content path, logical name, digest. They have every
+    path of their content: a missing or wrong one of several copies is damage too."""
     entries: list[tuple[str, str, str]] = []
     for digest, names in inventory.versions[inventory.head].state.items():
         paths = inventory.manifest[digest]
@@ -405,10 +412,11 @@ def _pairs(names: list[str], paths: list[str]) -> list[tuple[str, str]]:
     return pairs + [(name, paths[0]) for name in names if name not in placed]
 
 
-# An older version's inventory -----------------------------------------------------------------------------------------
+# An older version's inventory ---------------------------------------------------------------------
 def check_older(older: Inventory, version: str, inventory: Inventory, where: str) -> dict[str, str]:
-    """Raise Unsound unless the inventory in an older version's folder is right, and agrees with the newest one, which has been checked.
-    Returns its content paths with their digests, if they are other digests than the newest one has."""
+    """Raise Unsound unless the inventory in an older version's folder is right, and agrees with the
+    newest one, which has been checked. Returns its content paths with their digests, if they are
+    other digests than the newest one has."""
     if older.head == version and _is_part(older, inventory):
         return {}
     older = checked(older, inventory.id, where)
@@ -420,8 +428,8 @@ def check_older(older: Inventory, version: str, inventory: Inventory, where: str
 
 
 def _is_part(older: Inventory, inventory: Inventory) -> bool:
-    """Whether the newest inventory contains all of the older one, word for word, and its versions have the usual names. Then nothing need
-    be checked twice."""
+    """Whether the newest inventory contains all of the older one, word for word, and its versions
+    have the usual names. Then nothing need be checked twice."""
     count = len(older.versions)
     return (
         older.head == f"v{count}"
@@ -455,8 +463,8 @@ def _within(count: int) -> Callable[[str], bool]:
 
 
 def check_order(specs: Iterable[tuple[str, str]]) -> None:
-    """Raise Unsound if the specification of a version is older than that of the version before. `specs` are names and specifications, in the
-    order of the versions."""
+    """Raise Unsound if the specification of a version is older than that of the version before.
+    `specs` are names and specifications, in the order of the versions."""
     for (_, before), (name, spec) in pairwise(specs):
         if before > spec:
             raise Unsound(
@@ -516,7 +524,8 @@ def _compare(older: Inventory, inventory: Inventory, where: str) -> dict[str, st
 
 
 def _shape(version: Version, inventory: Inventory, same: bool) -> dict[str, Any]:
-    """Content of a version, for comparison: by digest, or, if the algorithms differ, by the first path of each content."""
+    """Content of a version, for comparison: by digest, or, if the algorithms differ, by the first
+    path of each content."""
     manifest = inventory.manifest
     return {
         digest if same else min(manifest[digest]): sorted(names)

@@ -1,7 +1,9 @@
-"""Storage layouts of an OCFL repository: from an object's id to its path, by the OCFL community extensions.
+"""Storage layouts of an OCFL repository: from an object's id to its path, by the OCFL community
+extensions.
 
-Written out here rather than taken from ocfl-py: that library has no 0004, which is the layout that repositories made by
-ocfl-java have, and it brings s3fs along, which holds boto3 back to the releases that aiobotocore knows.
+Written out here rather than taken from ocfl-py: that library has no 0004, which is the layout that
+repositories made by ocfl-java have, and it brings s3fs along, which holds boto3 back to the
+releases that aiobotocore knows.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ Tuples = Annotated[int, Meta(ge=0, le=32)]
 
 
 def stays_below(path: str) -> bool:
-    """Whether this relative path leads to something below the folder where it starts, and is written in one way only."""
+    """Whether this relative path leads to something below the folder where it starts, and is
+    written in one way only."""
     framed = f"/{path}/"
     return (
         "//" not in framed
@@ -123,7 +126,8 @@ class _FlatWithoutPrefix(Struct):
 
 
 class _TuplesWithoutPrefix(Struct, rename="camel"):
-    """0007: the same, below folders named after its first characters (padded with zeros; or its last ones, reversed)."""
+    """0007: the same, below folders named after its first characters (padded with zeros; or its
+    last ones, reversed)."""
 
     delimiter: Annotated[str, Meta(min_length=1)] = ":"
     tuple_size: Annotated[int, Meta(ge=1, le=32)] = 3

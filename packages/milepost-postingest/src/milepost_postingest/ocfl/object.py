@@ -1,4 +1,5 @@
-"""One OCFL object on disk: read through its open folder, compared with its inventory, and, if wanted, with the digests of its files."""
+"""One OCFL object on disk: read through its open folder, compared with its inventory, and, if
+wanted, with the digests of its files."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class File(Struct, frozen=True, gc=False):
 
 
 class ObjectFound(Struct, frozen=True):
-    """The object is there, complete and committed; with `fixity`, each file was read and has the right digest."""
+    """The object is there, complete and committed; with `fixity`, each file was read and has the
+    right digest."""
 
     version: str
     spec: str
@@ -76,8 +78,8 @@ class Empty(Struct, frozen=True):
 
 
 class Damaged(Struct, frozen=True):
-    """Something is wrong with the object: what, and where below the storage root; `code` is the error code of the OCFL
-    specification."""
+    """Something is wrong with the object: what, and where below the storage root; `code` is the
+    error code of the OCFL specification."""
 
     object_root: str
     what: str
@@ -98,7 +100,8 @@ class VersionFolder(Struct, frozen=True, gc=False):
 
 
 def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> Answer:
-    """Checks one object. `folder` is its open root: even if that is renamed meanwhile, every inventory is read from the same one."""
+    """Checks one object. `folder` is its open root: even if that is renamed meanwhile, every
+    inventory is read from the same one."""
     names = folder.root()
     if "extensions" in names and folder.exists(MUTABLE_HEAD):
         return Staged(place)
@@ -113,7 +116,8 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
         folder.read(sidecar, names.get(sidecar), "inventory's sidecar", "E058"),
     )
     _check_root(folder, names, inventory, {NAME, sidecar, declaration})
-    # Read everything, then compare it: measured, this is faster than to read and compare version by version.
+    # Read everything, then compare it: measured, this is faster than to read and compare version by
+    # version.
     versions: list[VersionFolder] = []
     sizes: dict[str, int] = {}
     hollow: list[str] = []
@@ -160,7 +164,8 @@ def inspect(folder: ObjectFolder, object_id: str, place: str, fixity: bool) -> A
 
 
 def _declared(folder: ObjectFolder, names: Mapping[str, str]) -> tuple[str, str]:
-    """The version of OCFL in the object's one declaration, and the file's name, which it contains with a line end."""
+    """The version of OCFL in the object's one declaration, and the file's name, which it contains
+    with a line end."""
     declared = [name for name in names if name.startswith("0=")]
     spec = _OBJECTS.get(declared[0]) if len(declared) == 1 else None
     if spec is None:
@@ -178,8 +183,8 @@ def _declared(folder: ObjectFolder, names: Mapping[str, str]) -> tuple[str, str]
 def _check_root(
     folder: ObjectFolder, names: Mapping[str, str], inventory: Inventory, files: set[str]
 ) -> None:
-    """Raise Unsound unless the object's folder has all versions of the inventory, and nothing unexpected beside them and these
-    files."""
+    """Raise Unsound unless the object's folder has all versions of the inventory, and nothing
+    unexpected beside them and these files."""
     for version in inventory.versions:
         if version not in names:
             raise Unsound("E046", f"the version {version} is missing", version)
@@ -214,7 +219,8 @@ def _check_is_folder(name: str, kind: str) -> None:
 
 
 def _check_names(version: str, names: Mapping[str, str], content: str) -> None:
-    """Raise Unsound if a version's folder has any other file than an inventory and its sidecar, or a link. Other folders are allowed."""
+    """Raise Unsound if a version's folder has any other file than an inventory and its sidecar, or
+    a link. Other folders are allowed."""
     for name, kind in names.items():
         if kind == FOLDER:
             continue
@@ -247,8 +253,8 @@ def _read_version(
 
 
 def _check_version(own: VersionFolder, newest: VersionFolder) -> dict[str, str]:
-    """Raise Unsound unless a version's own inventory is right. Returns its content paths with their digests, if they are other digests than
-    the newest one has."""
+    """Raise Unsound unless a version's own inventory is right. Returns its content paths with their
+    digests, if they are other digests than the newest one has."""
     where = f"{own.version}/{NAME}"
     if own.version == newest.version:
         if own.data != newest.data:
@@ -266,7 +272,8 @@ def _check_version(own: VersionFolder, newest: VersionFolder) -> dict[str, str]:
 
 
 def _check_content(expected: Mapping[str, str], sizes: Mapping[str, int], algorithm: str) -> None:
-    """Raise Unsound unless exactly the expected files are there, and exactly those are empty that should be."""
+    """Raise Unsound unless exactly the expected files are there, and exactly those are empty that
+    should be."""
     if expected.keys() != sizes.keys():
         missing = expected.keys() - sizes.keys()
         if missing:
@@ -279,7 +286,7 @@ def _check_content(expected: Mapping[str, str], sizes: Mapping[str, int], algori
             raise Unsound("E092", said, path)
 
 
-# Fixity ---------------------------------------------------------------------------------------------------------------
+# Fixity -------------------------------------------------------------------------------------------
 CHUNK = 1 << 20
 FIXITY: dict[str, Callable[..., Any]] = {
     **HASHES,
@@ -287,9 +294,11 @@ FIXITY: dict[str, Callable[..., Any]] = {
     "blake2b-256": partial(hashlib.blake2b, digest_size=32),
     "blake2b-160": partial(hashlib.blake2b, digest_size=20),
 }
-"""The algorithms of fixity blocks that are computed; others are ignored, as OCFL requires of clients (E028)."""
+"""The algorithms of fixity blocks that are computed; others are ignored, as OCFL requires of
+clients (E028)."""
 Wanted = dict[str, dict[str, str]]
-"""The digests that files must have, by path and algorithm; the first is that of the object's inventory."""
+"""The digests that files must have, by path and algorithm; the first is that of the object's
+inventory."""
 
 
 def wanted_digests(
@@ -297,8 +306,8 @@ def wanted_digests(
     contents: Mapping[str, str],
     older: Iterable[tuple[Inventory, Mapping[str, str]]],
 ) -> Wanted:
-    """All digests of an object: those of its inventory, with its content paths, and of older inventories, with other digests for them.
-    Raises Unsound if a file has two of one algorithm."""
+    """All digests of an object: those of its inventory, with its content paths, and of older
+    inventories, with other digests for them. Raises Unsound if a file has two of one algorithm."""
     wanted = {path: {inventory.digest_algorithm: digest} for path, digest in contents.items()}
     _add_block(wanted, inventory)
     for own, others in older:

@@ -1,7 +1,8 @@
 """An OCFL repository on disk: checks whether an object is there, complete and committed.
 
-Other systems delete their own copies after this answer. So `ObjectFound` means that everything that was checked agreed;
-a doubtful object is `Damaged`; and a repository that cannot be read at all is an error, never `ObjectMissing`.
+Other systems delete their own copies after this answer. So `ObjectFound` means that everything that
+was checked agreed; a doubtful object is `Damaged`; and a repository that cannot be read at all is
+an error, never `ObjectMissing`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from milepost_postingest.ocfl.object import Answer, Damaged, ObjectFound, Object
 
 LAYOUT_FILE = "ocfl_layout.json"
 PAUSE_S = 0.2
-"""Pause between two checks of an object that may be being written: a writer needs far less to replace an inventory."""
+"""Pause between two checks of an object that may be being written: a writer needs far less to
+replace an inventory."""
 
 _ROOTS = {f"0=ocfl_{version}": version for version in ("1.0", "1.1")}
 
 
 class Unreachable(mp.MilepostError):
-    """The repository cannot be read now, and nothing is known about the object. `whole`: no object can be read, so the cause is not this
-    object."""
+    """The repository cannot be read now, and nothing is known about the object. `whole`: no object
+    can be read, so the cause is not this object."""
 
     def __init__(self, message: str, *, whole: bool = False) -> None:
         super().__init__(message)
@@ -39,9 +41,9 @@ class Unreachable(mp.MilepostError):
 class Repository:
     """The storage root at this path, opened once; thread-safe.
 
-    `layout` is for roots that do not say theirs: a name ("0004-hashed-n-tuple-storage-layout", or "0004"), or a mapping as it
-    would stand in the layout's config.json. Raises ConfigMistake if this is not a root that can be read; Unreachable if it
-    cannot be read just now.
+    `layout` is for roots that do not say theirs: a name ("0004-hashed-n-tuple-storage-layout", or
+    "0004"), or a mapping as it would stand in the layout's config.json. Raises ConfigMistake if
+    this is not a root that can be read; Unreachable if it cannot be read just now.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class Repository:
             self._give_up(error, whole=True)
 
     def look(self, object_id: str, *, fixity: bool = False) -> Answer:
-        """The state of this object; with `fixity`, every file is read. Raises Unreachable, and MalformedInput for an id that no object here
-        can have."""
+        """The state of this object; with `fixity`, every file is read. Raises Unreachable, and
+        MalformedInput for an id that no object here can have."""
         place = self._place(object_id)
         try:
             answer = self._look(object_id, place, fixity)
@@ -115,7 +117,7 @@ class Repository:
         ) from error
 
 
-# The storage root ------------------------------------------------------------------------------------------------------------
+# The storage root ---------------------------------------------------------------------------------
 
 
 def _declaration(root: str) -> str:
@@ -134,7 +136,8 @@ def _declaration(root: str) -> str:
 
 
 def _layout(root: str, given: str | Mapping[str, Any] | None) -> tuple[str, Layout]:
-    """The layout that the root declares; `given` is for a root that does not, and must not contradict it."""
+    """The layout that the root declares; `given` is for a root that does not, and must not
+    contradict it."""
     path = os.path.join(root, LAYOUT_FILE)
     said = _json(path)
     name, where = (None, path) if said is None else (said.get("extension"), path)

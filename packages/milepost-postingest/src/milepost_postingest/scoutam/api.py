@@ -1,4 +1,5 @@
-"""Client of ScoutAM's HTTP API, with the calls that are needed to find out whether a file is on tape.
+"""Client of ScoutAM's HTTP API, with the calls that are needed to find out whether a file is on
+tape.
 
 No error has the password, the token or the content of an answer in it.
 """
@@ -54,7 +55,8 @@ class Unreadable(ScoutAMError):
 
 @dataclass(frozen=True)
 class FileState:
-    """The state of one file in ScoutAM. `copies` has the volumes of each copy; a copy without any is not on tape."""
+    """The state of one file in ScoutAM. `copies` has the volumes of each copy; a copy without any
+    is not on tape."""
 
     archdone: bool
     copies: Mapping[str, tuple[str, ...]]
@@ -66,20 +68,23 @@ class FileState:
     """The file is marked not to be archived: it will never be on tape."""
 
     def volumes(self, copy: str) -> tuple[str, ...]:
-        """The volumes that hold this copy; empty unless the file is archived and the copy is complete."""
+        """The volumes that hold this copy; empty unless the file is archived and the copy is
+        complete."""
         return self.copies.get(copy, ()) if self.archdone and not self.is_damaged(copy) else ()
 
     def is_damaged(self, copy: str) -> bool:
-        """Whether this copy may be damaged. If only the file is marked, it may be any of its copies."""
+        """Whether this copy may be damaged. If only the file is marked, it may be any of its
+        copies."""
         return copy in self.damaged or (self.harmed and not self.damaged)
 
 
 class ScoutAM:
     """A thread-safe client: one login for all, renewed once when its token is refused.
 
-    `timeout` (seconds) is for a whole answer; at most `concurrency` requests run at any time, and at most `rate` are started in a second.
-    After three errors in a row, or if ScoutAM has said when to retry, no request is made for `rest` seconds (at most a minute), and for
-    a minute after a refused login: calls in this time get the same error at once.
+    `timeout` (seconds) is for a whole answer; at most `concurrency` requests run at any time, and
+    at most `rate` are started in a second. After three errors in a row, or if ScoutAM has said when
+    to retry, no request is made for `rest` seconds (at most a minute), and for a minute after a
+    refused login: calls in this time get the same error at once.
     """
 
     @mp.translated_net_errors()
@@ -108,8 +113,9 @@ class ScoutAM:
                 f"the URL of ScoutAM at {self._host} must be the base of its API, without '?'"
             )
         self._base = parsed.text.rstrip("/")
-        # The URL comes from the operator only, and a tape library is in a private network: no address is refused.
-        # The deadline is in real time, whatever `ticks` say, because a server may hang or send byte by byte.
+        # The URL comes from the operator only, and a tape library is in a private network: no
+        # address is refused. The deadline is in real time, whatever `ticks` say, because a server
+        # may hang or send byte by byte.
         self._client = net.Client(
             allow_cidrs=net.ANYWHERE,
             timeouts=net.Timeouts(timeout, timeout, timeout),
@@ -172,7 +178,8 @@ class ScoutAM:
         return answer
 
     def _log_in(self, stale: str | None) -> str:
-        """A token that is not the stale one. One thread requests it; the others wait and share it."""
+        """A token that is not the stale one. One thread requests it; the others wait and share
+        it."""
         with self._login:
             if self._token is not None and self._token != stale:
                 return self._token
@@ -241,7 +248,8 @@ def _token_of(body: bytes) -> str | None:
 
 
 def read_state(body: bytes) -> FileState:
-    """The state in an answer's body. Any deviation from the specification makes it unreadable: nothing is guessed."""
+    """The state in an answer's body. Any deviation from the specification makes it unreadable:
+    nothing is guessed."""
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):

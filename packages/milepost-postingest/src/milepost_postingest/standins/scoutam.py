@@ -1,8 +1,10 @@
-"""Stand-in for ScoutAM that speaks real HTTP, for tests, demonstrations and the docs; tests can make it fail.
+"""Stand-in for ScoutAM that speaks real HTTP, for tests, demonstrations and the docs; tests can
+make it fail.
 
     python -m milepost_postingest.standins.scoutam --port 0 --after 30s
 
-prints its URL, knows every file below --root, and reports a file as archived a while after the first request for it.
+prints its URL, knows every file below --root, and reports a file as archived a while after the
+first request for it.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ FILES, LOGIN = "/*", "login"
 
 
 class StandIn(HttpStandIn):
-    """`with StandIn() as tape:` listens at `tape.url` until the end. Without `everything`, only files that were `put` are known.
+    """`with StandIn() as tape:` listens at `tape.url` until the end. Without `everything`, only
+    files that were `put` are known.
 
-    With `everything`, each path below `root` is a file that is archived `after` seconds after the first request for it.
-    A token is valid for `token_uses` requests, or without limit.
+    With `everything`, each path below `root` is a file that is archived `after` seconds after the
+    first request for it. A token is valid for `token_uses` requests, or without limit.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class StandIn(HttpStandIn):
     def put(
         self, path: str, *volumes: str, copy: str = "3", archdone: bool = True, **more: Any
     ) -> None:
-        """Add a file below `root`, with these volumes for one of its copies. `more` goes into the answer unchanged."""
+        """Add a file below `root`, with these volumes for one of its copies. `more` goes into the
+        answer unchanged."""
         others = [{"copy": name} for name in ("1", "2", "3") if name != copy]
         copies = [*others, {"copy": copy, "sections": [{"volume": volume} for volume in volumes]}]
         self.files[f"{self.root}/{path}"] = {

@@ -1,4 +1,5 @@
-"""Surroundings of a stand-alone confirmer: a queue, a table with waiting rows and a quarantine queue. Every request is recorded."""
+"""Surroundings of a stand-alone confirmer: a queue, a table with waiting rows and a quarantine
+queue. Every request is recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Image = dict[str, dict[str, Any]]
 
 
 class Turns(threading.Event):
-    """What a confirmer runs until: `pauses` says for how long it wanted to rest. It is set by the last of as many as are given."""
+    """What a confirmer runs until: `pauses` says for how long it wanted to rest. It is set by the
+    last of as many as are given."""
 
     def __init__(self, pauses: int = 1) -> None:
         super().__init__()
@@ -38,7 +40,8 @@ class Turns(threading.Event):
 
 
 class Scene:
-    """One queue, one table. The confirmer's own clients are never tried again by boto3, so that a fault is one."""
+    """One queue, one table. The confirmer's own clients are never tried again by boto3, so that a
+    fault is one."""
 
     def __init__(self, endpoint: str, session: boto3.session.Session) -> None:
         once = Config(retries={"total_max_attempts": 1}, read_timeout=10)
@@ -92,7 +95,7 @@ class Scene:
         settings = ConfirmerSettings(self.queue, self.table, attribute, dialect, "ocfl", **own)
         return Confirmer(check, settings, sqs=sqs, dynamodb=dynamodb, **options)
 
-    # Who asks ---------------------------------------------------------------------------------------------------------------
+    # Who asks -------------------------------------------------------------------------------------
     @staticmethod
     def key(asset: str = ASSET) -> Image:
         return {"assetId": {"S": asset}, "batchId": {"S": BATCH}}
@@ -127,7 +130,7 @@ class Scene:
         self.put(asset)
         self.send(payload, key=json.dumps({"assetId": asset, "batchId": BATCH}))
 
-    # What there is ----------------------------------------------------------------------------------------------------------
+    # What there is --------------------------------------------------------------------------------
     def row(self, asset: str = ASSET) -> Image | None:
         found: Image | None = self.dynamodb.get_item(
             TableName=self.table, Key=self.key(asset), ConsistentRead=True

@@ -12,7 +12,8 @@ from tests.postingest.confirmer.confirmer_scene import Scene
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[boto3.session.Session]:
-    """boto3's, for an empty account, whatever is in the environment. Shared: what it reads once it need not read again."""
+    """boto3's, for an empty account, whatever is in the environment. Shared: what it reads once it
+    need not read again."""
     account = standins.new_account()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("no_proxy", standins.environment(account)["no_proxy"])

@@ -1,4 +1,5 @@
-"""Messages of absent assets: hidden for longer each time, and no delay for assets that are ready."""
+"""Messages of absent assets: hidden for longer each time, and no delay for assets that are
+ready."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ def test_a_slow_check_leaves_less_of_the_twelve_hours(scene: Scene) -> None:
 
 
 def test_what_is_ready_is_not_behind_those_that_wait(scene: Scene) -> None:
-    """35 wait in front of it, and a turn takes 10: turns follow at once until all have been seen, and each is looked at once."""
+    """35 wait in front of it, and a turn takes 10: turns follow at once until all have been seen,
+    and each is looked at once."""
     looked: Counter[str] = Counter()
 
     def check(payload: str) -> mp.Outcome:

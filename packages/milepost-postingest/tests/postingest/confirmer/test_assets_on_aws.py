@@ -1,4 +1,5 @@
-"""Assets on the AWS ledger with stand-alone confirmers: from the step function's row to disk, tape and the last notification."""
+"""Assets on the AWS ledger with stand-alone confirmers: from the step function's row to disk, tape
+and the last notification."""
 
 from __future__ import annotations
 

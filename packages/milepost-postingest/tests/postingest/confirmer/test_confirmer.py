@@ -1,5 +1,5 @@
-"""The confirmer that stands alone, with real repositories and a tape library's stand-in. Numbers are those of the scenario list for
-the system that it stands beside."""
+"""The confirmer that stands alone, with real repositories and a tape library's stand-in. Numbers
+are those of the scenario list for the system that it stands beside."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def done(payload: Any) -> mp.Outcome:
     return DONE
 
 
-# Custodial Copy ------------------------------------------------------------------------------------------------------------
+# Custodial Copy -----------------------------------------------------------------------------------
 def test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left(
     scene: Scene, repository: ocfl_scene.Scene, copy: CustodialCopy
 ) -> None:
@@ -248,7 +248,7 @@ def test_a_repository_that_is_not_mounted_loses_nothing(
     assert confirmer.tick().confirmed == 1
 
 
-# Tapes ---------------------------------------------------------------------------------------------------------------------
+# Tapes --------------------------------------------------------------------------------------------
 def test_24_files_on_tape_are_confirmed_with_their_volumes(scene: Scene) -> None:
     with scene_of() as tapes:
         tapes.standin.put("a", "L03721", "L03722")
@@ -314,7 +314,7 @@ def test_33_names_stay_as_they_are_to_the_letter_through_both_confirmers(
     assert list(scene.confirmed("result_TC")) == found["filePaths"]
 
 
-# Each by itself -------------------------------------------------------------------------------------------------------------
+# Each by itself -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("body", "why"),
     [

@@ -1,4 +1,5 @@
-"""Payloads and confirmations that are too large for a message or a row, and where they are found."""
+"""Payloads and confirmations that are too large for a message or a row, and where they are
+found."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def test_as_in_the_design_document_too(scene: Scene) -> None:
 def test_a_message_that_comes_before_its_row_is_written_waits(
     scene: Scene, attributes: dict[str, Any]
 ) -> None:
-    """Milepost sends first and writes then: what the row has before that must not be taken for the payload."""
+    """Milepost sends first and writes then: what the row has before that must not be taken for the
+    payload."""
     ask(scene, **attributes)
     check = Seen()
     assert scene.confirmer(check, "result_TC").tick() == TurnTally(

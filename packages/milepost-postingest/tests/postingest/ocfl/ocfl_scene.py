@@ -81,7 +81,8 @@ class Scene:
     ) -> None:
         self.root = folder / "repository"
         self.spec = spec
-        # The library has none of these but 0002 and 0003: the layout's own files are written here, as its specification has them.
+        # The library has none of these but 0002 and 0003: the layout's own files are written here,
+        # as its specification has them.
         library().ask("root", path=str(self.root), spec=spec, layout=None, params=None)
         if layout is not None:
             (self.root / "ocfl_layout.json").write_text(
@@ -149,7 +150,8 @@ def sign(folder: Path, algorithm: str = "sha512") -> None:
 
 
 def rewrite(path: Path, change: dict[str, Any], *, everywhere: bool = True) -> None:
-    """Change the inventory and sign it again, as a faulty writer would: it agrees with itself, and is wrong."""
+    """Change the inventory and sign it again, as a faulty writer would: it agrees with itself, and
+    is wrong."""
     inventory = {**json.loads((path / "inventory.json").read_text()), **change}
     for folder in (path, path / inventory["head"]) if everywhere else (path,):
         if folder.is_dir():
@@ -158,7 +160,8 @@ def rewrite(path: Path, change: dict[str, Any], *, everywhere: bool = True) -> N
 
 
 def mend_empty(path: Path) -> None:
-    """The library leaves the state of a first version without files out, which its own validator then refuses: put it in."""
+    """The library leaves the state of a first version without files out, which its own validator
+    then refuses: put it in."""
     inventory = json.loads((path / "inventory.json").read_text())
     assert "state" not in inventory["versions"][inventory["head"]]
     inventory["versions"][inventory["head"]]["state"] = {}
@@ -185,7 +188,8 @@ def stage(path: Path, name: str, text: str) -> None:
 
 
 def commit(path: Path) -> None:
-    """Make the mutable HEAD a version, as the extension specifies; what comes of it is the library's to validate."""
+    """Make the mutable HEAD a version, as the extension specifies; what comes of it is the
+    library's to validate."""
     head = path / MUTABLE / "head"
     inventory = json.loads((head / "inventory.json").read_text())
     version = inventory["head"]

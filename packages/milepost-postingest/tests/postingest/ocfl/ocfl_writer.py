@@ -1,4 +1,5 @@
-"""Writes and validates OCFL objects with ocfl-py, in the environment that has it: a line of JSON in, a line of JSON out.
+"""Writes and validates OCFL objects with ocfl-py, in the environment that has it: a line of JSON
+in, a line of JSON out.
 
 What our reader is tested on is never written by our reader. Run by `ocfl_scene.Library`.
 """
@@ -47,7 +48,8 @@ def add(path: str, object_id: str, files: dict[str, str], **options: Any) -> Non
 
 
 def validate(path: str) -> list[str]:
-    """What the library has against the object, digests of all content included; empty if nothing."""
+    """What the library has against the object, digests of all content included; empty if
+    nothing."""
     passed, validator = ocfl.Object().validate(objdir=path, log_warnings=False)
     return [] if passed else [str(validator.log)]
 

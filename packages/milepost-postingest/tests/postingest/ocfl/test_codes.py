@@ -1,4 +1,5 @@
-"""The OCFL specification's codes for what can be wrong with an object: one object for each, and the guide's table says which are found."""
+"""The OCFL specification's codes for what can be wrong with an object: one object for each, and the
+guide's table says which are found."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Case(NamedTuple):
 
 
 def change(made: Callable[[dict[str, Any]], Any], *folders: str) -> Spoil:
-    """Change the inventories in these folders of the object (the root's and the newest version's, if none are named) and sign them."""
+    """Change the inventories in these folders of the object (the root's and the newest version's,
+    if none are named) and sign them."""
 
     def spoil(path: Path) -> None:
         for folder in folders or (".", "v3"):
@@ -156,7 +158,8 @@ def older_type(path: Path) -> None:
 
 
 def add_copy(path: Path) -> None:
-    """The newest inventory has a copy within the first version, which the older ones do not know."""
+    """The newest inventory has a copy within the first version, which the older ones do not
+    know."""
     (path / "v1/content/copy").write_text("1")
     change(
         lambda inventory: inventory["manifest"][digest_of(inventory, "v1/content/a")].append(
@@ -284,14 +287,15 @@ def test_the_guide_says_which_codes_are_found() -> None:
 
 
 def table_row(code: str) -> str:
-    """The guide's row for a code: what is wrong, and whether it is found without and with fixity."""
+    """The guide's row for a code: what is wrong, and whether it is found without and with
+    fixity."""
     cases = [case for case in CASES if case.code == code]
     plain = [case.what for case in cases if case.seen]
     read = [case.what for case in cases if not case.seen]
     return f"| {code} | {'; '.join(plain) or '-'} | {'; '.join(read) or '-'} |"
 
 
-# Good objects ---------------------------------------------------------------------------------------------------------------
+# Good objects -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("fixity", [False, True])
 @pytest.mark.parametrize(
     "made",
@@ -330,7 +334,8 @@ def test_an_object_whose_algorithm_changed_is_found(scene: Scene, fixity: bool) 
 
 
 def test_an_older_inventory_with_content_of_a_later_version_is_damage(scene: Scene) -> None:
-    """It says the same as the newest one, word for word, which is right there and not yet in the first version."""
+    """It says the same as the newest one, word for word, which is right there and not yet in the
+    first version."""
     path = scene.build(*VERSIONS)
     (path / "v3/content/copy").write_text("1")
 

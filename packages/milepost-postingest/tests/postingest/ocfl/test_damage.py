@@ -110,7 +110,8 @@ def twice(path: Path) -> None:
 
 
 def one_place_for_two(path: Path) -> None:
-    """Two files with different digests are said to be in one place: whichever is there, one of them is not."""
+    """Two files with different digests are said to be in one place: whichever is there, one of them
+    is not."""
     manifest = inventory(path)["manifest"]
     rewrite(path, {"manifest": {digest: [LETTER] for digest in manifest}})
 

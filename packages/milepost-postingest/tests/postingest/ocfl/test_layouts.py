@@ -1,4 +1,5 @@
-"""From an id to a path: the examples of each layout's specification, what the library makes of the same, and what is refused."""
+"""From an id to a path: the examples of each layout's specification, what the library makes of the
+same, and what is refused."""
 
 from __future__ import annotations
 

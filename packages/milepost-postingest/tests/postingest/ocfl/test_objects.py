@@ -1,4 +1,5 @@
-"""Is an object in the repository, whole and at rest? Good ones, and those in the middle of something."""
+"""Is an object in the repository, whole and at rest? Good ones, and those in the middle of
+something."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-# What is there --------------------------------------------------------------------------------------------------------------
+# What is there ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("spec", ["1.0", "1.1"])
 @pytest.mark.parametrize("algorithm", ["sha512", "sha256"])
 @pytest.mark.parametrize("fixity", [False, True], ids=["seen", "read"])
@@ -150,7 +151,7 @@ def test_digests_in_capital_letters_are_the_same_digests(scene: Scene) -> None:
     assert found.files[0].digest == digest
 
 
-# What is not at rest ----------------------------------------------------------------------------------------------------------
+# What is not at rest ------------------------------------------------------------------------------
 def test_staged_changes_are_not_confirmed_until_they_are_committed(scene: Scene) -> None:
     path = scene.build({"old.txt": "old"})
     stage(path, "new.txt", "new")
@@ -195,7 +196,8 @@ def test_a_newest_version_without_files_is_empty(scene: Scene) -> None:
 
 
 def move_away(*names: str) -> Callable[[Path], Callable[[], None]]:
-    """Take these out of an object, as if they had not been written yet; what it gives puts them there."""
+    """Take these out of an object, as if they had not been written yet; what it gives puts them
+    there."""
 
     def begin(path: Path) -> Callable[[], None]:
         aside = path.parent / "aside"
@@ -243,7 +245,7 @@ def test_an_object_that_is_still_odd_at_the_second_look_is_damaged(
     assert scene.pauses == 1
 
 
-# Many at once -------------------------------------------------------------------------------------------------------------------
+# Many at once -------------------------------------------------------------------------------------
 def test_many_threads_look_at_once(scene: Scene) -> None:
     ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(12)]
     for object_id in ids[:8]:

@@ -79,7 +79,8 @@ def test_no_object_is_found_with_other_content_than_it_had(data: st.DataObject, 
 @settings(max_examples=50)
 @given(st.data())
 def test_a_wrong_digest_is_not_believed_for_being_signed(data: st.DataObject) -> None:
-    """One digit of one digest, in both inventories and with fresh sidecars: as a writer leaves it that got it wrong."""
+    """One digit of one digest, in both inventories and with fresh sidecars: as a writer leaves it
+    that got it wrong."""
 
     def spoil(path: Path) -> None:
         text = (path / "inventory.json").read_text()

@@ -1,4 +1,5 @@
-"""A repository that cannot be read says nothing about its objects: an error that is tried again, or a mistake in the settings."""
+"""A repository that cannot be read says nothing about its objects: an error that is tried again, or
+a mistake in the settings."""
 
 from __future__ import annotations
 

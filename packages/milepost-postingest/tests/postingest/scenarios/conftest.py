@@ -1,4 +1,5 @@
-"""Fixtures for the scenarios on AWS: the postingest route on a ledger, with everything around it."""
+"""Fixtures for the scenarios on AWS: the postingest route on a ledger, with everything around
+it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
 
 @pytest.fixture(params=[0, "1h"], ids=["at once", "an hour later"])
 def post(endpoint: str, prefix: str, request: pytest.FixtureRequest) -> Iterator[Postingest]:
-    """The relay reads a record at once and uses the row that it shows, or an hour later and reads the row again."""
+    """The relay reads a record at once and uses the row that it shows, or an hour later and reads
+    the row again."""
     with opener(endpoint, prefix, request.param) as open_at:
         yield open_at()

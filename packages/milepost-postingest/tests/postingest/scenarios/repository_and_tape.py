@@ -1,4 +1,5 @@
-"""A repository and a tape library for whole journeys of an asset: real files, with names as archives have them."""
+"""A repository and a tape library for whole journeys of an asset: real files, with names as
+archives have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Oracle for notifications: which may be sent, in which order, and with which results; and Hypothesis strategies for events."""
+"""Oracle for notifications: which may be sent, in which order, and with which results; and
+Hypothesis strategies for events."""
 
 from __future__ import annotations
 

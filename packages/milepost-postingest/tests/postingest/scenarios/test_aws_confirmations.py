@@ -1,5 +1,5 @@
-"""The postingest document's state-change handler, scenario by scenario: confirmers that add an attribute, and all that
-they do wrong. Numbers are those of the scenario list for this system."""
+"""The postingest document's state-change handler, scenario by scenario: confirmers that add an
+attribute, and all that they do wrong. Numbers are those of the scenario list for this system."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def test_the_last_confirmation_ends_the_asset_and_leaves_the_others_alone(post: 
 
 
 def test_from_end_to_end_each_event_is_told_once_and_in_order(post: Postingest) -> None:
-    """Scenario 35: two messages sent, two taken; three events, and two offers beside them; nothing set aside."""
+    """Scenario 35: two messages sent, two taken; three events, and two offers beside them; nothing
+    set aside."""
     post.put()
     post.follow()
     assert len(post.received("CC")) == 1
@@ -175,7 +176,8 @@ def test_a_confirmation_set_and_taken_off_before_it_is_read_confirms_nothing(
 
 
 def test_taking_off_what_confirmed_nothing_confirms_nothing(post: Postingest) -> None:
-    """Scenario 16: today's handler takes any difference for a confirmation. Here the answer is refused once, and the stage offered again."""
+    """Scenario 16: today's handler takes any difference for a confirmation. Here the answer is
+    refused once, and the stage offered again."""
     in_scout(post)
     post.confirm("Scout", {"S": "false"})
     post.follow()
@@ -195,7 +197,8 @@ def test_taking_off_what_confirmed_nothing_confirms_nothing(post: Postingest) ->
 def test_a_confirmation_tampered_with_after_it_was_applied_changes_nothing_for_the_next_stage(
     post: Postingest, how: str
 ) -> None:
-    """Scenarios 16 and 30: the first valid one stands, that another came is noted, and a resend has the same payload."""
+    """Scenarios 16 and 30: the first valid one stands, that another came is noted, and a resend has
+    the same payload."""
     in_scout(post)
     if how == "taken off":
         post.take_off("ingested_CC")

@@ -1,5 +1,5 @@
-"""Whole journeys with confirmers that stand alone: rows and queues on a stand-in for AWS, a real repository, a tape library that
-answers. Numbers are those of the scenario list for this system."""
+"""Whole journeys with confirmers that stand alone: rows and queues on a stand-in for AWS, a real
+repository, a tape library that answers. Numbers are those of the scenario list for this system."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Journey:
 def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
     open_at: Opener, tmp_path: Path, names: list[str], dialect: str
 ) -> None:
-    """Scenarios 18, 24, 32, 33 and 35: what is too large for a message or a row goes by reference, and every name is the same
-    everywhere."""
+    """Scenarios 18, 24, 32, 33 and 35: what is too large for a message or a row goes by reference,
+    and every name is the same everywhere."""
     blobs = tmp_path / "blobs"
     post = open_at(route=assets(dialect=dialect), blobs=FolderBlobs(str(blobs)))
     with whole(tmp_path, names) as asset:

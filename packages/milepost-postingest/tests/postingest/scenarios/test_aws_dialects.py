@@ -1,5 +1,5 @@
-"""The scenarios in which the dialects differ, to the letter: what a confirmer is sent, what it writes, what everyone is told. Numbers
-are those of the scenario list for this system."""
+"""The scenarios in which the dialects differ, to the letter: what a confirmer is sent, what it
+writes, what everyone is told. Numbers are those of the scenario list for this system."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_text_that_is_no_json_is_sent_as_text(post: Postingest, dialect: str) ->
 
 
 def test_from_end_to_end_to_the_letter(post: Postingest, dialect: str) -> None:
-    """Scenarios 4, 5 and 35: three notifications, two messages; the row leaves, and nothing is said of that."""
+    """Scenarios 4, 5 and 35: three notifications, two messages; the row leaves, and nothing is said
+    of that."""
     last = LAST[dialect]
     post.put()
     post.follow()
@@ -231,7 +232,8 @@ def test_today_nothing_less_than_a_whole_result_confirms(open_at: Opener, early:
 def test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told(
     post: Postingest, dialect: str
 ) -> None:
-    """Scenarios 27 and 30: text and labels, at either stage. Today's resender waits until an offer is older than its queue's retention."""
+    """Scenarios 27 and 30: text and labels, at either stage. Today's resender waits until an offer
+    is older than its queue's retention."""
     post.put()
     post.follow()
     for stage, payload, value in (("CC", PAYLOAD, PATHS), (LAST[dialect], PATHS, VOLUMES)):
@@ -254,7 +256,8 @@ def test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told(
 
 @pytest.mark.parametrize("stage", ["CC", "last"])
 def test_the_documents_example_at_every_stage(open_at: Opener, dialect: str, stage: str) -> None:
-    """Scenario 28: on 2025-06-19 at 16:24 one run sends what was sent on 5 June, and not what was sent on 15 June."""
+    """Scenario 28: on 2025-06-19 at 16:24 one run sends what was sent on 5 June, and not what was
+    sent on 15 June."""
     first, later, now = (
         "2025-06-05T10:00:00.000Z",
         "2025-06-15T10:00:00.000Z",

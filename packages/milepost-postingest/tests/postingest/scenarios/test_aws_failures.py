@@ -1,5 +1,5 @@
-"""The postingest document's state-change handler, scenario by scenario: what is no row of ours, and failures on the way. Numbers are
-those of the scenario list for this system."""
+"""The postingest document's state-change handler, scenario by scenario: what is no row of ours, and
+failures on the way. Numbers are those of the scenario list for this system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milepost.core.errors import LedgerBusy
 from milepost.engine.acts.bulk import act
 
 
-# What is no row of ours ----------------------------------------------------------------------------------------------------
+# What is no row of ours ---------------------------------------------------------------------------
 def test_a_ghost_that_an_update_leaves_behind_is_set_aside_and_its_neighbours_go_on(
     post: Postingest,
 ) -> None:
@@ -53,7 +53,8 @@ def test_a_row_born_with_a_confirmation_is_set_aside(post: Postingest, content: 
 def test_an_unfinished_row_that_somebody_deletes_is_set_aside_with_its_image(
     post: Postingest, stage: str
 ) -> None:
-    """Scenario 10: theirs ignores it; here its lines are in the history and people can see what it was."""
+    """Scenario 10: theirs ignores it; here its lines are in the history and people can see what it
+    was."""
     in_cc(post) if stage == "CC" else in_scout(post)
     lines = post.lines()
     post.delete()
@@ -102,7 +103,8 @@ def test_what_a_deleted_row_had_still_to_tell_is_told_when_somebody_listens_agai
 
 
 def test_a_deletion_among_other_changes_hinders_none_of_them(post: Postingest) -> None:
-    """Scenario 10: REMOVE of an ended row, with old attribute names on it, between an INSERT and a MODIFY."""
+    """Scenario 10: REMOVE of an ended row, with old attribute names on it, between an INSERT and a
+    MODIFY."""
     ended(post)
     in_cc(post, OTHER)
     third = "7c1f3b58-64be-4b5e-9d3e-1a5ab0f4f1de"
@@ -120,7 +122,8 @@ def test_a_deletion_among_other_changes_hinders_none_of_them(post: Postingest) -
 def test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content(
     open_at: Opener,
 ) -> None:
-    """Scenario 13: the others are handled once; the whole batch delivered again tells nobody anything new."""
+    """Scenario 13: the others are handled once; the whole batch delivered again tells nobody
+    anything new."""
     post = open_at()
     names = [f"00000000-0000-4000-8000-{number:012}" for number in range(100)]
     for number, name in enumerate(names):
@@ -180,15 +183,17 @@ def test_a_change_record_without_one_of_its_images_hinders_only_itself(
         post.follow()
     assert spoilt
     assert post.at(OTHER) == ("Scout", "QUEUED")
-    # Whatever such a record is taken for, the row is still there, and the next change of it brings it on.
+    # Whatever such a record is taken for, the row is still there, and the next change of it brings
+    # it on.
     post.set("remark", {"S": "looked at"})
     post.follow()
     assert post.at() == ("Scout", "QUEUED")
 
 
-# Failures on the way -------------------------------------------------------------------------------------------------------
+# Failures on the way ------------------------------------------------------------------------------
 def test_a_message_that_cannot_be_sent_is_sent_when_the_record_comes_again(open_at: Opener) -> None:
-    """Scenario 14: the row does not say that its stage was told until it was; events have the same ids whenever they are told."""
+    """Scenario 14: the row does not say that its stage was told until it was; events have the same
+    ids whenever they are told."""
     post = open_at()
     in_cc(post)
     post.confirm("CC", text(PATHS))

@@ -1,5 +1,5 @@
-"""Late confirmations by attribute: recorded once without an event, unless the item failed at that stage; then they count, as on
-every ledger."""
+"""Late confirmations by attribute: recorded once without an event, unless the item failed at that
+stage; then they count, as on every ledger."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def post(open_at: Opener) -> Postingest:
     return post
 
 
-# After the end -------------------------------------------------------------------------------------------------------------------
+# After the end ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("stage", "first"), [("CC", PATHS), ("Scout", VOLUMES)])
 def test_a_different_confirmation_after_the_end_is_noted_once_and_the_first_stays(
     post: Postingest, stage: str, first: Any
@@ -92,7 +92,7 @@ def test_an_answer_after_the_end_for_a_stage_that_was_done_without_one_is_noted_
     assert (post.at(), post.told.events) == (("CC", "COMPLETED"), told)
 
 
-# Where it failed -----------------------------------------------------------------------------------------------------------------
+# Where it failed ----------------------------------------------------------------------------------
 def at_fetch(open_at: Opener) -> Postingest:
     """An asset at a stage of our own workers."""
     post = open_at(route=fetched())

@@ -1,5 +1,6 @@
-"""The postingest document's state-change handler, scenario by scenario: confirmations that come before their turn, after the
-end, or while a worker of ours is at work. Numbers are those of the scenario list for this system."""
+"""The postingest document's state-change handler, scenario by scenario: confirmations that come
+before their turn, after the end, or while a worker of ours is at work. Numbers are those of the
+scenario list for this system."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from milepost.ports.items import ClaimRequest
 from milepost.ports.runner import JobResult
 
 
-# Out of order --------------------------------------------------------------------------------------------------------------
+# Out of order -------------------------------------------------------------------------------------
 def test_a_confirmation_for_a_later_stage_is_kept_until_the_asset_gets_there(
     post: Postingest,
 ) -> None:
@@ -105,7 +106,7 @@ def test_a_different_confirmation_after_the_end_changes_nothing(post: Postingest
     assert (post.received("CC"), post.received("Scout"), post.aside()) == ([], [], [])
 
 
-# A worker of ours at work on it ---------------------------------------------------------------------------------------------
+# A worker of ours at work on it -------------------------------------------------------------------
 def fetched(open_at: Opener, **options: Any) -> Postingest:
     """A route whose first stage is a handler's."""
     route = Route("loans", key=("assetId", "batchId"), **options)

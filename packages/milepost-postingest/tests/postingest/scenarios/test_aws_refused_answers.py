@@ -1,5 +1,6 @@
-"""Answers on a row that do not confirm its stage, as a confirmer writes that counts one file on tape for all of them: each is noted,
-leaves the row, and has the stage offered again after a short pause."""
+"""Answers on a row that do not confirm its stage, as a confirmer writes that counts one file on
+tape for all of them: each is noted, leaves the row, and has the stage offered again after a short
+pause."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The postingest document's resender, scenario by scenario: what has been in a queue for as long as that queue keeps it is sent again,
-as it was sent before, and nothing else is touched. Numbers are those of the scenario list for this system."""
+"""The postingest document's resender, scenario by scenario: what has been in a queue for as long as
+that queue keeps it is sent again, as it was sent before, and nothing else is touched. Numbers are
+those of the scenario list for this system."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def into_scout(post: Postingest, asset: str = ASSET) -> None:
     assert post.at(asset) == ("Scout", "QUEUED")
 
 
-# When ----------------------------------------------------------------------------------------------------------------------
+# When ---------------------------------------------------------------------------------------------
 def test_what_has_been_in_its_queue_for_as_long_as_that_keeps_it_is_sent_again(
     open_at: Opener, queue: Callable[[int], str]
 ) -> None:
@@ -90,7 +91,8 @@ def test_what_has_been_in_its_queue_for_as_long_as_that_keeps_it_is_sent_again(
         into_cc(post, asset)
         clock.advance(wait)
     post.received("CC", own)
-    # Now the first has been there for 1 d 22 h 59 m, the second for 23 h 59 m, the third has just come.
+    # Now the first has been there for 1 d 22 h 59 m, the second for 23 h 59 m, the third has just
+    # come.
     clock.advance("3d")
     before = {asset: post.row(asset) for asset in (ASSET, OTHER, THIRD)}
     told = len([event for event in post.told.events if event.kind != "offered"])
@@ -112,7 +114,8 @@ def test_what_has_been_in_its_queue_for_as_long_as_that_keeps_it_is_sent_again(
 
 
 def test_to_the_millisecond(open_at: Opener, queue: Callable[[int], str]) -> None:
-    """Scenario 27: while the message may still be there it is not doubled; at the moment at which it is gone it is sent again."""
+    """Scenario 27: while the message may still be there it is not doubled; at the moment at which
+    it is gone it is sent again."""
     own = queue(FOUR_DAYS // 1000)
     clock = VirtualClock()
     post = open_at(clock, route=confirmers(own))
@@ -131,7 +134,8 @@ def test_it_is_sent_again_and_again_until_it_is_confirmed(open_at: Opener) -> No
     post.received("Scout")
     for _ in range(5):
         clock.advance("14d")
-        # Where a run finds that it is late as well, people are told of that first; the next one sends.
+        # Where a run finds that it is late as well, people are told of that first; the next one
+        # sends.
         assert post.resend().resent + post.resend().resent == 1
         assert post.resend().resent == 0
         assert len(post.received("Scout")) == 1
@@ -142,9 +146,10 @@ def test_it_is_sent_again_and_again_until_it_is_confirmed(open_at: Opener) -> No
     assert (post.at(), post.received("Scout")) == (("Scout", "COMPLETED"), [])
 
 
-# How long a queue keeps it -------------------------------------------------------------------------------------------------
+# How long a queue keeps it ------------------------------------------------------------------------
 def test_each_stage_goes_by_its_own_queue(open_at: Opener, queue: Callable[[int], str]) -> None:
-    """Scenarios 27 and 29: four days at the one, ten at the other; on the first send, on the next stage's and on a resend."""
+    """Scenarios 27 and 29: four days at the one, ten at the other; on the first send, on the next
+    stage's and on a resend."""
     cc, scout = queue(FOUR_DAYS // 1000), queue(10 * DAY // 1000)
     post = open_at(VirtualClock(), route=confirmers(cc, scout))
     into_cc(post)
@@ -210,7 +215,7 @@ def test_queues_are_asked_once(open_at: Opener) -> None:
     assert post.store.requests.counts["sqs", "get_queue_attributes"] == 2
 
 
-# What ----------------------------------------------------------------------------------------------------------------------
+# What ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("content", [INPUT, "plain text", '{"title":"Übergröße 日本語"}'])
 def test_a_message_is_the_same_the_first_time_and_every_other_time(
     open_at: Opener, content: str
@@ -316,7 +321,7 @@ def test_a_run_reads_what_is_due_and_nothing_else(open_at: Opener) -> None:
     ) == (0, 0, 0)
 
 
-# What goes wrong -----------------------------------------------------------------------------------------------------------
+# What goes wrong ----------------------------------------------------------------------------------
 def test_a_row_that_goes_between_the_look_and_the_write_is_not_made_again(open_at: Opener) -> None:
     """Scenario 31: theirs leaves a ghost, which then blocks the stream."""
     post = open_at(VirtualClock())
@@ -364,7 +369,8 @@ def test_one_bad_row_keeps_no_other_from_being_sent_again(open_at: Opener, how: 
 
 @pytest.mark.parametrize("operation", ["query", "send_message_batch", "update_item"])
 def test_what_aws_refuses_is_told_and_done_by_the_next_run(open_at: Opener, operation: str) -> None:
-    """Scenario 29: no failure is swallowed, and the row never says that a message was sent which was not."""
+    """Scenario 29: no failure is swallowed, and the row never says that a message was sent which
+    was not."""
     post = open_at(VirtualClock())
     into_cc(post)
     post.received("CC")
@@ -424,7 +430,8 @@ def test_two_resenders_at_once_make_one_line(open_at: Opener) -> None:
 
 
 def test_rows_at_a_stage_that_the_route_has_not_got_any_more_are_told_of(open_at: Opener) -> None:
-    """Scenario 34: theirs forgets them; here nothing starts until a person has said where they go."""
+    """Scenario 34: theirs forgets them; here nothing starts until a person has said where they
+    go."""
     offsite = {"queueAlias": "Offsite", "queueOrder": 1, "statusText": "Tapes are off site."}
     wide = assets([offsite, {"queueAlias": "CC", "queueOrder": 2}])
     post = open_at(route=wide)

@@ -1,5 +1,5 @@
-"""The postingest document's state-change handler, scenario by scenario: how an ended row leaves, and when it must not. Numbers are
-those of the scenario list for this system."""
+"""The postingest document's state-change handler, scenario by scenario: how an ended row leaves,
+and when it must not. Numbers are those of the scenario list for this system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from milepost.engine.acts.bulk import act, confirm_outside
 
 
 def kept(keep: Any) -> Route:
-    """The stages on a route of one's own, which says how long an ended row stays. (Postingest's leave at once.)"""
+    """The stages on a route of one's own, which says how long an ended row stays. (Postingest's
+    leave at once.)"""
     route = Route("assets", key=("assetId", "batchId"), keep=keep)
     for alias in ("CC", "Scout"):
         route.external(alias, message=lambda offer: offer["payload"])
@@ -23,7 +24,8 @@ def kept(keep: Any) -> Route:
 
 
 def test_an_event_that_could_not_be_told_is_told_after_its_row_has_left(open_at: Opener) -> None:
-    """Scenario 15: nobody goes untold because a topic was out when the row was about to leave. Telling goes by the journal."""
+    """Scenario 15: nobody goes untold because a topic was out when the row was about to leave.
+    Telling goes by the journal."""
     post = open_at(route=assets())
     in_scout(post)
     post.told.deaf = True
@@ -65,7 +67,8 @@ def test_a_spoilt_row_keeps_no_other_from_leaving(open_at: Opener) -> None:
 def test_an_ended_row_leaves_by_its_time_to_live_and_its_memory_stays(
     open_at: Opener, keep: Any, hours: int
 ) -> None:
-    """Scenario 35: theirs deletes the row; here seal and history outlive it, and it leaves an hour after the seal at the earliest."""
+    """Scenario 35: theirs deletes the row; here seal and history outlive it, and it leaves an hour
+    after the seal at the earliest."""
     post = open_at(route=kept(keep))
     ended(post)
     row = post.row()

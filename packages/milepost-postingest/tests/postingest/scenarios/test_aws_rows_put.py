@@ -1,5 +1,5 @@
-"""The postingest document's state-change handler, scenario by scenario: rows that a step function puts, once and again. Numbers are those
-of the scenario list for this system."""
+"""The postingest document's state-change handler, scenario by scenario: rows that a step function
+puts, once and again. Numbers are those of the scenario list for this system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.postingest.aws_scene import (
 from tests.postingest.scenarios.state_change_scene import PAYLOAD, ended, in_cc, in_scout
 
 
-# Rows that a step function puts --------------------------------------------------------------------------------------------
+# Rows that a step function puts -------------------------------------------------------------------
 def test_a_row_that_a_step_function_puts_is_adopted_and_offered_once(post: Postingest) -> None:
     """Scenario 1."""
     post.put()
@@ -127,7 +127,8 @@ def test_a_row_that_is_gone_before_its_record_is_read_is_not_made_again(open_at:
 
 
 def test_a_row_that_goes_while_it_is_being_adopted_is_not_made_again(open_at: Opener) -> None:
-    """Scenario 12: the write is conditional, so that it leaves no ghost; nothing is told of an item that never was."""
+    """Scenario 12: the write is conditional, so that it leaves no ghost; nothing is told of an item
+    that never was."""
     post = open_at()
     post.put()
 
@@ -142,7 +143,7 @@ def test_a_row_that_goes_while_it_is_being_adopted_is_not_made_again(open_at: Op
     assert post.events() == []
 
 
-# Put again -----------------------------------------------------------------------------------------------------------------
+# Put again ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "content", [INPUT, '{"preservationSystemId":"another"}'], ids=["same content", "other content"]
 )
@@ -150,7 +151,8 @@ def test_a_row_that_goes_while_it_is_being_adopted_is_not_made_again(open_at: Op
 def test_a_row_put_again_goes_on_from_where_it_was(
     post: Postingest, stage: str, content: str
 ) -> None:
-    """Scenario 17: never an orphan; that it was put again is noted, and what else was put with it."""
+    """Scenario 17: never an orphan; that it was put again is noted, and what else was put with
+    it."""
     in_cc(post) if stage == "CC" else in_scout(post)
     before = post.row()
     assert before is not None
@@ -261,7 +263,7 @@ def test_an_asset_put_again_with_other_content_after_its_row_has_left_is_set_asi
     assert aside["content"]["row"]["input"] == '{"preservationSystemId":"another"}'
 
 
-# Names and alphabets -------------------------------------------------------------------------------------------------------
+# Names and alphabets ------------------------------------------------------------------------------
 def test_other_alphabets_survive_every_hop(post: Postingest) -> None:
     """Scenario 33."""
     name = "Übergröße/日本語/Ωmega – naïve/🗄️.tiff"
@@ -292,7 +294,8 @@ def test_other_alphabets_survive_every_hop(post: Postingest) -> None:
 
 
 def test_a_stage_is_offered_at_its_own_queue(open_at: Opener, client: Any, prefix: str) -> None:
-    """Scenario 1, with the queue URLs of the document's configuration; no queue of ours is made for such a stage."""
+    """Scenario 1, with the queue URLs of the document's configuration; no queue of ours is made for
+    such a stage."""
     own = client("sqs").create_queue(QueueName=f"{prefix}-their-confirmer")["QueueUrl"]
     queues = [
         {"queueAlias": "CC", "queueOrder": 1, "queueUrl": own},

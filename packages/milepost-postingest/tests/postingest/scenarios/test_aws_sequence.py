@@ -1,5 +1,6 @@
-"""Random rows, messages, stream records and failures on AWS: each asset in each batch has the notifications update, update, complete
-in this order, with the same ids when repeated, and complete only when every stage was confirmed."""
+"""Random rows, messages, stream records and failures on AWS: each asset in each batch has the
+notifications update, update, complete in this order, with the same ids when repeated, and complete
+only when every stage was confirmed."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class World:
         getattr(self, f"_{name}")(*values)
         self.oracle.check(self.post.told.notifications, self.results())
 
-    # What happens -------------------------------------------------------------------------------------------------------------
+    # What happens ---------------------------------------------------------------------------------
     def _put(self, number: int, other: bool) -> None:
         """The step function's, which knows no condition."""
         asset, batch = key_parts(self.oracle.keys[number])
@@ -126,7 +127,7 @@ class World:
             except LedgerBusy:
                 pass
 
-    # What must hold -----------------------------------------------------------------------------------------------------------
+    # What must hold -------------------------------------------------------------------------------
     def results(self) -> dict[str, dict[str, Any]]:
         items = self.post.ledger.get([(self.post.route, key) for key in self.oracle.keys])
         return {
@@ -136,7 +137,8 @@ class World:
         }
 
     def calm_down(self) -> None:
-        """No more trouble: what is missing is put, and each stage gets the answer that it waits for."""
+        """No more trouble: what is missing is put, and each stage gets the answer that it waits
+        for."""
         post, keys = self.post, self.oracle.keys
         post.told.deaf = False
         for number, item in enumerate(post.ledger.get([(post.route, key) for key in keys])):
@@ -157,7 +159,8 @@ class World:
             item and item.row.status.value
             for item in post.ledger.get([(post.route, key) for key in keys])
         } == {"COMPLETED"}
-        # A row that was confirmed before anybody had been asked is shown to people; nothing else is.
+        # A row that was confirmed before anybody had been asked is shown to people; nothing else
+        # is.
         assert {
             aside["reason"].partition(" ingested_")[0].partition(" result_")[0]
             for aside in post.aside()

@@ -1,5 +1,6 @@
-"""The postingest document's scenarios on the ledgers inside one process, where confirmers speak by API. Numbers are those of the
-scenario list for this system; where each is shown stands in test_scenarios.py."""
+"""The postingest document's scenarios on the ledgers inside one process, where confirmers speak by
+API. Numbers are those of the scenario list for this system; where each is shown stands in
+test_scenarios.py."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def moment(written: str) -> int:
     return round(datetime.fromisoformat(written).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-# Intake -------------------------------------------------------------------------------------------------------------------------
+# Intake -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("given", "payload"),
     [(INPUT, INPUT), (json.dumps(INPUT), INPUT), ("input", "input"), ("", "")],
@@ -110,7 +111,7 @@ def test_an_asset_put_again_at_any_stage_stays_where_it_is(scene: InProcessScene
     assert [offer.stage for offer in scene.asked()] == ["CC", "Scout"]
 
 
-# Confirmations ------------------------------------------------------------------------------------------------------------------
+# Confirmations ------------------------------------------------------------------------------------
 def test_the_result_of_a_stage_is_what_the_next_is_given(scene: InProcessScene) -> None:
     """Scenarios 4 and 5."""
     scene.put()
@@ -166,11 +167,12 @@ def test_what_nobody_takes_is_told_later_once_and_in_order(scene: InProcessScene
     assert scene.statuses()[-1] == "Asset has been written to data tape."
 
 
-# Sent again ---------------------------------------------------------------------------------------------------------------------
+# Sent again ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dialect", LAST)
 @pytest.mark.parametrize("last", [False, True], ids=["first stage", "last stage"])
 def test_the_documents_example_of_a_resend(open_desk: Open, dialect: str, last: bool) -> None:
-    """Scenarios 28, 29 and 30: on 2025-06-19 at 16:24 what was sent on 5 June is sent again as it was, and nothing else is touched."""
+    """Scenarios 28, 29 and 30: on 2025-06-19 at 16:24 what was sent on 5 June is sent again as it
+    was, and nothing else is touched."""
     scene = open_desk(start=moment("2025-06-05T10:00"), dialect=dialect)
     first: dict[str, Offer] = {}
     for asset, at in ((ASSET, "2025-06-05T10:00"), (OTHER, "2025-06-15T10:00")):
@@ -199,7 +201,7 @@ def test_to_the_millisecond(open_desk: Open) -> None:
     assert len(scene.asked()) == 1
 
 
-# Whole journeys -----------------------------------------------------------------------------------------------------------------
+# Whole journeys -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("names", "dialect"),
     [(SCRIPTS, "seed"), (SCRIPTS, "today"), (long_names(2000), "today")],
@@ -208,7 +210,8 @@ def test_to_the_millisecond(open_desk: Open) -> None:
 def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
     tmp_path: Path, names: list[str], dialect: str
 ) -> None:
-    """Scenarios 32, 33 and 35: with workers of ours, through the days in which it is not there yet."""
+    """Scenarios 32, 33 and 35: with workers of ours, through the days in which it is not there
+    yet."""
     last = LAST[dialect]
     queues = [
         {"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"},
@@ -243,7 +246,7 @@ def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
     scene.close()
 
 
-# Stages that are gone -----------------------------------------------------------------------------------------------------------
+# Stages that are gone -----------------------------------------------------------------------------
 def test_an_asset_at_a_stage_that_the_configuration_has_not_got_is_reported(tmp_path: Path) -> None:
     """Scenario 34: nothing starts until a person has said where it goes; who only looks sees it."""
     url = url_of("sqlite", tmp_path)

@@ -1,5 +1,5 @@
-"""The scenario list for this system, and where each of its 35 is shown: on the ledgers inside one process, on AWS, or by parts that
-know of no ledger at all."""
+"""The scenario list for this system, and where each of its 35 is shown: on the ledgers inside one
+process, on AWS, or by parts that know of no ledger at all."""
 
 from __future__ import annotations
 

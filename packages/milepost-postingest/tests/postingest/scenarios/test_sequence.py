@@ -1,5 +1,6 @@
-"""Random steps and failures: each asset in each batch has the notifications update, update, complete in this order, with the same
-ids when repeated, and complete only when every stage was confirmed."""
+"""Random steps and failures: each asset in each batch has the notifications update, update,
+complete in this order, with the same ids when repeated, and complete only when every stage was
+confirmed."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ STEPS = st.lists(ANY_STEP, min_size=4, max_size=30)
 
 
 class World:
-    """The route on a ledger, confirmed by somebody else or by workers of ours, and what happens to it."""
+    """The route on a ledger, confirmed by somebody else or by workers of ours, and what happens to
+    it."""
 
     def __init__(self, url: str, dialect: str, ours: bool) -> None:
         self.oracle = Oracle(dialect)
@@ -82,7 +84,7 @@ class World:
         self.oracle.say(item.key, item.stage, value)
         return mp.Done(value)
 
-    # What happens -------------------------------------------------------------------------------------------------------------
+    # What happens ---------------------------------------------------------------------------------
     def do(self, name: str, *values: Any) -> None:
         getattr(self, f"_{name}")(*values)
         self.check()
@@ -156,9 +158,10 @@ class World:
         if proved:
             prove_dead(scene.ctx.ledger, station.holder)
 
-    # What must hold -----------------------------------------------------------------------------------------------------------
+    # What must hold -------------------------------------------------------------------------------
     def results(self) -> dict[str, dict[str, Any]]:
-        """The results on each row; those of a row that has left (the route keeps no ended rows) are not there."""
+        """The results on each row; those of a row that has left (the route keeps no ended rows) are
+        not there."""
         items = self.scene.ctx.ledger.get([("postingest", key) for key in self.keys])
         return {
             key: item.results
@@ -170,7 +173,8 @@ class World:
         self.oracle.check(self.scene.heard, self.results())
 
     def calm_down(self) -> None:
-        """No more trouble: what is missing is put, what failed is started again, and each stage gets the answer it waits for."""
+        """No more trouble: what is missing is put, what failed is started again, and each stage
+        gets the answer it waits for."""
         scene = self.scene
         scene.deaf, self.troubles = False, []
         for number, key in enumerate(self.keys):

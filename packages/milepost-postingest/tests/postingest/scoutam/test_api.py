@@ -37,7 +37,7 @@ def scene() -> Iterator[Scene]:
         yield scene
 
 
-# One login for all ----------------------------------------------------------------------------------------------------------
+# One login for all --------------------------------------------------------------------------------
 def test_one_login_and_one_connection_serve_many_requests(scene: Scene) -> None:
     for _ in range(20):
         assert scene.client.file(A) == FileState(True, {"1": (), "2": (), "3": ("L00000",)})
@@ -52,7 +52,8 @@ def test_a_token_that_has_run_out_is_renewed(scene: Scene) -> None:
 
 
 def test_threads_share_the_login_that_one_of_them_makes() -> None:
-    """All start together with a token that is no good any more: one asks for a new one, the others wait for it."""
+    """All start together with a token that is no good any more: one asks for a new one, the others
+    wait for it."""
     with scene_of(client={"concurrency": 8}) as scene:
         scene.on_tape("a")
         scene.client.file(A)
@@ -78,7 +79,8 @@ def test_a_second_401_after_a_fresh_login_is_an_error_and_no_loop(scene: Scene) 
 
 
 def test_a_login_that_is_refused_is_told_and_not_repeated_for_a_minute(scene: Scene) -> None:
-    """A wrong password, tried again for each of a hundred thousand assets, would lock the account."""
+    """A wrong password, tried again for each of a hundred thousand assets, would lock the
+    account."""
     scene.standin.password = "another"
     for _ in range(5):
         with pytest.raises(
@@ -144,7 +146,7 @@ def test_password_and_token_are_shown_nowhere(caplog: pytest.LogCaptureFixture) 
         assert "token-" not in text
 
 
-# What is asked --------------------------------------------------------------------------------------------------------------
+# What is asked ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "name", ["a b", "a+b", "ü/Ärger 50%", "a&path=b", "日本語#?;=~*", "e\u0301 and \u00e9"]
 )
@@ -188,7 +190,7 @@ def test_a_folder_is_known_though_it_is_no_file(scene: Scene) -> None:
     assert not scene.client.knows("/elsewhere")
 
 
-# What is answered -----------------------------------------------------------------------------------------------------------
+# What is answered ---------------------------------------------------------------------------------
 def test_a_file_that_is_not_known_is_not_there(scene: Scene) -> None:
     with pytest.raises(NotThere):
         scene.client.file(f"{ROOT}/b")
@@ -345,9 +347,10 @@ def test_a_state_says_which_copy_is_damaged() -> None:
     assert anyone.volumes("3") == (), "whichever copy is meant, it may be this one"
 
 
-# Being considerate ----------------------------------------------------------------------------------------------------------
+# Being considerate --------------------------------------------------------------------------------
 def test_no_more_requests_are_under_way_than_allowed() -> None:
-    """Ten threads, and two may ask: a gate in the stand-in shows that a third never comes, and that two do."""
+    """Ten threads, and two may ask: a gate in the stand-in shows that a third never comes, and that
+    two do."""
     with scene_of(client={"concurrency": 2}) as scene:
         scene.on_tape("a")
         scene.client.file(A)

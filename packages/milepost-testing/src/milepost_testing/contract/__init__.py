@@ -7,8 +7,9 @@
         def ledger(self):
             yield MyLedger()
 
-`another` (a second handle on the same ledger), `make_departed` (a holder that is proved dead), `damage` (an item that cannot be read),
-`refused_size` (a row that is too large) and `traces` (where the storage holds a text) are hooks to override.
+`another` (a second handle on the same ledger), `make_departed` (a holder that is proved dead),
+`damage` (an item that cannot be read), `refused_size` (a row that is too large) and `traces` (where
+the storage holds a text) are hooks to override.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Base of every part of the contract: a fresh ledger, a second handle on it, and a world around it."""
+"""Base of every part of the contract: a fresh ledger, a second handle on it, and a world around
+it."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from milepost_testing.contract.world import World
 
 
 class Promises:
-    """Subclass `LedgerContract`, give it a `ledger` fixture, say how its rows are damaged and when they are too large, and override
-    the other hooks if needed."""
+    """Subclass `LedgerContract`, give it a `ledger` fixture, say how its rows are damaged and when
+    they are too large, and override the other hooks if needed."""
 
     many = 1000
     """Items in the bulk test; fewer for a slow stand-in."""
@@ -27,12 +28,14 @@ class Promises:
         return ledger
 
     def make_departed(self, ledger: Ledger, holder: str) -> None:
-        """Make `holder` a process that signed on and is proved dead; skip if death cannot be proved."""
+        """Make `holder` a process that signed on and is proved dead; skip if death cannot be
+        proved."""
         self.needs(ledger, "proof of death")
         raise NotImplementedError("say how a holder is made one that is proved dead")
 
     def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
-        """Make the "content" of this item, or its "row", unreadable, as a broken disk or a wrong manual change would."""
+        """Make the "content" of this item, or its "row", unreadable, as a broken disk or a wrong
+        manual change would."""
         raise NotImplementedError("say how an item is damaged")
 
     def refused_size(self, ledger: Ledger) -> int:

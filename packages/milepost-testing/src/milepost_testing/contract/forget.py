@@ -1,4 +1,5 @@
-"""Forget: the content of an ended item goes, whatever subscriber is absent; its key stays known, and its lines keep their digests."""
+"""Forget: the content of an ended item goes, whatever subscriber is absent; its key stays known,
+and its lines keep their digests."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def name_of(key: str) -> str:
 
 class ForgetContract(Promises):
     def traces(self, ledger: Ledger, text: str) -> list[str]:
-        """Where the ledger's storage still holds this text: override it to search the storage itself."""
+        """Where the ledger's storage still holds this text: override it to search the storage
+        itself."""
         raise NotImplementedError("say how the storage of the ledger is searched")
 
     @pytest.fixture

@@ -1,4 +1,5 @@
-"""Promise 2, remembered permanently: rows leave, seals stay, and no line leaves before every subscriber has received it."""
+"""Promise 2, remembered permanently: rows leave, seals stay, and no line leaves before every
+subscriber has received it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def prune(
     limit: int = 1000,
     keep: Keep | None = None,
 ) -> Pruned:
-    """Prune items that ended before now. A ledger may keep its newest line, so another item gets that one first."""
+    """Prune items that ended before now. A ledger may keep its newest line, so another item gets
+    that one first."""
     world.add("anchor")
     anchor = world.row("anchor")
     assert (
@@ -357,7 +359,8 @@ class RetentionContract(Promises):
         world.audit()
 
     def test_a_place_in_the_feed_is_never_given_twice(self, world: World) -> None:
-        """A subscriber that has read up to a line must be given every later one, whatever has been pruned since."""
+        """A subscriber that has read up to a line must be given every later one, whatever has been
+        pruned since."""
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         read_up_to = world.ledger.last_seq()

@@ -1,4 +1,5 @@
-"""Test world around one ledger: a clock, seeded randomness, a sample route, and helpers for common steps."""
+"""Test world around one ledger: a clock, seeded randomness, a sample route, and helpers for common
+steps."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ LEASE = 60_000
 
 
 def sample_route(name: str = "parcels", **weigh: Any) -> Route:
-    """Three stages: one with a handler, one that people wait for, one external. `weigh` are the first one's options."""
+    """Three stages: one with a handler, one that people wait for, one external. `weigh` are the
+    first one's options."""
     route = Route(name)
     options: dict[str, Any] = {
         "retry": Backoff(attempts=3, base=1, jitter=0),
@@ -69,7 +71,7 @@ class World:
     def now(self) -> int:
         return self.clock.now()
 
-    # In -------------------------------------------------------------------------------------------------------------
+    # In -------------------------------------------------------------------------------------------
     def new_item(
         self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any
     ) -> NewItem:
@@ -90,7 +92,7 @@ class World:
         ]
         return self.ledger.add(self.plan, new_items, self.now)
 
-    # Through --------------------------------------------------------------------------------------------------------
+    # Through --------------------------------------------------------------------------------------
     def ask(
         self,
         stage: str = "weigh",
@@ -148,25 +150,28 @@ class World:
                 for item in self.claim(stage.name).items:
                     assert self.settle(item, Done({"by": stage.name})) is None
 
-    # What a claim answers ---------------------------------------------------------------------------------------------
+    # What a claim answers -------------------------------------------------------------------------
     @property
     def called(self) -> bool:
-        """Whether messages call workers here. Then other services handle items that need no worker, and a worker polls at a fixed interval."""
+        """Whether messages call workers here. Then other services handle items that need no worker,
+        and a worker polls at a fixed interval."""
         return self.ledger.work_queues
 
     def moved_on(self, claimed: ClaimResult) -> None:
-        """Nothing was claimed; one row was advanced, by this claim or by the service for such rows."""
+        """Nothing was claimed; one row was advanced, by this claim or by the service for such
+        rows."""
         assert claimed.items == []
         assert self.called or claimed.moved == 1
 
     def asks_again(self, claimed: ClaimResult, at: int | None) -> None:
-        """The next claim can succeed at `at` (None: only after a change), or, if messages call workers, no later than that."""
+        """The next claim can succeed at `at` (None: only after a change), or, if messages call
+        workers, no later than that."""
         if not self.called:
             assert claimed.next_at == at
         elif claimed.next_at is not None:
             assert self.now < claimed.next_at <= (self.now + 60_000 if at is None else at)
 
-    # Out ------------------------------------------------------------------------------------------------------------
+    # Out ------------------------------------------------------------------------------------------
     def item(self, key: str) -> Item:
         item = self.ledger.get([(self.plan.name, key)])[0]
         assert isinstance(item, Item), f"{key} has no row that can be read"
@@ -192,7 +197,7 @@ class World:
     def audit(self) -> None:
         audit(self.ledger, self.plan.name, self.plan)
 
-    # Control --------------------------------------------------------------------------------------------------------
+    # Control --------------------------------------------------------------------------------------
     def hold(self, name: str) -> None:
         assert self.ledger.write(HOLD, name, {"at": self.now, "by": "ops", "reason": "test"})
 

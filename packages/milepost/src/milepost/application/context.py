@@ -1,4 +1,5 @@
-"""Context that every part of an application gets: its settings, its documents, and operations on the open ledger."""
+"""Context that every part of an application gets: its settings, its documents, and operations on
+the open ledger."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ LONGEST_NAME = 200
 
 
 class AppDocuments:
-    """The documents of one application, by name. A value is any JSON value. Each write raises the document's version by one; a
-    write that names the version it has read fails if another process has written meanwhile."""
+    """The documents of one application, by name. A value is any JSON value. Each write raises the
+    document's version by one; a write that names the version it has read fails if another process
+    has written meanwhile."""
 
     def __init__(self, context: Context, application: str, kind: str = APPLICATION) -> None:
         self._context, self._prefix, self._kind = context, f"{application}/", kind
@@ -33,7 +35,8 @@ class AppDocuments:
         return self._context.ledger.read_one(self._kind, self._prefix + name)
 
     def find(self, prefix: str = "") -> dict[str, Document]:
-        """All documents whose names begin with this, by name. All documents of all applications are read: keep them few."""
+        """All documents whose names begin with this, by name. All documents of all applications are
+        read: keep them few."""
         found = self._context.ledger.read(self._kind)
         start = self._prefix + prefix
         return {
@@ -43,7 +46,8 @@ class AppDocuments:
         }
 
     def put(self, name: str, value: Any, expect: int | None = None) -> bool:
-        """Write a document. `expect` is the version that it must have now, 0 if it must not exist; False: it has another one."""
+        """Write a document. `expect` is the version that it must have now, 0 if it must not exist;
+        False: it has another one."""
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
             raise UsageError(
                 f"invalid name of a document {name!r}; use printable text of at most {LONGEST_NAME} characters"
@@ -76,12 +80,14 @@ class SharedSubmits(Protocol):
         not_before: int | None = None,
         correlation_id: str | None = None,
     ) -> Receipt:
-        """Submit one item; it is durable when this returns. `not_before` is in milliseconds since 1970."""
+        """Submit one item; it is durable when this returns. `not_before` is in milliseconds since
+        1970."""
 
 
 class AppContext(Operations, Generic[S]):
-    """An application on a ledger. `name` is the application's, `settings` its settings, `state` the result of its `state` function. The
-    methods of `Operations` submit, read and correct items. A command with `ledger="none"` has settings and state only."""
+    """An application on a ledger. `name` is the application's, `settings` its settings, `state` the
+    result of its `state` function. The methods of `Operations` submit, read and correct items. A
+    command with `ledger="none"` has settings and state only."""
 
     def __init__(
         self,
@@ -101,18 +107,20 @@ class AppContext(Operations, Generic[S]):
 
     @property
     def documents(self) -> AppDocuments:
-        """The application's documents: small named values that all processes share through the ledger."""
+        """The application's documents: small named values that all processes share through the
+        ledger."""
         return AppDocuments(self.context, self.name)
 
     @property
     def tallies(self) -> AppDocuments:
-        """Documents for counts alone. On AWS the function that answers callers may write these, and none of `documents`, which other parts
-        of the application act on."""
+        """Documents for counts alone. On AWS the function that answers callers may write these, and
+        none of `documents`, which other parts of the application act on."""
         return AppDocuments(self.context, self.name, TALLY)
 
     @property
     def context(self) -> Context:
-        """The ledger with its routes, for Milepost's own parts; it is not part of the public API."""
+        """The ledger with its routes, for Milepost's own parts; it is not part of the public
+        API."""
         if self._opened is None:
             raise UsageError(
                 f"this command of {self.name!r} opens no ledger; declare it with ledger='read' or ledger='write'"
@@ -120,9 +128,10 @@ class AppContext(Operations, Generic[S]):
         return self._opened
 
     def work(self, *, until_idle: float = 0) -> None:
-        """Work in this process until no item is in progress, every event is delivered, and no item becomes due within `until_idle` seconds.
-        For commands with `ledger="write"`, such as one that cron runs; elsewhere 'milepost up' works already. Ctrl-C and SIGTERM let running handlers finish,
-        and then end the command (SystemExit)."""
+        """Work in this process until no item is in progress, every event is delivered, and no item
+        becomes due within `until_idle` seconds. For commands with `ledger="write"`, such as one
+        that cron runs; elsewhere 'milepost up' works already. Ctrl-C and SIGTERM let running
+        handlers finish, and then end the command (SystemExit)."""
         if self._work is None:
             raise UsageError(
                 "work() is for commands that are declared with ledger='write'; elsewhere 'milepost up' does the work"
@@ -138,8 +147,9 @@ class AppContext(Operations, Generic[S]):
         not_before: str | None = None,
         correlation_id: str | None = None,
     ) -> Receipt:
-        """Submit one item without blocking the event loop; a new item is on disk when this returns. In an endpoint, items that are
-        submitted at the same time share one commit. `correlation_id`: by default that of the call."""
+        """Submit one item without blocking the event loop; a new item is on disk when this returns.
+        In an endpoint, items that are submitted at the same time share one commit.
+        `correlation_id`: by default that of the call."""
         given_id = correlation_id or current_correlation_id()
         if self._submits is not None:
             return await self._submits.submit(

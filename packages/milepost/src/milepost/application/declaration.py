@@ -1,4 +1,5 @@
-"""Declaration of an application: a name, typed settings, and its routes, commands, health checks, services, endpoints and pages."""
+"""Declaration of an application: a name, typed settings, and its routes, commands, health checks,
+services, endpoints and pages."""
 
 from __future__ import annotations
 
@@ -78,8 +79,8 @@ class EndpointPart(Struct, frozen=True):
 
 
 class Metric(Struct, frozen=True):
-    """Figures of one name for `/metrics`, where it is called milepost_APPLICATION_NAME. `samples` has a number for each tuple of label
-    values, or a `Histogram` if that is the `kind`."""
+    """Figures of one name for `/metrics`, where it is called milepost_APPLICATION_NAME. `samples`
+    has a number for each tuple of label values, or a `Histogram` if that is the `kind`."""
 
     name: str
     help: str
@@ -89,8 +90,9 @@ class Metric(Struct, frozen=True):
 
 
 class AwsAccess(Struct, frozen=True):
-    """AWS resources outside the ledger that an application uses. The stack (infra/) allows them to its workers and services. A queue is
-    given by its name, in the stack's own account and region, or by its URL; objects are places, s3://BUCKET/PREFIX."""
+    """AWS resources outside the ledger that an application uses. The stack (infra/) allows them to
+    its workers and services. A queue is given by its name, in the stack's own account and region,
+    or by its URL; objects are places, s3://BUCKET/PREFIX."""
 
     sends_to: tuple[str, ...] = ()
     receives_from: tuple[str, ...] = ()
@@ -101,11 +103,13 @@ class AwsAccess(Struct, frozen=True):
     publishes_to: tuple[str, ...] = ()
     """SNS topics, by their ARNs."""
     secrets: tuple[str, ...] = ()
-    """Variables of the environment that hold secrets. The stack takes their values from Secrets Manager."""
+    """Variables of the environment that hold secrets. The stack takes their values from Secrets
+    Manager."""
 
 
 class Page(Struct, frozen=True):
-    """Result of a page's function: the name of a template in the application's folder, and the values that it shows."""
+    """Result of a page's function: the name of a template in the application's folder, and the
+    values that it shows."""
 
     template: str
     values: Mapping[str, Any] = {}
@@ -113,7 +117,8 @@ class Page(Struct, frozen=True):
 
 
 class Redirect(Struct, frozen=True):
-    """Result of a page's function that redirects the browser to another page of this server, for example after a form."""
+    """Result of a page's function that redirects the browser to another page of this server, for
+    example after a form."""
 
     path: str
 
@@ -127,14 +132,17 @@ class Download(Struct, frozen=True):
 
 
 class Application(Generic[S]):
-    """An application: declare its parts with the decorators below. `name` is its table in milepost.toml and its group of commands;
-    `settings` is a subclass of `AppSettings`, read from that table and from the environment; `summary` is the help of its commands;
-    `templates` is the folder of its pages' Jinja templates, which extend "base.html"; `commands` is the name of a module that declares
-    commands, and that only the command line imports; `state` makes an object from the settings, which its parts share in this process:
-    it is `app.state`, and the second argument of a `routes` function that takes two; `bound_by` is the attribute of keys that binds a key
-    to some of the items, which the application's own endpoints check: with such a key, or one that submits and has no such attribute, and
-    without the scope `operate`, the general API and pages do not show its routes, and they accept items from keys with the value `*` and from an `admin`
-    without it alone."""
+    """An application: declare its parts with the decorators below. `name` is its table in
+    milepost.toml and its group of commands; `settings` is a subclass of `AppSettings`, read from
+    that table and from the environment; `summary` is the help of its commands; `templates` is the
+    folder of its pages' Jinja templates, which extend "base.html"; `commands` is the name of a
+    module that declares commands, and that only the command line imports; `state` makes an object
+    from the settings, which its parts share in this process: it is `app.state`, and the second
+    argument of a `routes` function that takes two; `bound_by` is the attribute of keys that binds a
+    key to some of the items, which the application's own endpoints check: with such a key, or one
+    that submits and has no such attribute, and without the scope `operate`, the general API and
+    pages do not show its routes, and they accept items from keys with the value `*` and from an
+    `admin` without it alone."""
 
     def __init__(
         self,
@@ -175,21 +183,24 @@ class Application(Generic[S]):
         )
 
     def routes(self, function: F) -> F:
-        """Declare the routes: a function of the settings, or of the settings and the application's state."""
+        """Declare the routes: a function of the settings, or of the settings and the application's
+        state."""
         self.route_makers.append(function)
         return function
 
     def opened(self, function: Callable[[AppContext[S]], None]) -> Callable[[AppContext[S]], None]:
-        """Declare a function of the `AppContext` that is called whenever a ledger was opened with the application, before any of its
-        handlers runs: there its state may remember the context. It must not write, since a command that only reads calls it too."""
+        """Declare a function of the `AppContext` that is called whenever a ledger was opened with
+        the application, before any of its handlers runs: there its state may remember the context.
+        It must not write, since a command that only reads calls it too."""
         self.openers.append(function)
         return function
 
     def resuming(
         self, function: Callable[[AppContext[S], PauseView, str], None]
     ) -> Callable[[AppContext[S], PauseView, str], None]:
-        """Declare a function that is called before an operator ends a pause in one of its routes, by whichever command, endpoint or page. It gets
-        the `AppContext`, the `PauseView` and the operator's name. An exception leaves the pause in force. A program that ends its own pause
+        """Declare a function that is called before an operator ends a pause in one of its routes,
+        by whichever command, endpoint or page. It gets the `AppContext`, the `PauseView` and the
+        operator's name. An exception leaves the pause in force. A program that ends its own pause
         (`own=True`) does not call it."""
         self.before_resume.append(function)
         return function
@@ -197,20 +208,24 @@ class Application(Generic[S]):
     def moved(
         self, function: Callable[[str, Any, Callable[[int], int]], Any]
     ) -> Callable[[str, Any, Callable[[int], int]], Any]:
-        """Declare how a document changes when `milepost move` brings it to another ledger: a function of its name, its value and `place`, which
-        gives for a place in the feed here the one there. Without it, documents are moved as they are."""
+        """Declare how a document changes when `milepost move` brings it to another ledger: a
+        function of its name, its value and `place`, which gives for a place in the feed here the
+        one there. Without it, documents are moved as they are."""
         self.translate = function
         return function
 
     def aws(self, function: Callable[[S], AwsAccess]) -> Callable[[S], AwsAccess]:
-        """Declare the AWS resources outside the ledger that its stages and services use: a function of the settings."""
+        """Declare the AWS resources outside the ledger that its stages and services use: a function
+        of the settings."""
         self.aws_makers.append(function)
         return function
 
     def command(self, name: str | None = None, *, ledger: LedgerUse = "read") -> Callable[[F], F]:
-        """Declare a command, `milepost APPLICATION NAME`. The function gets the `AppContext` and the values of its `click` options and
-        arguments; its docstring is the help, and a number that it returns is the exit code. `ledger`: "read" opens the existing ledger,
-        "write" creates it if there is none and requires that the routes agree with it, "none" opens none."""
+        """Declare a command, `milepost APPLICATION NAME`. The function gets the `AppContext` and
+        the values of its `click` options and arguments; its docstring is the help, and a number
+        that it returns is the exit code. `ledger`: "read" opens the existing ledger, "write"
+        creates it if there is none and requires that the routes agree with it, "none" opens
+        none."""
 
         return _declared(
             self.commands,
@@ -220,16 +235,19 @@ class Application(Generic[S]):
         )
 
     def check(self, name: str, *, ready: bool = False) -> Callable[[F], F]:
-        """Declare a health check: a function of the `AppContext` that yields a `Finding` for each thing that it checked. `milepost
-        doctor` shows them all, the overview those that are not ok, at most a minute old. With `ready`, a bad finding makes
-        `/readyz` answer 503. An exception is a finding too."""
+        """Declare a health check: a function of the `AppContext` that yields a `Finding` for each
+        thing that it checked. `milepost doctor` shows them all, the overview those that are not ok,
+        at most a minute old. With `ready`, a bad finding makes `/readyz` answer 503. An exception
+        is a finding too."""
 
         return _declared(self.checks, lambda function: CheckPart(name, function, ready))
 
     def service(self, name: str, *, every: Span, per_process: bool = False) -> Callable[[F], F]:
-        """Declare a function of the `AppContext` that `milepost up` calls at once and then at the interval `every`, in each process: it
-        must be safe to run in two processes at the same time. An exception is logged, and the next call comes as usual. On AWS a schedule calls
-        it in a function, at most every minute, unless it is `per_process`: it does something for its own process alone, such as filling a cache."""
+        """Declare a function of the `AppContext` that `milepost up` calls at once and then at the
+        interval `every`, in each process: it must be safe to run in two processes at the same time.
+        An exception is logged, and the next call comes as usual. On AWS a schedule calls it in a
+        function, at most every minute, unless it is `per_process`: it does something for its own
+        process alone, such as filling a cache."""
 
         every_ms = span_ms(every, f"{self.name}: every of the service {name!r}")
         return _declared(
@@ -239,8 +257,9 @@ class Application(Generic[S]):
     def alerts(
         self, function: Callable[[S], Iterable[AlertRule]]
     ) -> Callable[[S], Iterable[AlertRule]]:
-        """Declare alerts: a function of the settings that gives the `AlertRule`s. `milepost up` watches for them, in each process; an alert
-        is raised, and over, once. A rule whose `to` is empty is not watched."""
+        """Declare alerts: a function of the settings that gives the `AlertRule`s. `milepost up`
+        watches for them, in each process; an alert is raised, and over, once. A rule whose `to` is
+        empty is not watched."""
         self.alert_makers.append(function)
         return function
 
@@ -258,12 +277,16 @@ class Application(Generic[S]):
         origins: Callable[[S], Iterable[str]] | None = None,
         on_problem: Callable[[Problem], Answer] | Callable[[Problem, S], Answer] | None = None,
     ) -> Callable[[F], F]:
-        """Declare an endpoint of the HTTP API. The function gets the `AppContext` and the `Call`, and returns an `Answer`; it may be
-        async. `scope` is the scope that the caller's key needs (None: no key is needed). `query` and `body` are the types that the call is
-        parsed as; a `body` of `bytes` is passed unchanged. `answers`: the type of the answer's body by status, for the API reference.
-        `largest`: maximum size of a body in bytes, a number or a function of the settings.
-        `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` formats the answer of an error, also
-        of a call with a method that its path does not have, for an error format of your own; it is a function of the `Problem`, or of the `Problem` and the settings. A key that is limited to routes may call it if it sees all routes of the application."""
+        """Declare an endpoint of the HTTP API. The function gets the `AppContext` and the `Call`,
+        and returns an `Answer`; it may be async. `scope` is the scope that the caller's key needs
+        (None: no key is needed). `query` and `body` are the types that the call is parsed as; a
+        `body` of `bytes` is passed unchanged. `answers`: the type of the answer's body by status,
+        for the API reference. `largest`: maximum size of a body in bytes, a number or a function of
+        the settings. `origins`: from the settings, the origins whose pages may call it from a
+        browser. `on_problem` formats the answer of an error, also of a call with a method that its
+        path does not have, for an error format of your own; it is a function of the `Problem`, or
+        of the `Problem` and the settings. A key that is limited to routes may call it if it sees
+        all routes of the application."""
 
         return _declared(
             self.endpoints,
@@ -291,9 +314,10 @@ class Application(Generic[S]):
         query: type[Struct] | None = None,
         form: type[Struct] | None = None,
     ) -> Callable[[F], F]:
-        """Declare a page of the dashboard. The function gets the `AppContext` and the `Call`, and returns a `Page`, a `Redirect` or a
-        `Download`. The menu lists a page that has a `title`. With `form` it receives the form that another page sends there (POST), as `call.body`;
-        the form must have the field csrf_token, with the value `csrf`."""
+        """Declare a page of the dashboard. The function gets the `AppContext` and the `Call`, and
+        returns a `Page`, a `Redirect` or a `Download`. The menu lists a page that has a `title`.
+        With `form` it receives the form that another page sends there (POST), as `call.body`; the
+        form must have the field csrf_token, with the value `csrf`."""
 
         method = "GET" if form is None else "POST"
         return _declared(
@@ -314,7 +338,8 @@ class Application(Generic[S]):
     def metrics(
         self, function: Callable[[AppContext[S]], Iterable[Metric]]
     ) -> Callable[[AppContext[S]], Iterable[Metric]]:
-        """Declare figures for `/metrics`: a function of the `AppContext` that is called for every scrape."""
+        """Declare figures for `/metrics`: a function of the `AppContext` that is called for every
+        scrape."""
         self.metric_makers.append(function)
         return function
 
@@ -329,9 +354,10 @@ class Application(Generic[S]):
         place: str = "milepost.toml",
         allow_cidrs: Sequence[str] = (),
     ) -> ConfiguredApplication[S]:
-        """This application with the settings of a table; environment variables take precedence (MILEPOST_NAME_FIELD is a field's text, or
-        JSON). `allow_cidrs` are the networks for all applications, to which its own settings add. Raises ConfigMistake that names
-        the field and says what would be right."""
+        """This application with the settings of a table; environment variables take precedence
+        (MILEPOST_NAME_FIELD is a field's text, or JSON). `allow_cidrs` are the networks for all
+        applications, to which its own settings add. Raises ConfigMistake that names the field and
+        says what would be right."""
         settings = read_settings(
             self.settings, self.name, table or {}, environment, place, allow_cidrs
         )
@@ -390,7 +416,8 @@ class ConfiguredApplication(Generic[S]):
 
     @property
     def aws(self) -> list[AwsAccess]:
-        """The AWS resources outside the ledger that it uses, those of the receivers of its alerts included."""
+        """The AWS resources outside the ledger that it uses, those of the receivers of its alerts
+        included."""
         receivers = [address for rule in self.alert_rules for address in rule.to]
         topics = tuple(
             address.removeprefix("sns:") for address in receivers if address.startswith("sns:")
@@ -412,7 +439,8 @@ class ConfiguredApplication(Generic[S]):
         submits: SharedSubmits | None = None,
         work: Callable[[float], None] | None = None,
     ) -> AppContext[S]:
-        """The context of its parts; without a ledger's context it has settings and state only. `work` runs the ledger's work until idle."""
+        """The context of its parts; without a ledger's context it has settings and state only.
+        `work` runs the ledger's work until idle."""
         from milepost.application.context import AppContext
 
         return AppContext(self.name, self.settings, context, self.state, submits, work)

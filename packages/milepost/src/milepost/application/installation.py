@@ -1,4 +1,5 @@
-"""Installation of applications on an open ledger: adds their checks and metrics, and runs their services."""
+"""Installation of applications on an open ledger: adds their checks and metrics, and runs their
+services."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ AFRESH_S, QUICK_S = 10.0, 0.5
 def install(
     ctx: Context, applications: Iterable[ConfiguredApplication[Any]]
 ) -> list[AppContext[Any]]:
-    """Add the applications' checks, and their functions for resumed pauses, to the ledger's context, and call their functions for an opened
-    ledger. Returns their contexts."""
+    """Add the applications' checks, and their functions for resumed pauses, to the ledger's
+    context, and call their functions for an opened ledger. Returns their contexts."""
     found = list(applications)
     ctx.checks = tuple(
         Check(
@@ -81,7 +82,8 @@ def _before_resume(
 def services(
     ctx: Context, applications: Iterable[ConfiguredApplication[Any]], *, per_process: bool = True
 ) -> list[AppService | AlertWatch]:
-    """The services of all applications, and the watches for their alerts, for a station. Without `per_process`, those that a schedule calls."""
+    """The services of all applications, and the watches for their alerts, for a station. Without
+    `per_process`, those that a schedule calls."""
     found: list[AppService | AlertWatch] = []
     for one in applications:
         known = {watch.name for watch in found}
@@ -128,7 +130,8 @@ def _receiver(rule: AlertRule, address: str, allow_cidrs: Sequence[str]) -> Subs
 
 
 def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[Family]:
-    """The metrics of all applications. Metrics that cannot be read or written are logged, and left out."""
+    """The metrics of all applications. Metrics that cannot be read or written are logged, and left
+    out."""
     found: list[Family] = []
     for one in applications:
         prefix = f"milepost_{one.name.replace('-', '_')}_"
@@ -154,8 +157,9 @@ def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -
 
 
 class AppCheck:
-    """Runs one health check of an application in a thread of its own, one run at a time. It is another author's code and may call
-    partners: its errors are findings, and while it hangs, a view shows the last result, or says that there is none."""
+    """Runs one health check of an application in a thread of its own, one run at a time. It is
+    another author's code and may call partners: its errors are findings, and while it hangs, a view
+    shows the last result, or says that there is none."""
 
     def __init__(self, app: AppContext[Any], part: CheckPart) -> None:
         self.app, self.part = app, part
@@ -165,7 +169,8 @@ class AppCheck:
         self._found: list[Finding] = []
 
     def __call__(self, run: CheckRun) -> Iterator[CheckResult]:
-        # A finding of an application belongs to no single route: only viewers who see all routes get it.
+        # A finding of an application belongs to no single route: only viewers who see all routes
+        # get it.
         if not run.everything:
             return
         part = self.part
@@ -181,7 +186,8 @@ class AppCheck:
             yield CheckResult(finding, headline=sentence, part=self.app.name, unready=unready)
 
     def findings(self, *, afresh: bool) -> list[Finding]:
-        """The findings: new ones if `afresh`, otherwise at most `KEEP_S` old if the check answers."""
+        """The findings: new ones if `afresh`, otherwise at most `KEEP_S` old if the check
+        answers."""
         with self._lock:
             if self._run is None or not self._run.is_alive():
                 known = self._ended_at is not None and time.monotonic() - self._ended_at < KEEP_S

@@ -1,4 +1,5 @@
-"""Typed settings of an application, read from its table in milepost.toml and from the environment."""
+"""Typed settings of an application, read from its table in milepost.toml and from the
+environment."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ PREFIX = "MILEPOST"
 
 
 class AppSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base class for an application's settings and for the tables within them: `class Settings(mp.AppSettings, frozen=True)`. A field
-    that is not declared is a mistake. A field `allow_cidrs` holds the networks at the top of milepost.toml and then the application's own, for
+    """Base class for an application's settings and for the tables within them: `class
+    Settings(mp.AppSettings, frozen=True)`. A field that is not declared is a mistake. A field
+    `allow_cidrs` holds the networks at the top of milepost.toml and then the application's own, for
     `net.Client(allow_cidrs=settings.allow_cidrs)`."""
 
 
@@ -32,8 +34,9 @@ def read_settings(
     place: str,
     allow_cidrs: Sequence[str] = (),
 ) -> S:
-    """The settings of the application `name`: from the table; environment variables take precedence (MILEPOST_NAME_FIELD is a field's
-    text, or JSON; None: `os.environ`). `place` names the table's file in error messages. `allow_cidrs` are the networks for all applications."""
+    """The settings of the application `name`: from the table; environment variables take precedence
+    (MILEPOST_NAME_FIELD is a field's text, or JSON; None: `os.environ`). `place` names the table's
+    file in error messages. `allow_cidrs` are the networks for all applications."""
     given = dict(table)
     for field in msgspec.structs.fields(kind):
         variable = f"{PREFIX}_{name}_{field.encode_name}".upper().replace("-", "_")
@@ -48,7 +51,8 @@ def read_settings(
 
 
 def _with_networks(settings: S, allow_cidrs: Sequence[str], field: str) -> S:
-    """The settings with the networks for all applications first in `allow_cidrs`, if they have such a field."""
+    """The settings with the networks for all applications first in `allow_cidrs`, if they have such
+    a field."""
     own = getattr(settings, "allow_cidrs", None)
     if not isinstance(own, (list, tuple)):
         return settings
@@ -63,7 +67,8 @@ def _with_networks(settings: S, allow_cidrs: Sequence[str], field: str) -> S:
 
 
 def _from_text(text: str, wanted: Any, variable: str) -> Any:
-    """The value of an environment variable: its text if the field may be text, otherwise parsed as a number or JSON."""
+    """The value of an environment variable: its text if the field may be text, otherwise parsed as
+    a number or JSON."""
     try:
         return msgspec.to_builtins(msgspec.convert(text, wanted, strict=False))
     except msgspec.ValidationError as first:

@@ -1,4 +1,5 @@
-"""Blob stores: large values that are kept beside the ledger; and inboxes, into which others deliver files."""
+"""Blob stores: large values that are kept beside the ledger; and inboxes, into which others deliver
+files."""
 
 from __future__ import annotations
 

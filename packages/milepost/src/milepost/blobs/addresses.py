@@ -1,4 +1,5 @@
-"""Blob store and inbox from their addresses: a folder, or a scheme that an installed package adds."""
+"""Blob store and inbox from their addresses: a folder, or a scheme that an installed package
+adds."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ def open_blobs(
     endpoint: str | None = None,
     left: Callable[[], float] = lambda: math.inf,
 ) -> Blobs:
-    """The blob store at this address: a folder that all processes of a ledger share, or what an installed package opens, such as
-    s3://BUCKET/PREFIX. Without a region or an endpoint boto3 uses its own configuration. `left`: seconds until the deadline."""
+    """The blob store at this address: a folder that all processes of a ledger share, or what an
+    installed package opens, such as s3://BUCKET/PREFIX. Without a region or an endpoint boto3 uses
+    its own configuration. `left`: seconds until the deadline."""
     if address is None:
         return NoBlobs(
             "set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach"
@@ -33,7 +35,8 @@ def open_blobs(
 
 
 def open_inbox(address: str) -> Inbox:
-    """The inbox at this address: a folder, or what an installed package opens, such as s3://BUCKET/PREFIX."""
+    """The inbox at this address: a folder, or what an installed package opens, such as
+    s3://BUCKET/PREFIX."""
     storage = _storage(address)
     if storage is None:
         return FolderInbox(address)

@@ -27,8 +27,9 @@ def check_name(name: str) -> None:
 
 
 class FolderBlobs:
-    """One file per blob under `path`; the folder is created with the first blob, with the permissions that files of `mode` need. Without a
-    mode, blobs in an existing folder are as readable as the folder is, and those in a new one are private."""
+    """One file per blob under `path`; the folder is created with the first blob, with the
+    permissions that files of `mode` need. Without a mode, blobs in an existing folder are as
+    readable as the folder is, and those in a new one are private."""
 
     def __init__(self, path: str | os.PathLike[str], mode: int | None = None) -> None:
         self.path = Path(path)
@@ -80,7 +81,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 def _make_folder(path: Path, mode: int) -> None:
-    """Create the folder and its parents; a new folder's entry in its parent is synced too, or the blob could be lost with it."""
+    """Create the folder and its parents; a new folder's entry in its parent is synced too, or the
+    blob could be lost with it."""
     if path.is_dir():
         return
     _make_folder(path.parent, mode)

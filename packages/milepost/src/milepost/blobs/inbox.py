@@ -1,4 +1,5 @@
-"""Inbox: files that others deliver into a folder or an S3 prefix, to be listed, read, and moved without overwriting another."""
+"""Inbox: files that others deliver into a folder or an S3 prefix, to be listed, read, and moved
+without overwriting another."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from msgspec import Struct
 
 
 class InboxFile(Struct, frozen=True):
-    """A delivered file. `name` is its path within the inbox. `version` changes whenever its content may have changed.
-    `modified_at`, in seconds since 1970, is when a part of it was written last; None where a file appears as a whole (S3)."""
+    """A delivered file. `name` is its path within the inbox. `version` changes whenever its content
+    may have changed. `modified_at`, in seconds since 1970, is when a part of it was written last;
+    None where a file appears as a whole (S3)."""
 
     name: str
     size: int
@@ -27,15 +29,15 @@ class Inbox(Protocol):
     """A folder or an S3 prefix into which others deliver files. Errors are OSErrors."""
 
     def files(self, skip: Iterable[str] = ()) -> list[InboxFile]:
-        """All files, in the order of their names, except hidden ones and those in the folders of `skip`. FileNotFoundError: there is
-        no such folder or bucket."""
+        """All files, in the order of their names, except hidden ones and those in the folders of
+        `skip`. FileNotFoundError: there is no such folder or bucket."""
 
     def open(self, file: InboxFile) -> AbstractContextManager[BinaryIO]:
         """The file's bytes. FileNotFoundError: it was removed or replaced."""
 
     def move(self, file: InboxFile, to: str) -> bool:
-        """Give the file another name within the inbox. FileExistsError: there is one of that name. False: it was removed or replaced
-        since it was listed, and is left alone."""
+        """Give the file another name within the inbox. FileExistsError: there is one of that name.
+        False: it was removed or replaced since it was listed, and is left alone."""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file of our own, such as a report."""
@@ -96,7 +98,8 @@ class FolderInbox:
         return True
 
     def _remove(self, file: InboxFile) -> None:
-        """Remove the old name of a moved file. A file that was delivered under that name meanwhile stays."""
+        """Remove the old name of a moved file. A file that was delivered under that name meanwhile
+        stays."""
         source = self.path / file.name
         aside = source.with_name(f".{secrets.token_hex(8)}")
         source.rename(aside)
@@ -125,6 +128,7 @@ class FolderInbox:
 
 
 def parts_of(name: str) -> Iterator[str]:
-    """The folders that a name within an inbox is in, and the name itself: "a", "a/b", "a/b/c.csv"."""
+    """The folders that a name within an inbox is in, and the name itself: "a", "a/b",
+    "a/b/c.csv"."""
     parts = name.split("/")
     return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))

@@ -1,4 +1,5 @@
-"""The `milepost` command: entry point, exit codes and error output. Modules are imported only when a command needs them."""
+"""The `milepost` command: entry point, exit codes and error output. Modules are imported only when
+a command needs them."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def main(args: list[str] | None = None) -> None:
 
 
 def answer(cli: click.Command, args: list[str] | None = None) -> int:
-    """Run a command and return its exit code. An error becomes one line on standard error (with --json: one JSON object);
-    a user's mistake never shows a traceback."""
+    """Run a command and return its exit code. An error becomes one line on standard error (with
+    --json: one JSON object); a user's mistake never shows a traceback."""
     as_json = "--json" in (sys.argv[1:] if args is None else args)
 
     def say(error: Exception, message: str, code: int) -> int:
@@ -71,7 +72,8 @@ def _flush_what_remains() -> None:
 
 
 def _is_text(argument: str) -> bool:
-    """Whether an argument was given in UTF-8: the system's other bytes are halves of surrogate pairs."""
+    """Whether an argument was given in UTF-8: the system's other bytes are halves of surrogate
+    pairs."""
     return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
@@ -96,7 +98,8 @@ def _say_json(error: Exception, message: str, code: int) -> int:
 
 
 def _folded(message: str) -> str:
-    """Wrap a message for the terminal. A command at its end stays on one line, so that it can be copied."""
+    """Wrap a message for the terminal. A command at its end stays on one line, so that it can be
+    copied."""
     import shutil
     import textwrap
 

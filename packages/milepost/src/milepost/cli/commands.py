@@ -1,4 +1,5 @@
-"""All commands by section, and those of applications: `milepost APPLICATION COMMAND`. The module of a command is imported when it is used."""
+"""All commands by section, and those of applications: `milepost APPLICATION COMMAND`. The module of
+a command is imported when it is used."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class Sectioned(click.Group):
 
 
 def _similar(name: str, names: list[str]) -> str:
-    """Commands that a person may have meant by one that does not exist; empty if nothing is similar."""
+    """Commands that a person may have meant by one that does not exist; empty if nothing is
+    similar."""
     from difflib import get_close_matches
 
     if any(point.name == name for point in extension_points(APPLICATIONS)):
@@ -94,7 +96,8 @@ def _similar(name: str, names: list[str]) -> str:
 
 
 def _name_and_summary(spec: str) -> tuple[str, str]:
-    """An application for the help. An installed one is not imported for it. The help is shown although one cannot be loaded."""
+    """An application for the help. An installed one is not imported for it. The help is shown
+    although one cannot be loaded."""
     if is_name(spec):
         return spec, _first_sentence(spec) or f"The commands of {spec}."
     from milepost.core.errors import MilepostError
@@ -108,7 +111,8 @@ def _name_and_summary(spec: str) -> tuple[str, str]:
 
 
 def _first_sentence(name: str) -> str:
-    """Purpose of an installed application, by the docstring of its package, which is not imported for it; empty if there is none."""
+    """Purpose of an installed application, by the docstring of its package, which is not imported
+    for it; empty if there is none."""
     import ast
     from importlib.util import find_spec
     from pathlib import Path
@@ -123,8 +127,8 @@ def _first_sentence(name: str) -> str:
 
 
 def _applications() -> list[str]:
-    """The names of the applications that this folder's milepost.toml or the environment names. None is imported for it, unless only its
-    file knows its name."""
+    """The names of the applications that this folder's milepost.toml or the environment names. None
+    is imported for it, unless only its file knows its name."""
     return [spec if is_name(spec) else _name_in(spec) for spec in CliSettings().application_specs]
 
 
@@ -142,8 +146,8 @@ def _name_in(spec: str) -> str:
 def cli(ctx: click.Context, ledger: str | None, routes: tuple[str, ...]) -> None:
     """Milepost sees every item through.
 
-    Items travel a route of stages; one ledger says where each of them is. Settings are read from milepost.toml in the current folder. Start
-    with 'milepost init' or 'milepost demo'.
+    Items travel a route of stages; one ledger says where each of them is. Settings are read from
+    milepost.toml in the current folder. Start with 'milepost init' or 'milepost demo'.
     """
     ctx.obj = CliSettings(ledger=ledger, routes=routes)
 
@@ -184,8 +188,8 @@ def _command(name: str, part: CommandPart) -> click.Command:
 
 
 def _work(given: CliSettings, ctx: Context, until_idle: float) -> None:
-    """Run workers, resender and subscribers in the foreground until idle, for a command that works by itself and reports on it. A signal ends
-    the command, after the running work."""
+    """Run workers, resender and subscribers in the foreground until idle, for a command that works
+    by itself and reports on it. A signal ends the command, after the running work."""
     from milepost.cli.work.foreground import run
     from milepost.runners.logs import logs
 

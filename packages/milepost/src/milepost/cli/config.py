@@ -1,4 +1,5 @@
-"""Settings of a command: ledger, routes, subscribers and more, from options, then environment, then milepost.toml."""
+"""Settings of a command: ledger, routes, subscribers and more, from options, then environment, then
+milepost.toml."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ class CliSettings:
 
     @property
     def application_specs(self) -> list[str]:
-        """The applications that were named: in MILEPOST_APPLICATIONS, with commas between them, else in milepost.toml."""
+        """The applications that were named: in MILEPOST_APPLICATIONS, with commas between them,
+        else in milepost.toml."""
         named = os.environ.get(APPLICATIONS)
         if named is not None:
             return [spec for spec in (part.strip() for part in named.split(",")) if spec]
@@ -86,7 +88,8 @@ class CliSettings:
 
     @cached_property
     def applications(self) -> list[ConfiguredApplication[Any]]:
-        """The applications that were named, with their settings. A table of milepost.toml that belongs to none of them is a mistake."""
+        """The applications that were named, with their settings. A table of milepost.toml that
+        belongs to none of them is a mistake."""
         tables = {name: value for name, value in self.file.items() if isinstance(value, dict)}
         specs = self.application_specs
         if not specs and not tables:
@@ -98,7 +101,8 @@ class CliSettings:
             check_application_name(application.name, found)
             found[application.name] = application
         for name in tables:
-            # Where the environment names other applications, the file still has the tables of its own.
+            # Where the environment names other applications, the file still has the tables of its
+            # own.
             if name not in found and APPLICATIONS not in os.environ:
                 there = (
                     f"applications names {', '.join(found)}"
@@ -112,7 +116,8 @@ class CliSettings:
         ]
 
     def routes(self) -> list[Route]:
-        """The routes that options or milepost.toml name, and those of the applications; may be empty."""
+        """The routes that options or milepost.toml name, and those of the applications; may be
+        empty."""
         named = self._routes or self.file.get("routes", [])
         given = [route for one in self.applications for route in one.routes]
         if not named and not given:
@@ -122,7 +127,8 @@ class CliSettings:
         return load_routes(named, given)
 
     def signer(self, given: str | None = None) -> Signer | None:
-        """The signer with the key of the given file, else of the file that milepost.toml names; None if there is neither."""
+        """The signer with the key of the given file, else of the file that milepost.toml names;
+        None if there is neither."""
         path = given or self.file.get("signing_key")
         if path is None:
             return None
@@ -131,7 +137,8 @@ class CliSettings:
         return read_signer(Path(path))
 
     def grace_ms(self, given: str | None = None) -> int | None:
-        """Time that running handlers get after a stop: --grace, else milepost.toml; None for the default."""
+        """Time that running handlers get after a stop: --grace, else milepost.toml; None for the
+        default."""
         from milepost.core.values.durations import span_ms
 
         if given is not None:
@@ -146,8 +153,9 @@ class CliSettings:
         return tuple(self.file.get("allow_cidrs", ()))
 
     def subscribers(self) -> list[Subscriber]:
-        """The subscribers of milepost.toml: "log", "sns:ARN", a URL, "email:…", or "module:callable" (a function of an event, or a subscriber).
-        Names must be unique, because two subscribers with one name would share a cursor and each miss events."""
+        """The subscribers of milepost.toml: "log", "sns:ARN", a URL, "email:…", or
+        "module:callable" (a function of an event, or a subscriber). Names must be unique, because
+        two subscribers with one name would share a cursor and each miss events."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
             subscriber = _subscriber(
@@ -172,8 +180,9 @@ class CliSettings:
     def context(
         self, *, act: bool = False, create: bool = False, dry_run: bool = False
     ) -> Iterator[Context]:
-        """Open the ledger with the routes. With `act` the routes must agree with the ledger's; with `create` a missing ledger is
-        created. With `dry_run` nothing is created or registered: a missing ledger counts as empty."""
+        """Open the ledger with the routes. With `act` the routes must agree with the ledger's; with
+        `create` a missing ledger is created. With `dry_run` nothing is created or registered: a
+        missing ledger counts as empty."""
         from milepost.composition import open_context
 
         routes, url = self.routes(), self.ledger
@@ -199,7 +208,8 @@ class CliSettings:
 
 
 def check_application_name(name: str, others: Container[str] = ()) -> None:
-    """An application's name is a table of milepost.toml and a command: it must be neither already."""
+    """An application's name is a table of milepost.toml and a command: it must be neither
+    already."""
     from milepost.cli.sections import MODULES
 
     if name in others or name in FIELDS or name in MODULES:
@@ -243,8 +253,8 @@ def is_there(url: str) -> bool:
 
 
 def check_there(url: str) -> None:
-    """Raise if the ledger does not exist: creating an empty one would hide a mistyped name. (A ledger of several machines raises when it is
-    opened.)"""
+    """Raise if the ledger does not exist: creating an empty one would hide a mistyped name. (A
+    ledger of several machines raises when it is opened.)"""
     if _is_built_in(url) and not is_there(url):
         path = url.partition(":///")[2]
         raise LedgerError(
@@ -258,7 +268,8 @@ def _is_built_in(url: str) -> bool:
 
 
 def _has_stage_queues(url: str) -> bool:
-    """Has each external stage a queue of its own on this ledger, so that offers need not go to subscribers too?"""
+    """Has each external stage a queue of its own on this ledger, so that offers need not go to
+    subscribers too?"""
     if _is_built_in(url):
         return False
     from milepost.composition import ledger_scheme

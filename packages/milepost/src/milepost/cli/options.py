@@ -1,4 +1,5 @@
-"""Options that many commands share. --ledger and --routes are accepted before and after the command's name."""
+"""Options that many commands share. --ledger and --routes are accepted before and after the
+command's name."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ dry_run_option = click.option(
 
 
 def settings(command: F) -> F:
-    """Add --ledger and --routes to a command and pass it the resulting settings as first argument."""
+    """Add --ledger and --routes to a command and pass it the resulting settings as first
+    argument."""
 
     @functools.wraps(command)
     def with_settings(
@@ -56,7 +58,8 @@ def shared_options(command: F) -> F:
 
 
 def listing_group(command: Callable[..., None]) -> click.Group:
-    """A group of commands that prints a list if it is called without any of them. Its own --ledger and --routes are for them too."""
+    """A group of commands that prints a list if it is called without any of them. Its own --ledger
+    and --routes are for them too."""
 
     @functools.wraps(command)
     def listing(given: CliSettings, as_json: bool) -> None:
@@ -82,7 +85,8 @@ def signed(command: F) -> F:
 
 
 def act_options(command: F) -> F:
-    """Add the options of an act that can be previewed: --by, --reason, --dry-run, and the shared ones."""
+    """Add the options of an act that can be previewed: --by, --reason, --dry-run, and the shared
+    ones."""
     return signed(dry_run_option(shared_options(command)))
 
 
@@ -107,8 +111,8 @@ def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -
 
 
 def at_option(text: str, option: str = "--at") -> datetime | timedelta:
-    """The time that the option names; a span counts from the beginning of the act. A time without a zone is local time, as in all output of
-    the command line."""
+    """The time that the option names; a span counts from the beginning of the act. A time without a
+    zone is local time, as in all output of the command line."""
     from datetime import UTC, datetime, timedelta
 
     from milepost.core.values.durations import is_span, local_zone, moment_ms, span_ms
@@ -174,7 +178,8 @@ _OPTIONS = (
 
 
 def filters(command: F) -> F:
-    """Add the filter options to a command; they arrive as `statuses, stages, lane, group, list_, parts, older_than`."""
+    """Add the filter options to a command; they arrive as `statuses, stages, lane, group, list_,
+    parts, older_than`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -186,7 +191,8 @@ yes_option = click.option(
 
 
 def confirm_cost(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) -> None:
-    """Warn if a query reads many rows, and ask if it reads very many; without a terminal that needs --yes."""
+    """Warn if a query reads many rows, and ask if it reads very many; without a terminal that needs
+    --yes."""
     from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, cost_text
 
     cost = ctx.ledger.cost_of(query)

@@ -1,4 +1,5 @@
-"""Output of commands: tables, JSON, and progress on standard error. Plain text without colour when piped."""
+"""Output of commands: tables, JSON, and progress on standard error. Plain text without colour when
+piped."""
 
 from __future__ import annotations
 
@@ -108,8 +109,8 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
 ) -> None:
-    """Print rows as a table without a frame; None is shown as '-'. Columns in `right` are aligned right, for numbers. When piped, each row
-    stays on one line."""
+    """Print rows as a table without a frame; None is shown as '-'. Columns in `right` are aligned
+    right, for numbers. When piped, each row stays on one line."""
     made = table(*columns, right=right)
     for row in rows:
         made.add_row(*("-" if value is None else safe(value) for value in row))
@@ -117,7 +118,8 @@ def print_table(
 
 
 def print_refused(title: str, refused: Sequence[tuple[str, str]], count: int) -> None:
-    """Print the first items that were refused, each with the reason, and how many more there are."""
+    """Print the first items that were refused, each with the reason, and how many more there
+    are."""
     if refused:
         print_table((title, "why"), refused[:REFUSALS])
         if count > REFUSALS:
@@ -140,7 +142,8 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 def printed(found: Sized, value: Any, empty: str, *, as_json: bool) -> bool:
-    """Print the answer as JSON, or the sentence for nothing found. False: something was found, and the command prints it for people."""
+    """Print the answer as JSON, or the sentence for nothing found. False: something was found, and
+    the command prints it for people."""
     if as_json:
         print_json(value)
     elif not found:
@@ -156,7 +159,8 @@ def ago(ms: int | None, now: int) -> str:
 
 
 class ProgressFigures(Protocol):
-    """Callback with the items done so far and, where known, the part done of the whole (in bytes or items)."""
+    """Callback with the items done so far and, where known, the part done of the whole (in bytes or
+    items)."""
 
     def __call__(self, done: int, part: int = 0, whole: int | None = None, /) -> None: ...
 

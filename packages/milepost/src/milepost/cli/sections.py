@@ -63,4 +63,5 @@ MODULES = {
     for title, names in SECTIONS.items()
     for name in names
 }
-"""The module of a command is in the folder of its section, and has its name, unless several share one: `look/status.py`, `act/items.py`."""
+"""The module of a command is in the folder of its section, and has its name, unless several share
+one: `look/status.py`, `act/items.py`."""

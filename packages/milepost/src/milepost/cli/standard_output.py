@@ -36,7 +36,8 @@ class _Descriptor(io.FileIO):
 
 
 def tell_output_errors_apart() -> None:
-    """Let `sys.stdout` raise `OutputError` where it cannot be written, also where the program was started with it closed."""
+    """Let `sys.stdout` raise `OutputError` where it cannot be written, also where the program was
+    started with it closed."""
     stream = sys.stdout
     if stream is None:
         # A descriptor that refuses writes takes the number, or the ledger's file would get it.

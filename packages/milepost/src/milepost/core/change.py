@@ -1,6 +1,8 @@
-"""A change: the row before and after, the history line between them, and the content written with it.
+"""A change: the row before and after, the history line between them, and the content written with
+it.
 
-It may be written only while the ledger still holds `before` (see `holds`): that is its precondition.
+It may be written only while the ledger still holds `before` (see `holds`): that is its
+precondition.
 """
 
 from __future__ import annotations
@@ -26,11 +28,14 @@ class Change(Struct, frozen=True, gc=False):
     """The line as stored and hashed, byte for byte."""
     puts: tuple[Put, ...] = ()
     expired_at: int | None = None
-    """The lease expiry that this change was decided by: a different one means that the worker has extended its lease."""
+    """The lease expiry that this change was decided by: a different one means that the worker has
+    extended its lease."""
     breaker: Breaker | None = None
-    """The breaker of the lane, if it counts this failed try (see `core.admission.breakers.breaker_after`)."""
+    """The breaker of the lane, if it counts this failed try (see
+    `core.admission.breakers.breaker_after`)."""
     party: str = ""
-    """Digest of the item's party, if the breaker counts this failed try and the stage tells parties apart."""
+    """Digest of the item's party, if the breaker counts this failed try and the stage tells parties
+    apart."""
     asked: bool = True
     """False: the lane's partner was not asked, so that this change says nothing about it."""
 
@@ -38,7 +43,8 @@ class Change(Struct, frozen=True, gc=False):
 def holds(change: Change, current: Row) -> bool:
     """Whether this change may be written over `current`.
 
-    The head tells two lives of one key apart, the stage shows a rename, and the status shows a change without a line.
+    The head tells two lives of one key apart, the stage shows a rename, and the status shows a
+    change without a line.
     """
     before = change.before
     return (
@@ -52,8 +58,8 @@ def holds(change: Change, current: Row) -> bool:
 
 
 def keeps_lease(change: Change) -> bool:
-    """Whether this change leaves the item with its worker, as a note does. Then the ledger keeps the present lease expiry: the worker
-    may have extended it since `before` was read."""
+    """Whether this change leaves the item with its worker, as a note does. Then the ledger keeps
+    the present lease expiry: the worker may have extended it since `before` was read."""
     before, after = change.before, change.after
     return (
         after.lease is not None and after.lease == before.lease and after.look_at == before.look_at
@@ -77,7 +83,8 @@ NO_AUTHOR = Author()
 
 
 def worker_of(row: Row, why: str | None = None) -> Author:
-    """The worker that has claimed the item, with the digest of its claim; empty if there is none."""
+    """The worker that has claimed the item, with the digest of its claim; empty if there is
+    none."""
     return Author(
         row.holder,
         row.claimed_at,
@@ -128,7 +135,8 @@ def change(
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
-    """One write with its line; sets `fields` of the row. Takes ownership of `fields`, to avoid a copy."""
+    """One write with its line; sets `fields` of the row. Takes ownership of `fields`, to avoid a
+    copy."""
     line, body, head = next_line(
         row, reason, now, status, author, to, attempt, output, offered, note
     )
@@ -152,7 +160,8 @@ def end(
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
-    """End the item at its stage: nothing is due, and no worker has claimed it. `error` is the one it ends with, if any."""
+    """End the item at its stage: nothing is due, and no worker has claimed it. `error` is the one
+    it ends with, if any."""
     line, body, head = next_line(
         row, reason, now, status, author, None, attempt, output, None, note
     )

@@ -1,7 +1,8 @@
 """Check whether the outcome of a claim was written, by its history line.
 
-A line identifies the claim that it ends by a digest of the lease (`core.history.claim_digest`). Holder and time do not identify a
-claim: one worker can claim an item twice within a millisecond, and the line of a lost claim has them too.
+A line identifies the claim that it ends by a digest of the lease (`core.history.claim_digest`).
+Holder and time do not identify a claim: one worker can claim an item twice within a millisecond,
+and the line of a lost claim has them too.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ OUTCOMES = frozenset(
         Reason.UNDECIDED,
     }
 )
-"""Reasons of lines that record a worker's outcome, or a kept confirmation of a partner that replaced it."""
+"""Reasons of lines that record a worker's outcome, or a kept confirmation of a partner that
+replaced it."""
 KEPT_BY = "kept"
-"""The author of a line that was decided by a kept confirmation, where it is not known who gave that."""
+"""The author of a line that was decided by a kept confirmation, where it is not known who gave
+that."""
 
 
 def kept_author(kept: Any) -> str:
@@ -48,13 +51,15 @@ def without_author(kept: Any) -> Any:
 
 
 def by_kept(line: Line) -> bool:
-    """Whether a kept confirmation decided the line. (Lines of earlier versions say so by their author.)"""
+    """Whether a kept confirmation decided the line. (Lines of earlier versions say so by their
+    author.)"""
     return line.kept or line.by == KEPT_BY
 
 
 def is_outcome_of(line: Line, claim: str) -> bool:
-    """Whether this line records the outcome of the claim with this digest. The line of its loss does not, even where it ended the item:
-    no worker reported an outcome, so there is no response time."""
+    """Whether this line records the outcome of the claim with this digest. The line of its loss
+    does not, even where it ended the item: no worker reported an outcome, so there is no response
+    time."""
     if line.claim != claim or line.reason not in OUTCOMES:
         return False
     return line.reason is not Reason.EXHAUSTED or (
@@ -63,8 +68,9 @@ def is_outcome_of(line: Line, claim: str) -> bool:
 
 
 def records(line: Line, outcome: Outcome) -> bool:
-    """Whether the line records this outcome. A line that was decided otherwise (undecided, by a kept confirmation, or because the
-    outcome could not be stored) stands for any outcome of its claim."""
+    """Whether the line records this outcome. A line that was decided otherwise (undecided, by a
+    kept confirmation, or because the outcome could not be stored) stands for any outcome of its
+    claim."""
     if (
         line.reason is Reason.UNDECIDED
         or by_kept(line)

@@ -1,4 +1,5 @@
-"""Confirmations: outcomes from a partner, a result message or an operator. They count like outcomes of our own workers."""
+"""Confirmations: outcomes from a partner, a result message or an operator. They count like outcomes
+of our own workers."""
 
 from __future__ import annotations
 
@@ -41,13 +42,15 @@ def confirm(
     force: bool = False,
     awaited: bool = False,
 ) -> Change | Refusal:
-    """The change for an outcome from outside, or why there is none. `operator`: an operator gave it and is responsible for it. `force`: an
-    operator confirms the item's stage although the answer would be refused; the line then has the reason of that refusal. `awaited`: a
-    failure counts only while the stage awaits its answer; otherwise it is noted.
+    """The change for an outcome from outside, or why there is none. `operator`: an operator gave it
+    and is responsible for it. `force`: an operator confirms the item's stage although the answer
+    would be refused; the line then has the reason of that refusal. `awaited`: a failure counts only
+    while the stage awaits its answer; otherwise it is noted.
 
-    At the item's stage it is applied, unless a worker has claimed the item: then it is kept and takes precedence over the worker's
-    outcome. For a later stage it is kept until the item gets there. The first valid one wins; a different later one is noted.
-    A confirmation of the stage at which an item failed still moves it. It does not move a cancelled item: only an operator does.
+    At the item's stage it is applied, unless a worker has claimed the item: then it is kept and
+    takes precedence over the worker's outcome. For a later stage it is kept until the item gets
+    there. The first valid one wins; a different later one is noted. A confirmation of the stage at
+    which an item failed still moves it. It does not move a cancelled item: only an operator does.
     """
     row = item.row
     stage = plan.by_name.get(stage_name)
@@ -106,11 +109,12 @@ def confirm(
 def refused(
     item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: str, why: str | None = None
 ) -> Change | None:
-    """The change for an answer that does not confirm the item's stage. None: there is nothing new to write.
+    """The change for an answer that does not confirm the item's stage. None: there is nothing new
+    to write.
 
-    An external stage that awaits its answer pauses for a short, growing time (its `checks`) and is then offered again, because the
-    partner believes that the work is done. One line is written per reason, at most fifty at a stage. At other stages the answer is
-    only noted.
+    An external stage that awaits its answer pauses for a short, growing time (its `checks`) and is
+    then offered again, because the partner believes that the work is done. One line is written per
+    reason, at most fifty at a stage. At other stages the answer is only noted.
     """
     row, stage = item.row, plan.by_name[item.stage]
     reason = refusal(value, stage, item.payload)
@@ -159,7 +163,8 @@ def too_late(
 
 
 def noted_once(decided: Change | Refusal, lines: Callable[[], Iterable[Line]]) -> Change | Refusal:
-    """The same decision, unless it is a note that the history already has: then a refusal. `lines` is called only for a note."""
+    """The same decision, unless it is a note that the history already has: then a refusal. `lines`
+    is called only for a note."""
     line = decided.line if isinstance(decided, Change) else None
     if line is None or line.reason is not Reason.NOTED:
         return decided
@@ -182,7 +187,8 @@ def noted_once(decided: Change | Refusal, lines: Callable[[], Iterable[Line]]) -
 def _kept(
     row: Row, stage_name: str, outcome: Outcome, now: int, author: Author
 ) -> Change | Refusal:
-    """Keep a confirmation until the item is ready for it; a second one of the stage is known, or noted."""
+    """Keep a confirmation until the item is ready for it; a second one of the stage is known, or
+    noted."""
     given = {**outcome_to_builtins(outcome), "by": author.by}
     if stage_name not in row.kept:
         note = None if stage_name == row.stage else {"for": stage_name}

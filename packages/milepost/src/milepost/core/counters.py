@@ -1,4 +1,5 @@
-"""Counter deltas of changes: items by stage, status and hour, and items by group of similar errors."""
+"""Counter deltas of changes: items by stage, status and hour, and items by group of similar
+errors."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ GroupKey = tuple[str, str, str]
 def count_all(
     changes: Sequence[Change], counters: dict[CounterKey, int], groups: dict[GroupKey, int]
 ) -> None:
-    """Add the deltas of many changes. Most changes of a batch are alike, so equal ones are added up first and counted once."""
+    """Add the deltas of many changes. Most changes of a batch are alike, so equal ones are added up
+    first and counted once."""
     moves: dict[tuple[str, Status, int, str, str, Status, int, bool], int] = {}
     for change in changes:
         before, after = change.before, change.after
@@ -47,7 +49,8 @@ def count_all(
 def count(
     before: Row, after: Row, counters: dict[CounterKey, int], groups: dict[GroupKey, int]
 ) -> None:
-    """Add one change's deltas to running sums. A row of version 0 did not exist, so nothing is subtracted for it."""
+    """Add one change's deltas to running sums. A row of version 0 did not exist, so nothing is
+    subtracted for it."""
     to = (after.route, after.stage, after.status, after.entered_at // HOUR)
     if before.version:
         at = (before.route, before.stage, before.status, before.entered_at // HOUR)

@@ -1,4 +1,5 @@
-"""Decisions: the row after intake, after an outcome and at the next stage. Time and randomness are passed in."""
+"""Decisions: the row after intake, after an outcome and at the next stage. Time and randomness are
+passed in."""
 
 from __future__ import annotations
 
@@ -45,9 +46,11 @@ SHORTEST_LOOK_MS = 50
 """Minimum pause between looks: without one they would never stop."""
 
 AGAIN = {"completed": "again"}
-"""Note of an item that was COMPLETED before and completes an added stage: subscribers must not take it for a new completion."""
+"""Note of an item that was COMPLETED before and completes an added stage: subscribers must not take
+it for a new completion."""
 
-# As module constants: up to Python 3.11, looking up an Enum member is five times slower, and every item needs these.
+# As module constants: up to Python 3.11, looking up an Enum member is five times slower, and every
+# item needs these.
 _PENDING, _QUEUED, _COMPLETED = Status.PENDING, Status.QUEUED, Status.COMPLETED
 _ADVANCED, _CONFIRMED, _FINISHED = Reason.ADVANCED, Reason.CONFIRMED, Reason.COMPLETED
 
@@ -58,8 +61,9 @@ def valid_confirmation(value: Any, stage: Stage | None = None, payload: Any = No
 
 
 def refusal(value: Any, stage: Stage | None = None, payload: Any = None) -> str | None:
-    """Why this value does not confirm the stage; None: it does. Valid are true, a non-zero number, a non-empty object or list, and text
-    that does not mean no. A stage may have its own rule, also by its `payload` (None: not known yet)."""
+    """Why this value does not confirm the stage; None: it does. Valid are true, a non-zero number,
+    a non-empty object or list, and text that does not mean no. A stage may have its own rule, also
+    by its `payload` (None: not known yet)."""
     if stage is None or stage.accepts is None:
         confirms = (
             value.strip().lower() not in EMPTY_WORDS if isinstance(value, str) else bool(value)
@@ -100,9 +104,11 @@ EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
 class Acceptance:
     """The first change of new items that are accepted at the same time; call it for each item.
 
-    An item starts at the route's first stage, or at `stage`. The `before` of its change is a row that never existed: version 0, start of
-    the chain. An item with a later start waits for it as PENDING, and its age counts from then. Where the key may have had an item before
-    (the route forgets keys, or `anew`), this is a separate life: its ids and its chain differ from those of the earlier item.
+    An item starts at the route's first stage, or at `stage`. The `before` of its change is a row
+    that never existed: version 0, start of the chain. An item with a later start waits for it as
+    PENDING, and its age counts from then. Where the key may have had an item before (the route
+    forgets keys, or `anew`), this is a separate life: its ids and its chain differ from those of
+    the earlier item.
     """
 
     def __init__(
@@ -184,8 +190,8 @@ NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
 def entry_state(
     stage: Stage, now: int, not_before: int | None
 ) -> tuple[Status, int, int, int | None]:
-    """Status, next look, entry time and remaining `not_before` of an item that has just reached a stage. If the stage has no grace time,
-    this write offers it, too."""
+    """Status, next look, entry time and remaining `not_before` of an item that has just reached a
+    stage. If the stage has no grace time, this write offers it, too."""
     if not_before is not None and not_before > now:
         return _PENDING, not_before, not_before, not_before
     if stage.grace_ms:
@@ -206,8 +212,9 @@ def arrive(
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
-    """Bring the item to `stage`, from another or once more. Fields not named here start as for a new item: nothing of the stage before
-    counts. `kept`: the confirmations to keep, if not all of the row's."""
+    """Bring the item to `stage`, from another or once more. Fields not named here start as for a
+    new item: nothing of the stage before counts. `kept`: the confirmations to keep, if not all of
+    the row's."""
     row = item.row
     name = stage.name
     if pass_no is None:
@@ -234,7 +241,8 @@ def arrive(
         offered,
         note,
     )
-    # One call of at most 30 values (a keyword counts twice): beyond that Python first builds a list and a dict.
+    # One call of at most 30 values (a keyword counts twice): beyond that Python first builds a list
+    # and a dict.
     after = Row(
         row.route,
         row.key,
@@ -283,9 +291,9 @@ def decide(
 ) -> Change:
     """The change that an outcome makes, of a handler or from outside.
 
-    A kept confirmation for the item's stage takes precedence over the worker's outcome. `jitter` is in [-1, 1]. `expired`: the lease
-    has run out, so this is not the outcome of its claim. `forced`: an operator confirms the stage although the answer would be
-    refused for this reason.
+    A kept confirmation for the item's stage takes precedence over the worker's outcome. `jitter` is
+    in [-1, 1]. `expired`: the lease has run out, so this is not the outcome of its claim. `forced`:
+    an operator confirms the stage although the answer would be refused for this reason.
     """
     row = item.row
     from_kept = bool(row.kept) and not outside and row.stage in row.kept
@@ -328,7 +336,8 @@ def pass_on(
     author: Author,
     forced: str | None = None,
 ) -> Change:
-    """Complete this stage: bring the item to the next one, or end it. `forced` is noted: why the answer would have been refused."""
+    """Complete this stage: bring the item to the next one, or end it. `forced` is noted: why the
+    answer would have been refused."""
     row, content = item.row, item.content
     here, kept = row.stage, row.kept
     puts: tuple[Put, ...] = ()
@@ -346,7 +355,8 @@ def pass_on(
             # A plain "true" from outside only means yes: it is no payload for the next stage.
             bare = output is None or (done.output is True and reason is _CONFIRMED)
             payload = item.payload if bare else plan.by_name[here].payload_after(done.output)
-        # A stage without a payload of its own works on the input; remove a payload left from an earlier pass.
+        # A stage without a payload of its own works on the input; remove a payload left from an
+        # earlier pass.
         if payload is not content.input or following.name in content.payloads:
             puts = (*puts, Put("payload", following.name, payload))
         if kept:
@@ -375,8 +385,8 @@ def pass_on(
 
 
 def _arriving(kept: dict[str, Any], stage: Stage, payload: Any) -> tuple[dict[str, Any], Any]:
-    """The confirmations to keep for an item that reaches a stage, and a note, if any: an early confirmation may not confirm the payload
-    that the stage now has."""
+    """The confirmations to keep for an item that reaches a stage, and a note, if any: an early
+    confirmation may not confirm the payload that the stage now has."""
     given = kept.get(stage.name)
     if given is None or stage.accepts is None:
         return kept, None
@@ -402,7 +412,8 @@ def _checked(
     fields: Fields,
     author: Author,
 ) -> Change:
-    """A success at a stage that the item does not leave: as if it had just arrived there, nothing of earlier checks counts."""
+    """A success at a stage that the item does not leave: as if it had just arrived there, nothing
+    of earlier checks counts."""
     note = cut_note(outcome.note)
     output = None if outcome.output is None else digest_of(outcome.output).hex()
     puts = () if outcome.output is None else (Put("result", row.stage, outcome.output),)
@@ -450,7 +461,8 @@ def _not_yet(
     fields |= {"undecided": None, "note": note}
     if row.looks == 0 or note != row.note:
         return change(row, Reason.NOT_YET, now, Status.WAITING, fields, author, note=note)
-    # Nothing new: the row changes, the history does not grow. Then only the row records that the claim was settled.
+    # Nothing new: the row changes, the history does not grow. Then only the row records that the
+    # claim was settled.
     settled = author.claim or row.settled
     return Change(
         row, replace(row, updated_at=now, status=Status.WAITING, settled=settled, **fields)
@@ -464,7 +476,8 @@ def given_back(row: Row, now: int, *, why: str, unknown: bool = False) -> Change
 
 
 def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = None) -> Change:
-    """A note that a worker's outcome came after its lease had ended, and was refused. `lease` is that lease."""
+    """A note that a worker's outcome came after its lease had ended, and was refused. `lease` is
+    that lease."""
     note = {"refused": type(outcome).__name__}
     if isinstance(outcome, (Retry, Reject)):
         note["error"] = message_of(outcome)
@@ -473,9 +486,10 @@ def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = N
 
 
 def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
-    """The outcome of a process whose route is out of date: stored as it is, due at once for a newer process to decide. `row` is the
-    ledger's present row (its stage may have been renamed), still under the worker's lease. The lease ends here; the holder stays for
-    the line that decides. An outcome too large to be stored becomes a failed attempt that says so."""
+    """The outcome of a process whose route is out of date: stored as it is, due at once for a newer
+    process to decide. `row` is the ledger's present row (its stage may have been renamed), still
+    under the worker's lease. The lease ends here; the holder stays for the line that decides. An
+    outcome too large to be stored becomes a failed attempt that says so."""
     large = too_large(outcome)
     if large is not None:
         outcome = Retry(
@@ -495,11 +509,13 @@ def without(kept: dict[str, Any], stage: str) -> dict[str, Any]:
 NOTE_LIMIT = 2_000
 """Maximum characters of a note."""
 OUTCOME_LIMIT = 1_048_576
-"""Maximum JSON bytes of an outcome stored beside the row: a confirmation, or an outcome to be decided."""
+"""Maximum JSON bytes of an outcome stored beside the row: a confirmation, or an outcome to be
+decided."""
 
 
 def cut_note(note: str | None) -> str | None:
-    """The note without secrets, as an error is stored; cut to size, and its end then gives the original length."""
+    """The note without secrets, as an error is stored; cut to size, and its end then gives the
+    original length."""
     if note is None:
         return None
     length, note = len(note), redacted_text(note)

@@ -22,7 +22,8 @@ FRAGILE = 2
 
 
 def fragile(row: Row) -> bool:
-    """Whether the item has `FRAGILE` losses, including the one that claiming it now would record."""
+    """Whether the item has `FRAGILE` losses, including the one that claiming it now would
+    record."""
     return row.losses + (row.status is Status.PROCESSING) >= FRAGILE
 
 
@@ -35,8 +36,8 @@ class Lease(Struct, frozen=True):
 
 
 def has_new_look(before: Row, after: Row) -> bool:
-    """Whether this change sets another time at which a worker must check the item. If messages call workers, a message for that time
-    follows."""
+    """Whether this change sets another time at which a worker must check the item. If messages call
+    workers, a message for that time follows."""
     if after.status is _PENDING:
         return (
             before.status is not _PENDING
@@ -54,11 +55,13 @@ def has_new_look(before: Row, after: Row) -> bool:
 def look(
     item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *, called: bool = False
 ) -> Change | None:
-    """The change for a due item. With a `lease` the item is claimed if it is ready for work; without one (the resender) only changes
-    that need no worker are made. None: nothing to do for this caller.
+    """The change for a due item. With a `lease` the item is claimed if it is ready for work;
+    without one (the resender) only changes that need no worker are made. None: nothing to do for
+    this caller.
 
-    `called`: a message brought the worker here. Then an offered item is ready before its due time (at that time it would be offered
-    again), and an item with a lease is left alone: the resender writes its loss.
+    `called`: a message brought the worker here. Then an offered item is ready before its due time
+    (at that time it would be offered again), and an item with a lease is left alone: the resender
+    writes its loss.
     """
     row = item.row
     stage = plan.by_name.get(row.stage)
@@ -117,8 +120,9 @@ def look(
 
 
 def claimed_on_arrival(change: Change, now: int, lease: Lease) -> Change | None:
-    """The change with its item claimed at its next stage, in the same write; None if the item is not simply ready there, and `look` must
-    decide. A claim makes no line, so the history is that of the change alone."""
+    """The change with its item claimed at its next stage, in the same write; None if the item is
+    not simply ready there, and `look` must decide. A claim makes no line, so the history is that of
+    the change alone."""
     row = change.after
     if row.status is not Status.QUEUED or row.look_at is None or row.look_at > now:
         return None
@@ -159,7 +163,8 @@ def _report_overdue(row: Row, now: int) -> Change:
 
 
 def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
-    """Record a loss: the lease has expired, and the result of that try is unknown. A loss is not an attempt."""
+    """Record a loss: the lease has expired, and the result of that try is unknown. A loss is not an
+    attempt."""
     losses = row.losses + 1
     author = worker_of(row)
     if losses >= MAX_LOSSES:
@@ -186,7 +191,8 @@ def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
 
 
 def offered(row: Row, stage: Stage, now: int) -> Change:
-    """Offer the stage. Only the offer of an external stage makes a history line, because it is an event for the partner."""
+    """Offer the stage. Only the offer of an external stage makes a history line, because it is an
+    event for the partner."""
     look_at = now + stage.offer_life_ms
     if not stage.external:
         return Change(row, replace(row, status=Status.QUEUED, look_at=look_at, updated_at=now))
@@ -199,8 +205,8 @@ def offered(row: Row, stage: Stage, now: int) -> Change:
 def resent(
     row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None
 ) -> Change:
-    """Offer a stage again, with a new line: at an external stage that is a new event with the same work_id. Whether work that was handed
-    over has been done is then unknown."""
+    """Offer a stage again, with a new line: at an external stage that is a new event with the same
+    work_id. Whether work that was handed over has been done is then unknown."""
     fields = {
         **FREE,
         "look_at": now + stage.offer_life_ms,

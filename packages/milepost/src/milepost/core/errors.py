@@ -30,15 +30,18 @@ class NotAllowed(UsageError):
 
 
 class CostlyQuery(UsageError):
-    """No index of the ledger serves this search, and the caller did not allow a full scan; over HTTP the status is 400."""
+    """No index of the ledger serves this search, and the caller did not allow a full scan; over
+    HTTP the status is 400."""
 
 
 class ActConflict(UsageError):
-    """The id of this act is on record for an act with other content; over HTTP the status is 409."""
+    """The id of this act is on record for an act with other content; over HTTP the status is
+    409."""
 
 
 class MalformedInput(MilepostError):
-    """One input cannot be accepted; the others can. `field` names the wrong field and `expected` says what would be right, where known."""
+    """One input cannot be accepted; the others can. `field` names the wrong field and `expected`
+    says what would be right, where known."""
 
     def __init__(self, message: str, *, field: str = "", expected: str = "") -> None:
         super().__init__(message)
@@ -50,8 +53,9 @@ class RouteChanged(MilepostError):
 
 
 class ActRefused(MilepostError):
-    """An act on an item cannot be carried out; nothing was changed but perhaps a note in its history. `kind` is a stable code of the
-    reason, such as "gone" (there is no such item), "ended", "confirms-nothing" or "impossible"."""
+    """An act on an item cannot be carried out; nothing was changed but perhaps a note in its
+    history. `kind` is a stable code of the reason, such as "gone" (there is no such item), "ended",
+    "confirms-nothing" or "impossible"."""
 
     def __init__(self, message: str, kind: str = "impossible") -> None:
         super().__init__(message)
@@ -59,11 +63,13 @@ class ActRefused(MilepostError):
 
 
 class EventRefused(MilepostError):
-    """Raised by a subscriber that will never accept this event: the item is parked for it at once."""
+    """Raised by a subscriber that will never accept this event: the item is parked for it at
+    once."""
 
 
 class LedgerError(MilepostError):
-    """The ledger cannot be used. `recorded` is the number of items that the failed operation had recorded before."""
+    """The ledger cannot be used. `recorded` is the number of items that the failed operation had
+    recorded before."""
 
     recorded = 0
 
@@ -73,7 +79,8 @@ class LedgerError(MilepostError):
 
 
 class LedgerUnavailable(LedgerError):
-    """The ledger cannot be used at this moment, but perhaps later. A handler that raises it does not use up an attempt of its item."""
+    """The ledger cannot be used at this moment, but perhaps later. A handler that raises it does
+    not use up an attempt of its item."""
 
 
 class LedgerBusy(LedgerUnavailable):
@@ -121,8 +128,9 @@ NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether the error, or the one that it was raised from, says that the process or its ledger lacks something that may come back: a
-    lock, disk space or file descriptors. No item is at fault, and a service that meets it continues later."""
+    """Whether the error, or the one that it was raised from, says that the process or its ledger
+    lacks something that may come back: a lock, disk space or file descriptors. No item is at fault,
+    and a service that meets it continues later."""
     while error is not None:
         if isinstance(error, LedgerUnavailable) or (
             isinstance(error, OSError) and error.errno in NO_DESCRIPTOR

@@ -1,4 +1,5 @@
-"""Events: facts delivered to subscribers. Each is a pure function of its history line, so a repeat has the same id."""
+"""Events: facts delivered to subscribers. Each is a pure function of its history line, so a repeat
+has the same id."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ KINDS = frozenset(reason.value for reason in Reason if reason not in QUIET | {Re
 
 
 class SubscriberEvent(Struct, frozen=True):
-    """Anything that subscribers receive: an event of an item, or an alert. A repeat has the same `id`."""
+    """Anything that subscribers receive: an event of an item, or an alert. A repeat has the same
+    `id`."""
 
     id: str
     kind: str
@@ -43,7 +45,8 @@ class SubscriberEvent(Struct, frozen=True):
 
 
 class Event(SubscriberEvent, frozen=True):
-    """A fact about an item. `kind` is the line's reason, or "offered" for the offer of an external stage that the same write made."""
+    """A fact about an item. `kind` is the line's reason, or "offered" for the offer of an external
+    stage that the same write made."""
 
     status: Status
     correlation_id: str
@@ -52,8 +55,9 @@ class Event(SubscriberEvent, frozen=True):
 
 
 class Envelope(dict[str, Any]):
-    """The delivered form of an event: a dict that also has its `event`, because a route may give the dict any form (then it is `formed`),
-    and a subscriber that files or groups events still needs route, key and kind."""
+    """The delivered form of an event: a dict that also has its `event`, because a route may give
+    the dict any form (then it is `formed`), and a subscriber that files or groups events still
+    needs route, key and kind."""
 
     __slots__ = ("event", "formed")
 
@@ -66,8 +70,9 @@ class Envelope(dict[str, Any]):
 
 
 def event_id(route: str, key: str, version: int, kind: str, life: int = 0, epoch: int = 0) -> str:
-    """An event's id, made from its arguments, so that a receiver recognises a repeat. It includes the life of the key where a key may have
-    several, and the epoch of a ledger that was restored: there a version may be given a second time, for another fact."""
+    """An event's id, made from its arguments, so that a receiver recognises a repeat. It includes
+    the life of the key where a key may have several, and the epoch of a ledger that was restored:
+    there a version may be given a second time, for another fact."""
     named = f"{route}/{key}/{life}.{version}/{kind}" if life else f"{route}/{key}/{version}/{kind}"
     return f"{named}/e{epoch}" if epoch else named
 

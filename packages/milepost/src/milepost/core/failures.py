@@ -1,4 +1,5 @@
-"""Failed attempts: how they are counted, the delay of the next one, and groups of similar errors."""
+"""Failed attempts: how they are counted, the delay of the next one, and groups of similar
+errors."""
 
 from __future__ import annotations
 
@@ -43,9 +44,10 @@ def fail(
     author: Author = NO_AUTHOR,
     response_ms: int | None = None,
 ) -> Change:
-    """Count a failed attempt: schedule the next one, or end the item (MAX_RETRIES_EXCEEDED at the stage's threshold). The lane's breaker
-    counts it too, except a rejected item, an outcome that the storage refuses, and one that says so: these say nothing about whether
-    the stage's partner is there."""
+    """Count a failed attempt: schedule the next one, or end the item (MAX_RETRIES_EXCEEDED at the
+    stage's threshold). The lane's breaker counts it too, except a rejected item, an outcome that
+    the storage refuses, and one that says so: these say nothing about whether the stage's partner
+    is there."""
     number, retry = row.attempts + 1, stage.retry_of(row.lane)
     message = message_of(outcome)
     details = redacted(outcome.details)
@@ -115,7 +117,8 @@ def fail(
 def unstorable(
     row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None
 ) -> Change:
-    """Count a failed attempt in place of a write that the storage refuses. It is as small as possible: the row's note is removed."""
+    """Count a failed attempt in place of a write that the storage refuses. It is as small as
+    possible: the row's note is removed."""
     outcome = Retry(
         f"this outcome cannot be stored: {reason[:300]}", category=CANNOT_BE_STORED, unknown=True
     )
@@ -123,13 +126,15 @@ def unstorable(
 
 
 def unreadable(row: Row, stage: Stage, reason: str, now: int) -> Change:
-    """End an item whose content cannot be read: another attempt would not help, an operator has to correct it."""
+    """End an item whose content cannot be read: another attempt would not help, an operator has to
+    correct it."""
     outcome = Reject(f"its content cannot be read: {reason[:300]}", category=CANNOT_BE_READ)
     return fail(row, stage, outcome, now, 0.0, {}, worker_of(row))
 
 
 def message_of(outcome: Retry | Reject) -> str:
-    """The stored message of an error: redacted first and then cut, since a cut secret is not always recognised."""
+    """The stored message of an error: redacted first and then cut, since a cut secret is not always
+    recognised."""
     return redacted_text(outcome.error[: 2 * MESSAGE_LIMIT])[:MESSAGE_LIMIT]
 
 

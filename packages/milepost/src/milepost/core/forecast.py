@@ -1,7 +1,8 @@
-"""Forecast: which items move, at which pace their stage completes, and which wait for something that no pace says anything about.
+"""Forecast: which items move, at which pace their stage completes, and which wait for something
+that no pace says anything about.
 
-Pure. Only what moves is promised anything, and only where the pace of its stages was measured. What waits for a pause, an open breaker, a partner
-or a date is named apart, with its number.
+Pure. Only what moves is promised anything, and only where the pace of its stages was measured. What
+waits for a pause, an open breaker, a partner or a date is named apart, with its number.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class WaitFor(StrEnum):
 
 
 class Wait(Struct, frozen=True):
-    """Items that wait for something else than a worker. `lanes`: their lanes, if not the whole stage."""
+    """Items that wait for something else than a worker. `lanes`: their lanes, if not the whole
+    stage."""
 
     what: WaitFor
     stage: str
@@ -95,7 +97,8 @@ class Sentence(Struct, frozen=True):
 
 
 class StageForecast(Struct, frozen=True):
-    """A stage: how many items move there, at which pace the stage is completed, and when these are through it at that pace."""
+    """A stage: how many items move there, at which pace the stage is completed, and when these are
+    through it at that pace."""
 
     stage: str
     moving: int
@@ -107,8 +110,8 @@ class StageForecast(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True):
-    """When the items that move are completed. `completed_at`: None if there is no forecast, or they come to a stage that nothing gets
-    through."""
+    """When the items that move are completed. `completed_at`: None if there is no forecast, or they
+    come to a stage that nothing gets through."""
 
     stages: list[StageForecast]
     moving: int
@@ -127,7 +130,8 @@ def stage_load(
     paused_lanes: Set[str] = frozenset(),
     open_lanes: Collection[str] = (),
 ) -> StageLoad:
-    """The load of a stage, from the exact counts of its lanes. `paused`: the whole stage; `open_lanes`: the lanes whose breaker is open."""
+    """The load of a stage, from the exact counts of its lanes. `paused`: the whole stage;
+    `open_lanes`: the lanes whose breaker is open."""
     claimed = sum(one.claimed for one in counts)
     if paused:
         return _closed(stage, claimed, WaitFor.PAUSE, sum(one.waiting for one in counts))
@@ -164,8 +168,8 @@ def counted_load(
     paused_lanes: Collection[str] = (),
     open_lanes: Collection[str] = (),
 ) -> StageLoad:
-    """The load of a stage on a ledger that knows the numbers by status alone. If one of its lanes is paused or has an open breaker, how
-    many of its queued items move is not known."""
+    """The load of a stage on a ledger that knows the numbers by status alone. If one of its lanes
+    is paused or has an open breaker, how many of its queued items move is not known."""
     if paused:
         return _closed(stage, claimed, WaitFor.PAUSE, queued + waiting + retrying)
     if external:
@@ -194,10 +198,11 @@ def _some(waits: Sequence[Wait]) -> tuple[Wait, ...]:
     return tuple(one for one in waits if one.n != 0)
 
 
-# The forecast ---------------------------------------------------------------------------------------------------------
+# The forecast -------------------------------------------------------------------------------------
 class _Group:
-    """Items that move, up to the next stage that nothing gets through. `ahead` counts the others with them, which need their turn too;
-    others at stages before the first of these items come after them."""
+    """Items that move, up to the next stage that nothing gets through. `ahead` counts the others
+    with them, which need their turn too; others at stages before the first of these items come
+    after them."""
 
     def __init__(self) -> None:
         self.moving = self.ahead = 0
@@ -239,8 +244,9 @@ def forecast(
     goal: str = "completed",
     whole_route_paused: bool = False,
 ) -> Forecast:
-    """The forecast for these items, by the stages of their route in order. `others`: items by stage that move too and are not among these,
-    such as those of other lists: they need their turn at the same stages. `goal`: where they are after the last of these stages."""
+    """The forecast for these items, by the stages of their route in order. `others`: items by stage
+    that move too and are not among these, such as those of other lists: they need their turn at the
+    same stages. `goal`: where they are after the last of these stages."""
     aside = others or {}
     sentences = _waits_in_words([wait for load in loads for wait in load.waits], whole_route_paused)
     stages: list[StageForecast] = []
@@ -280,7 +286,8 @@ def _stage_forecast(
 def _group_sentence(
     group: _Group, now: int, before: StageLoad | None, goal: str
 ) -> tuple[Sentence, int | None]:
-    """What becomes of the items of a group; `before`: the stage that nothing gets through, to which they come."""
+    """What becomes of the items of a group; `before`: the stage that nothing gets through, to which
+    they come."""
     n = group.moving
     begin = f"{n:,} {'moves' if n == 1 else 'move'}"
     end = (

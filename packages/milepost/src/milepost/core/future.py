@@ -1,4 +1,5 @@
-"""Rows from the future: when they are due, if they were dated by a clock that was ahead and has been set right since."""
+"""Rows from the future: when they are due, if they were dated by a clock that was ahead and has
+been set right since."""
 
 from __future__ import annotations
 
@@ -28,10 +29,12 @@ def from_future(row: Row, now: int) -> bool:
 
 
 def due_at_once(row: Row, now: int) -> Change | None:
-    """Make a row from the future due now: its rule, counted from now, could not have given a time as late as the one it has.
+    """Make a row from the future due now: its rule, counted from now, could not have given a time
+    as late as the one it has.
 
-    None: the row has the due time that was meant. It is not from the future; or its due time has been set since; or it was submitted for a
-    later date. A partner to whom work was handed over keeps its time, counted from now, because its silence would count as an attempt.
+    None: the row has the due time that was meant. It is not from the future; or its due time has
+    been set since; or it was submitted for a later date. A partner to whom work was handed over
+    keeps its time, counted from now, because its silence would count as an attempt.
     """
     if (
         row.terminal
@@ -55,7 +58,8 @@ def due_at_once(row: Row, now: int) -> Change | None:
 
 
 def redate(row: Row, now: int, **author: Any) -> Change | Refusal:
-    """Date a row from the future as of now. Its history keeps the times that it had, and a line says who did this and why."""
+    """Date a row from the future as of now. Its history keeps the times that it had, and a line
+    says who did this and why."""
     if not from_future(row, now):
         return Refusal(RefusalKind.UNCHANGED, "it is not dated in the future; nothing was changed")
     if row.status is Status.PROCESSING:
@@ -72,7 +76,8 @@ def redate(row: Row, now: int, **author: Any) -> Change | Refusal:
 
 
 def _times(row: Row, now: int) -> Fields:
-    """The row's times with `now` in place of its last change. A date for which the item was submitted stays."""
+    """The row's times with `now` in place of its last change. A date for which the item was
+    submitted stays."""
     back = dated_at(row) - now
     fields: Fields = {
         "entered_at": row.entered_at if row.later_than(now) else min(row.entered_at, now)

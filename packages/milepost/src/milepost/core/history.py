@@ -1,4 +1,5 @@
-"""History lines, their hash chain, and lines as people see them. The history is also the outbox: events are made from lines alone."""
+"""History lines, their hash chain, and lines as people see them. The history is also the outbox:
+events are made from lines alone."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def public_details(self) -> dict[str, Any]:
-        """The error's details with its message. Details with a message of their own, such as a partner's, keep it."""
+        """The error's details with its message. Details with a message of their own, such as a
+        partner's, keep it."""
         details = (
             self.details
             if isinstance(self.details, dict)
@@ -44,7 +46,8 @@ class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Line(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One line of an item's history. `stage` is where it happened, `to` is where the item is afterwards, if elsewhere."""
+    """One line of an item's history. `stage` is where it happened, `to` is where the item is
+    afterwards, if elsewhere."""
 
     version: int
     at: int
@@ -67,9 +70,11 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     life: int = 0
     """The life of its key that the item is in (see `core.item.Row.life`)."""
     epoch: int = 0
-    """The epoch of the ledger in which the line was written (see `ports.documents.Epoch`); 0: a ledger that was never restored."""
+    """The epoch of the ledger in which the line was written (see `ports.documents.Epoch`); 0: a
+    ledger that was never restored."""
     kept: bool = False
-    """Decided by an answer from outside that had been kept for the item, instead of a worker's outcome."""
+    """Decided by an answer from outside that had been kept for the item, instead of a worker's
+    outcome."""
 
     @property
     def after_stage(self) -> str:
@@ -96,7 +101,8 @@ _decode_removed = msgspec.json.Decoder(RemovedLine).decode
 
 
 def without_content(line: Line, digest: bytes) -> bytes:
-    """The bytes that replace those of a line whose content is removed. `digest` is that of the line (see `link`)."""
+    """The bytes that replace those of a line whose content is removed. `digest` is that of the line
+    (see `link`)."""
     return msgspec.json.encode(RemovedLine(digest.hex(), line.version, line.at, line.life))
 
 
@@ -118,8 +124,8 @@ def origin(route: str, key: str, input_digest: bytes, life: int = 0) -> bytes:
 
 @lru_cache(maxsize=256)
 def claim_digest(lease: str) -> str:
-    """A claim's public name, made from its secret lease token: 12 hex digits. Items claimed together share a lease, so the last digests
-    are cached."""
+    """A claim's public name, made from its secret lease token: 12 hex digits. Items claimed
+    together share a lease, so the last digests are cached."""
     return sha256(lease.encode()).hexdigest()[:12]
 
 
@@ -128,8 +134,8 @@ encode_line: Callable[[Line], bytes] = msgspec.json.Encoder().encode
 
 
 def decode_line(body: bytes) -> Line:
-    """The line in these bytes. An unreadable one is returned as a note, so that it stops no reader; the chain shows where it is
-    broken. One whose content was removed is a note too."""
+    """The line in these bytes. An unreadable one is returned as a note, so that it stops no reader;
+    the chain shows where it is broken. One whose content was removed is a note too."""
     try:
         return _decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -155,8 +161,9 @@ def link(previous: bytes, body: bytes) -> bytes:
 
 
 def verify_chain(links: Iterable[tuple[bytes, bytes]], start: bytes, head: bytes) -> int | None:
-    """Check (previous digest, body) pairs from `start` (see `origin`), oldest first. None: the chain is correct and ends at `head`;
-    else the number (from 1) of the first wrong line, or of the line missing at the end."""
+    """Check (previous digest, body) pairs from `start` (see `origin`), oldest first. None: the
+    chain is correct and ends at `head`; else the number (from 1) of the first wrong line, or of the
+    line missing at the end."""
     expected, number = start, 0
     for number, (previous, body) in enumerate(links, 1):
         if previous != expected:
@@ -166,7 +173,8 @@ def verify_chain(links: Iterable[tuple[bytes, bytes]], start: bytes, head: bytes
 
 
 def line_to_public(line: Line, correlation_id: str) -> dict[str, Any]:
-    """A line for people and programs: ISO times, and for a failed attempt all fields of the retry document."""
+    """A line for people and programs: ISO times, and for a failed attempt all fields of the retry
+    document."""
     public: dict[str, Any] = {
         "version": line.version,
         "at": iso(line.at),
@@ -208,9 +216,10 @@ def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-# Sentences ----------------------------------------------------------------------------------------------------------------
+# Sentences ----------------------------------------------------------------------------------------
 def line_sentence(line: Line, source: str = "") -> str:
-    """One line as a sentence without its full stop. `source` names the list that an accepted item came from."""
+    """One line as a sentence without its full stop. `source` names the list that an accepted item
+    came from."""
     text = SENTENCES[line.reason](line)
     if line.reason is Reason.ACCEPTED and source:
         text += f", from the list {source}"

@@ -24,7 +24,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Row(Struct, frozen=True, gc=False):
-    """The state of one item, which the rules read and write. Times are milliseconds since 1970, UTC."""
+    """The state of one item, which the rules read and write. Times are milliseconds since 1970,
+    UTC."""
 
     route: str
     key: str
@@ -37,14 +38,17 @@ class Row(Struct, frozen=True, gc=False):
     created_at: int
     updated_at: int
     entered_at: int
-    """When the item entered its present stage, or ended. For an item with a later start: that start, because its age counts from then."""
+    """When the item entered its present stage, or ended. For an item with a later start: that
+    start, because its age counts from then."""
     correlation_id: str
     input_digest: bytes
     lane: str = ""
     look_at: int | None = None
-    """When the next step is due: lease expiry, next attempt, next check or next resend. None: nothing is due."""
+    """When the next step is due: lease expiry, next attempt, next check or next resend. None:
+    nothing is due."""
     overdue_at: int | None = None
-    """When the item is to be reported as overdue at this stage; None: no mark, or already reported."""
+    """When the item is to be reported as overdue at this stage; None: no mark, or already
+    reported."""
     lease: str | None = None
     holder: str | None = None
     claimed_at: int | None = None
@@ -71,16 +75,20 @@ class Row(Struct, frozen=True, gc=False):
     handle: Any = None
     """The ledger's private reference to the row."""
     not_before: int | None = None
-    """The item is neither offered nor claimed before this time; None, or a past time: it may start at once."""
+    """The item is neither offered nor claimed before this time; None, or a past time: it may start
+    at once."""
     content_digest: bytes | None = None
     """Digest of the present input, if an operator has replaced the first one (`input_digest`)."""
     settled: str | None = None
-    """Digest of the last claim at this stage whose outcome made no history line (see `core.history.claim_digest`)."""
+    """Digest of the last claim at this stage whose outcome made no history line (see
+    `core.history.claim_digest`)."""
     life: int = 0
-    """The life of its key. 0: the route remembers keys for good, so there is only one. Where the route forgets them (`remember`): the time
-    at which the item was accepted, so that a key that comes again has its own ids and its own chain."""
+    """The life of its key. 0: the route remembers keys for good, so there is only one. Where the
+    route forgets them (`remember`): the time at which the item was accepted, so that a key that
+    comes again has its own ids and its own chain."""
     epoch: int = 0
-    """The present epoch of the ledger, for the row's next line. It is no part of the row: the ledger fills it in when it reads the row."""
+    """The present epoch of the ledger, for the row's next line. It is no part of the row: the
+    ledger fills it in when it reads the row."""
 
     @property
     def due_at(self) -> int | None:
@@ -100,7 +108,8 @@ class Row(Struct, frozen=True, gc=False):
 
     @property
     def checked(self) -> bool:
-        """Whether it waits after a successful check. Any other look, and an answer that was refused, is counted in `looks`."""
+        """Whether it waits after a successful check. Any other look, and an answer that was
+        refused, is counted in `looks`."""
         return self.status is Status.WAITING and self.looks == 0 and not self.handed_over
 
     def later_than(self, now: int) -> bool:
@@ -113,7 +122,8 @@ class Row(Struct, frozen=True, gc=False):
 
 
 class Content(Struct, gc=False):
-    """The content of an item, stored apart from its row: the first input, and each stage's payload and result."""
+    """The content of an item, stored apart from its row: the first input, and each stage's payload
+    and result."""
 
     input: Any = None
     payloads: dict[str, Any] = {}
@@ -121,8 +131,8 @@ class Content(Struct, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """One piece of content that a change writes. `kind` is "payload" or "result"; "input" (then `stage` is empty); or "waiting", a
-    confirmer's report of what it waits for: None removes it."""
+    """One piece of content that a change writes. `kind` is "payload" or "result"; "input" (then
+    `stage` is empty); or "waiting", a confirmer's report of what it waits for: None removes it."""
 
     kind: str
     stage: str
@@ -135,7 +145,8 @@ class Item(Struct, gc=False, eq=False):
     row: Row
     content: Content
     ticket: Any = None
-    """The ledger's private reference to the cause of this claim, such as an SQS message; None where the row itself is the queue."""
+    """The ledger's private reference to the cause of this claim, such as an SQS message; None where
+    the row itself is the queue."""
 
     @property
     def route(self) -> str:
@@ -193,12 +204,14 @@ class Item(Struct, gc=False, eq=False):
 
     @property
     def losses(self) -> int:
-        """How many workers were lost while they held this item at its present stage; losses are not counted as attempts."""
+        """How many workers were lost while they held this item at its present stage; losses are not
+        counted as attempts."""
         return self.row.losses
 
     @property
     def unknown(self) -> bool:
-        """Whether the result of the try before this one is unknown: the partner may have done the work."""
+        """Whether the result of the try before this one is unknown: the partner may have done the
+        work."""
         return self.row.unknown
 
     @property
@@ -208,7 +221,8 @@ class Item(Struct, gc=False, eq=False):
 
     @property
     def work_id(self) -> str:
-        """The same id on every attempt of this work: give it to the partner, so that it recognises a repeat."""
+        """The same id on every attempt of this work: give it to the partner, so that it recognises
+        a repeat."""
         return work_id_of(self.row)
 
     def __repr__(self) -> str:
@@ -216,7 +230,8 @@ class Item(Struct, gc=False, eq=False):
 
 
 def work_id(route: str, key: str, stage: str, pass_no: int, life: int = 0) -> str:
-    """The id of (route, key, stage, pass), and of the life of the key where it may have several: 32 hex digits."""
+    """The id of (route, key, stage, pass), and of the life of the key where it may have several: 32
+    hex digits."""
     text = f"{route}\x1f{key}\x1f{stage}\x1f{pass_no}"
     if life:
         text = f"{text}\x1f{life}"
@@ -234,7 +249,8 @@ def digest_of(value: Any) -> bytes:
 
 
 class KeyPart(Struct, frozen=True, array_like=True):
-    """A condition on one part of a key: at `position` (from 0) it must be `text`, escaped as in the key."""
+    """A condition on one part of a key: at `position` (from 0) it must be `text`, escaped as in the
+    key."""
 
     position: int
     text: str

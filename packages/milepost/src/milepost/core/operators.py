@@ -1,4 +1,5 @@
-"""Operators' acts on items. Each is a pure rule that returns the change, or a refusal that says why there is none."""
+"""Operators' acts on items. Each is a pure rule that returns the change, or a refusal that says why
+there is none."""
 
 from __future__ import annotations
 
@@ -34,11 +35,12 @@ def retry(
     as_new: bool = False,
     **author: Any,
 ) -> Change | Refusal:
-    """Start the item's stage again, or send it back to an earlier one. Its counts return to zero, and the round rises by one. One that
-    was cancelled before the time at which it may start waits for that time.
+    """Start the item's stage again, or send it back to an earlier one. Its counts return to zero,
+    and the round rises by one. One that was cancelled before the time at which it may start waits
+    for that time.
 
-    Confirmations of repeated work (of the stage, or all if it is sent back) move into the history in the same write; an early one for
-    a later stage still waits for the item.
+    Confirmations of repeated work (of the stage, or all if it is sent back) move into the history
+    in the same write; an early one for a later stage still waits for the item.
     """
     row = item.row
     if row.status is Status.COMPLETED:
@@ -94,8 +96,8 @@ def rerun(
 ) -> Change | Refusal:
     """Run a finished item again from a stage: the route's first if none is named.
 
-    Work on a stage that the item has left gets a new work_id. At the last stage, where a completed item is, it keeps the old one, so
-    that a partner recognises the repeat, unless `as_new`.
+    Work on a stage that the item has left gets a new work_id. At the last stage, where a completed
+    item is, it keeps the old one, so that a partner recognises the repeat, unless `as_new`.
     """
     row = item.row
     if row.status is not Status.COMPLETED:
@@ -127,11 +129,13 @@ def replace(
     rerun: bool = False,
     **author: Any,
 ) -> Change | Refusal:
-    """Give the item other content; it starts again at the route's first stage, or, with `here`, at its own.
+    """Give the item other content; it starts again at the route's first stage, or, with `here`, at
+    its own.
 
-    Work on the old content is void: a worker's outcome is refused, kept confirmations move into the history, and the work has a new
-    work_id. `old` is the old content as kept in the history line (see `engine.acts`). A COMPLETED item is replaced only if it is to
-    run again with the new content (`rerun`).
+    Work on the old content is void: a worker's outcome is refused, kept confirmations move into the
+    history, and the work has a new work_id. `old` is the old content as kept in the history line
+    (see `engine.acts`). A COMPLETED item is replaced only if it is to run again with the new
+    content (`rerun`).
     """
     row = item.row
     if digest == row.current_digest:
@@ -141,7 +145,8 @@ def replace(
     target = plan.by_name.get(row.stage) if here else plan.first
     if target is None:
         return _stage_removed(row)
-    # Where the content itself names the time before which the item does not start, the new content's counts.
+    # Where the content itself names the time before which the item does not start, the new
+    # content's counts.
     start = row.not_before if plan.route.not_before is None else plan.route.start_of(content, now)
     renewed = Item(
         structs.replace(row, not_before=start),
@@ -158,7 +163,8 @@ def replace(
     if target.name in item.content.payloads and (
         target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest
     ):
-        # The stage's payload was the input: now it is the new one. Payloads made by earlier stages stay.
+        # The stage's payload was the input: now it is the new one. Payloads made by earlier stages
+        # stay.
         puts = (*puts, Put("payload", target.name, content))
     arrived = arrive(
         renewed,
@@ -180,7 +186,8 @@ def replace(
 def reschedule(
     item: Item, plan: Plan, now: int, *, not_before: int, **author: Any
 ) -> Change | Refusal:
-    """Move the time before which an item does not start; a time that is past lets it start at once."""
+    """Move the time before which an item does not start; a time that is past lets it start at
+    once."""
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
@@ -222,8 +229,8 @@ def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
 
 
 def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
-    """Take the item off the route. A failed one, too: it then leaves the lists of failures. The outcome of a worker that still holds the
-    item will be refused."""
+    """Take the item off the route. A failed one, too: it then leaves the lists of failures. The
+    outcome of a worker that still holds the item will be refused."""
     row = item.row
     if row.terminal and row.status not in FAILED:
         return impossible(f"it has already ended ({row.status})")
@@ -234,9 +241,11 @@ def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
 
 
 def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
-    """Offer the item's stage again now: an external one to its partner, one of ours to its workers. No try is counted.
+    """Offer the item's stage again now: an external one to its partner, one of ours to its workers.
+    No try is counted.
 
-    Where work was handed over and its answer is awaited, the handler runs again, after `verify` has checked whether that is needed.
+    Where work was handed over and its answer is awaited, the handler runs again, after `verify` has
+    checked whether that is needed.
     """
     row = item.row
     stage = plan.by_name.get(row.stage)
@@ -295,8 +304,8 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Cha
 def note(
     item: Item, now: int, *, text: str, data: Any = None, version: int | None = None, **author: Any
 ) -> Change | Refusal:
-    """Add a line that changes nothing but the history, to an item with any status. `data` is kept with the text, for programs. `version`:
-    only if the item has had no other line since."""
+    """Add a line that changes nothing but the history, to an item with any status. `data` is kept
+    with the text, for programs. `version`: only if the item has had no other line since."""
     row = item.row
     if version is not None and row.version != version:
         return Refusal(

@@ -1,4 +1,5 @@
-"""Outcomes of a stage: returned by a handler, or given by an outside confirmation, which counts the same."""
+"""Outcomes of a stage: returned by a handler, or given by an outside confirmation, which counts the
+same."""
 
 from __future__ import annotations
 
@@ -22,21 +23,22 @@ SHORTAGE_PAUSE_S = 10
 
 
 class Done(Struct, frozen=True, tag="done", omit_defaults=True):
-    """The stage is completed. `output` is stored as the stage's result and becomes the next stage's payload, unless `payload` is
-    given; with neither, the next stage gets the same payload."""
+    """The stage is completed. `output` is stored as the stage's result and becomes the next stage's
+    payload, unless `payload` is given; with neither, the next stage gets the same payload."""
 
     output: Any = None
     payload: Any | UnsetType = UNSET
 
 
 class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
-    """Checked, and not there yet: normal, never counted. `after` takes precedence over the stage's schedule of checks."""
+    """Checked, and not there yet: normal, never counted. `after` takes precedence over the stage's
+    schedule of checks."""
 
     after: float | int | str | None = None
     note: str | None = None
     unknown: bool = False
-    """True if it is still not known whether an earlier attempt did the work: the next look runs the stage's `verify` first. A probe
-    that cannot tell yet returns it."""
+    """True if it is still not known whether an earlier attempt did the work: the next look runs the
+    stage's `verify` first. A probe that cannot tell yet returns it."""
     asked: bool = True
     """False: the partner was not asked, so the lane's breaker learns nothing from this look."""
 
@@ -46,9 +48,10 @@ class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
 
 
 class Checked(Struct, frozen=True, tag="checked", omit_defaults=True):
-    """A check that is repeated at intervals was successful: recorded as a success, never counted. The item stays at its stage, is checked
-    again `after` that time (default: by the stage's schedule), and is overdue if no check succeeds for the stage's overdue time. `output`,
-    if given, replaces the stage's result."""
+    """A check that is repeated at intervals was successful: recorded as a success, never counted.
+    The item stays at its stage, is checked again `after` that time (default: by the stage's
+    schedule), and is overdue if no check succeeds for the stage's overdue time. `output`, if given,
+    replaces the stage's result."""
 
     output: Any = None
     after: float | int | str | None = None
@@ -60,7 +63,8 @@ class Checked(Struct, frozen=True, tag="checked", omit_defaults=True):
 
 
 class HandedOver(Struct, frozen=True, tag="handed-over", omit_defaults=True):
-    """The work was given to a partner whose answer comes later. No answer after `within` is a counted attempt (NO_ANSWER)."""
+    """The work was given to a partner whose answer comes later. No answer after `within` is a
+    counted attempt (NO_ANSWER)."""
 
     within: float | int | str
     note: str | None = None
@@ -70,7 +74,8 @@ class HandedOver(Struct, frozen=True, tag="handed-over", omit_defaults=True):
 
 
 class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
-    """This attempt failed and counts; there may be another. `after` is a minimum for the delay (a partner's Retry-After)."""
+    """This attempt failed and counts; there may be another. `after` is a minimum for the delay (a
+    partner's Retry-After)."""
 
     error: str = "failed"
     after: float | int | str | None = None
@@ -78,9 +83,11 @@ class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
     details: Any = None
     http_status: int | None = None
     unknown: bool = False
-    """True if the partner may have done the work nevertheless: the next attempt runs the stage's `verify` first."""
+    """True if the partner may have done the work nevertheless: the next attempt runs the stage's
+    `verify` first."""
     breaker: bool = True
-    """False: the lane's breaker does not count this failure, as of a partner that answers and asks to wait."""
+    """False: the lane's breaker does not count this failure, as of a partner that answers and asks
+    to wait."""
     traceback: str | None = None
     """Traceback of a raised exception. Stored in the history, redacted and cut to size."""
 
@@ -108,9 +115,10 @@ OUTCOMES = (Done, NotYet, Checked, HandedOver, Retry, Reject)
 
 
 def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
-    """The outcome of a raised exception: a Retry, or a Reject if the exception has `permanent = True`. Its `retry_after` is the minimum
-    delay; its `unknown = True` says that the partner may have done the work nevertheless. A shortage of the process or of its ledger is
-    no failure of the handler: a NotYet, which counts no attempt."""
+    """The outcome of a raised exception: a Retry, or a Reject if the exception has `permanent =
+    True`. Its `retry_after` is the minimum delay; its `unknown = True` says that the partner may
+    have done the work nevertheless. A shortage of the process or of its ledger is no failure of the
+    handler: a NotYet, which counts no attempt."""
     message = storable_text(
         f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     )
@@ -147,7 +155,8 @@ def outcome_of_exception(error: BaseException) -> Retry | Reject | NotYet:
 
 
 def _traceback_of(error: BaseException) -> str:
-    """The traceback with the exceptions that caused it, without the first frame, which is the engine's call of the handler."""
+    """The traceback with the exceptions that caused it, without the first frame, which is the
+    engine's call of the handler."""
     first = error.__traceback__
     frames = first.tb_next or first if first is not None else None
     trace = traceback.TracebackException(
@@ -172,7 +181,8 @@ def bounded_traceback(text: str) -> str:
 
 
 def as_outcome(answer: object) -> Outcome:
-    """A handler's return value as an outcome; any other value becomes a failure that says what was expected."""
+    """A handler's return value as an outcome; any other value becomes a failure that says what was
+    expected."""
     if isinstance(answer, OUTCOMES):
         return answer
     return Retry(

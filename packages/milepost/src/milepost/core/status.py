@@ -1,4 +1,5 @@
-"""Statuses, reasons and allowed edges: the one table that the code, the tests and the diagram in the docs share."""
+"""Statuses, reasons and allowed edges: the one table that the code, the tests and the diagram in
+the docs share."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import NamedTuple, Self
 class Word(StrEnum):
     """A word of the ledger, with its meaning for people."""
 
-    # The hash of plain text: an Enum's is written in Python, and statuses are dictionary keys for every item.
+    # The hash of plain text: an Enum's is written in Python, and statuses are dictionary keys for
+    # every item.
     __hash__ = str.__hash__
     _value_: str
     meaning: str
@@ -133,7 +135,8 @@ EDGES: tuple[Edge, ...] = (
     _edge([S.PENDING, S.QUEUED], S.PENDING, [R.RESCHEDULED], "operator"),
 )
 
-# Where the second half of a double edge begins: two edges in one write make one line, with the first edge's reason.
+# Where the second half of a double edge begins: two edges in one write make one line, with the
+# first edge's reason.
 _SECOND = {(S.PENDING, S.QUEUED), (S.QUEUED, S.PROCESSING), (S.PENDING, S.PROCESSING)}
 
 

@@ -1,4 +1,5 @@
-"""Archive route of `milepost demo`: partners confirm assets on disk, then on tape; a catalogue subscribes to the events.
+"""Archive route of `milepost demo`: partners confirm assets on disk, then on tape; a catalogue
+subscribes to the events.
 
 It has no handlers: each asset is offered to partners, who confirm it, which may take a day.
 """
@@ -32,7 +33,8 @@ archive.external(
 
 
 class Catalogue:
-    """Subscriber that writes one line per completed item to a file, and refuses one unknown asset."""
+    """Subscriber that writes one line per completed item to a file, and refuses one unknown
+    asset."""
 
     name = "catalogue"
     batch = 500

@@ -1,4 +1,5 @@
-"""Parcel route of `milepost demo`: parcels are weighed, cleared by customs and delivered, by partners that are slow or fail.
+"""Parcel route of `milepost demo`: parcels are weighed, cleared by customs and delivered, by
+partners that are slow or fail.
 
 Randomness depends only on item and attempt, so that every demo shows the same events.
 """

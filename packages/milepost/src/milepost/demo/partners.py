@@ -1,4 +1,5 @@
-"""Partners of the demo's notifications: ten HTTP servers in one, of which one hangs, one fails, one refuses and one is limited."""
+"""Partners of the demo's notifications: ten HTTP servers in one, of which one hangs, one fails, one
+refuses and one is limited."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ class PartnerServer(ThreadingHTTPServer):
         return (time.monotonic() - self._began) % EVERY_S < OUTAGE_S
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gave up before the answer is what the demo shows, not an error of its own."""
+        """A client that gave up before the answer is what the demo shows, not an error of its
+        own."""
 
 
 @contextmanager

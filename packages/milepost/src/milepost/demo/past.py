@@ -1,7 +1,9 @@
-"""Invented history of `milepost demo`: two days of an archive, written step by step with a clock in the past.
+"""Invented history of `milepost demo`: two days of an archive, written step by step with a clock in
+the past.
 
-Everything goes through the engine: lists are submitted, partners confirm, operators act, resender and relay run, all by that clock. Events
-depend only on an asset's number, so that every demo has the same history.
+Everything goes through the engine: lists are submitted, partners confirm, operators act, resender
+and relay run, all by that clock. Events depend only on an asset's number, so that every demo has
+the same history.
 """
 
 from __future__ import annotations
@@ -41,12 +43,13 @@ STEPS = 48 * HOUR_MS // STEP_MS
 EVERY = 6
 """Steps between runs of resender and relay; more often would only cost disk writes."""
 NOON_IS_AT = 2
-"""The step at noon: whatever the time is now, the invented present is an hour before noon, so that the history is always the same."""
+"""The step at noon: whatever the time is now, the invented present is an hour before noon, so that
+the history is always the same."""
 LISTS = (0, 4, 8, 14, 40, 46, 54, 90)
 """Steps at which a list is submitted: the last one three hours ago."""
 CLEANED, SERVICED, ASKED = STEPS - 10, STEPS - 8, STEPS - 1
-"""When a faulty drive was clean again, since when the library in the north stands still, and when the south was last asked for its
-progress."""
+"""When a faulty drive was clean again, since when the library in the north stands still, and when
+the south was last asked for its progress."""
 
 
 class PastClock:
@@ -126,7 +129,8 @@ def the_lists(assets: int) -> list[bytes]:
 
 
 class Past:
-    """Writes two days of history of so many assets, up to the end of the clock, which `ctx` uses."""
+    """Writes two days of history of so many assets, up to the end of the clock, which `ctx`
+    uses."""
 
     def __init__(self, ctx: Context, clock: PastClock, assets: int, subscriber: Subscriber) -> None:
         self._ctx, self._clock, self._assets = ctx, clock, assets
@@ -194,7 +198,8 @@ class Past:
             )
 
     def _partners(self, step: int) -> None:
-        """Partners: each handles as many of its assets as it can, oldest first. All outcomes of a step are one write."""
+        """Partners: each handles as many of its assets as it can, oldest first. All outcomes of a
+        step are one write."""
         taken = self._next(DISK, self._disk, 1.02 * self._assets * pace(step, 14) / STEPS)
         for library, queue in self._tape.items():
             if library == "south" or step < SERVICED:
@@ -230,14 +235,16 @@ class Past:
             pass
 
     def _next(self, who: str, queue: deque[int], most: float) -> list[int]:
-        """Take as many numbers off the queue as `who` can handle; a fraction is carried over to the next step."""
+        """Take as many numbers off the queue as `who` can handle; a fraction is carried over to the
+        next step."""
         able = self._left.get(who, 0.0) + most
         taken = [queue.popleft() for _ in range(min(int(able), len(queue)))]
         self._left[who] = able - len(taken) if queue else 0.0
         return taken
 
     def _heard(self, numbers: Sequence[int], said: Callable[[Item], Outcome | None]) -> list[Row]:
-        """Write the partners' outcomes of these assets in one write; returns the rows that changed."""
+        """Write the partners' outcomes of these assets in one write; returns the rows that
+        changed."""
         now, jitter = self._clock.now(), self._ctx.chance.jitter
 
         def decision(item: Item) -> Change | Refusal:

@@ -1,6 +1,8 @@
-"""Log of operator acts (who, what, which items, why), and the selection of items by which an interrupted act continues.
+"""Log of operator acts (who, what, which items, why), and the selection of items by which an
+interrupted act continues.
 
-The line that an act makes in each item's history is another thing: `core.operators` makes it, with the same name and reason.
+The line that an act makes in each item's history is another thing: `core.operators` makes it, with
+the same name and reason.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class ActReport(Struct):
     left_out: int = 0
     """Items that match, but were changed after the act began, so that it leaves them alone."""
     from_future: int = 0
-    """Among those: items that are dated in the future, by a clock that was ahead; the act `redate` dates them as of now."""
+    """Among those: items that are dated in the future, by a clock that was ahead; the act `redate`
+    dates them as of now."""
     retried: int = 0
     """Conflicting writes that were decided again."""
     difference: list[FieldDifference] = []
@@ -61,7 +64,8 @@ class ActReport(Struct):
     pace_per_s: float | None = None
     """Set if the resender carries the act out at this rate; None if the act is done."""
     finished_at: str | None = None
-    """When the act finished; a repeat with its id gets the same answer, with the same time. None: nothing was done, or it goes on."""
+    """When the act finished; a repeat with its id gets the same answer, with the same time. None:
+    nothing was done, or it goes on."""
 
     @property
     def done_nothing(self) -> bool:
@@ -102,8 +106,9 @@ class Selection(Struct, frozen=True):
         return dict(msgspec.json.decode(canonical_json(asked)))
 
     def pages(self, ctx: Context, route: str) -> Iterator[list[tuple[str, Item | Refused | None]]]:
-        """The items with their content, in batches; None where the key has no item, Refused where the row cannot be read. A query also finds
-        items that have changed since the act began (see `engine.acts.bulk`)."""
+        """The items with their content, in batches; None where the key has no item, Refused where
+        the row cannot be read. A query also finds items that have changed since the act began (see
+        `engine.acts.bulk`)."""
         if self.keys is not None:
             for start in range(0, len(self.keys), BATCH):
                 batch = self.keys[start : start + BATCH]
@@ -146,7 +151,8 @@ def select(
     query: Query | None,
     asked: Mapping[str, Any] | None = None,
 ) -> Selection:
-    """Check and build a selection from either keys or a query; `asked`: the filter from which the query was made."""
+    """Check and build a selection from either keys or a query; `asked`: the filter from which the
+    query was made."""
     if (keys is None) == (query is None):
         raise UsageError("select items by either keys or a filter")
     if query is not None and query.route != route:
@@ -166,8 +172,9 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
 
 
 def check_repeat(begun: Act, act: Act) -> None:
-    """Raise unless the act asks for the same as the recorded one with its id. Filters are compared as they were given: the query that was
-    made of one may contain a time relative to the call, and a list name may match more lists by now."""
+    """Raise unless the act asks for the same as the recorded one with its id. Filters are compared
+    as they were given: the query that was made of one may contain a time relative to the call, and
+    a list name may match more lists by now."""
     check_same(begun, act.verb, act.route)
     same_options = {**begun.filter, "query": None} == {**act.filter, "query": None}
     if not same_options or not _same_filter(begun, act):
@@ -202,7 +209,8 @@ def _timeless(query: Mapping[str, Any]) -> Query:
 
 
 def first_answer(act: Act) -> ActReport:
-    """The answer of the call that finished the act. Of an act that an earlier version recorded, the numbers alone are known."""
+    """The answer of the call that finished the act. Of an act that an earlier version recorded, the
+    numbers alone are known."""
     if act.report is not None:
         return msgspec.convert(act.report, ActReport)
     finished_at = iso(act.finished_at)
@@ -218,7 +226,8 @@ def first_answer(act: Act) -> ActReport:
 
 
 def add_progress(ctx: Context, act_id: str, *, done: int, refused: int) -> None:
-    """Record the progress of an act: `done` more items, by this call; `refused` items, as far as this call has come."""
+    """Record the progress of an act: `done` more items, by this call; `refused` items, as far as
+    this call has come."""
 
     def moved(act: Act) -> Act:
         return replace(act, done=act.done + done, refused=refused, moved_at=ctx.clock.now())
@@ -227,10 +236,11 @@ def add_progress(ctx: Context, act_id: str, *, done: int, refused: int) -> None:
 
 
 def finish_with(ctx: Context, act_id: str, report: ActReport) -> ActReport:
-    """Record that the act has finished, with its answer; returns the answer that is on record. If another call with the same id has
-    finished it, that is the other one's."""
+    """Record that the act has finished, with its answer; returns the answer that is on record. If
+    another call with the same id has finished it, that is the other one's."""
     now = ctx.clock.now()
-    # With the counters the feed follows the rows with a delay: then the last line of the act may have no place yet.
+    # With the counters the feed follows the rows with a delay: then the last line of the act may
+    # have no place yet.
     to_seq = None if "exact counts" in ctx.ledger.missing_capabilities else ctx.ledger.last_seq()
     report.finished_at = iso(now)
     # The difference is content of an item: it stays where the item's content is.
@@ -244,7 +254,8 @@ def finish_with(ctx: Context, act_id: str, report: ActReport) -> ActReport:
 
 
 def record_single(ctx: Context, act: Act, report: ActReport, key: str) -> None:
-    """Record an act on a single item, after it. Its line in the item's history has name and reason, but not the id of the act."""
+    """Record an act on a single item, after it. Its line in the item's history has name and reason,
+    but not the id of the act."""
     now = ctx.clock.now()
     about = {**act.filter, "key": key}
     single = replace(
@@ -259,12 +270,14 @@ def record_single(ctx: Context, act: Act, report: ActReport, key: str) -> None:
     try:
         ctx.ledger.write(ACT, act.id, single, expect=0)
     except LedgerReadOnly as error:
-        # A process on AWS may be allowed to change items and not to write this log; the item's history has the act in any case.
+        # A process on AWS may be allowed to change items and not to write this log; the item's
+        # history has the act in any case.
         log.warning("act on %s/%s is not in the log of acts: %s", act.route, key, error)
 
 
 def acts_after(acts: Sequence[Act], after: str | None) -> list[Act]:
-    """The acts that follow the one with this id, in their order; all without an id. UsageError if there is none with this id."""
+    """The acts that follow the one with this id, in their order; all without an id. UsageError if
+    there is none with this id."""
     if after is None:
         return list(acts)
     place = next((number for number, act in enumerate(acts) if act.id == after), None)
@@ -314,8 +327,9 @@ def record(
     *,
     by_program: bool = False,
 ) -> None:
-    """Record an act that is done at once and changes no item (a pause, a limit, a release). `by_program`: the id begins with the route, so that
-    on AWS a worker's role can write such records of its own route alone (see `ports.documents.ACT_OF_ROUTE`)."""
+    """Record an act that is done at once and changes no item (a pause, a limit, a release).
+    `by_program`: the id begins with the route, so that on AWS a worker's role can write such
+    records of its own route alone (see `ports.documents.ACT_OF_ROUTE`)."""
     of_route = f"{route}{ACT_OF_ROUTE}{ctx.chance.token()}"
     try:
         act = enter(ctx, verb, route, by, reason, about, of_route if by_program else None)
@@ -334,8 +348,8 @@ def enter(
     about: dict[str, Any],
     act_id: str | None = None,
 ) -> Act:
-    """Record an act before it begins. An interrupted act with this id is continued; if that one has finished, the new act gets
-    another id."""
+    """Record an act before it begins. An interrupted act with this id is continued; if that one has
+    finished, the new act gets another id."""
     act = Act(act_id or ctx.chance.token(), verb, route, by, reason, ctx.clock.now(), about)
     if ctx.ledger.write(ACT, act.id, act, expect=0):
         return act
@@ -359,8 +373,8 @@ def recorded(ctx: Context, act_id: str) -> Act:
 def all_acts(
     ctx: Context, route: str | None = None, verb: str | None = None, by: str | None = None
 ) -> list[Act]:
-    """Recorded acts, latest first, filtered by route, verb and name. An act of a program on behalf of a person ("desk for ops") is
-    found by either name."""
+    """Recorded acts, latest first, filtered by route, verb and name. An act of a program on behalf
+    of a person ("desk for ops") is found by either name."""
     chosen = (
         act
         for act in read_each(ctx.ledger, ACT, Act).values()
@@ -373,8 +387,8 @@ def all_acts(
 
 
 def control_in_words(about: Mapping[str, Any], when: Callable[[str], str]) -> str:
-    """The scope of a control and what was set there, such as 'parcels/weigh until 18:00, then 10/s'; `when` writes a time. `about` is an act's,
-    as `act_view` gives it."""
+    """The scope of a control and what was set there, such as 'parcels/weigh until 18:00, then
+    10/s'; `when` writes a time. `about` is an act's, as `act_view` gives it."""
     drains = about.get("drain")
     parts = [
         about.get("until") and f"until {when(about['until'])}",
@@ -388,8 +402,8 @@ def control_in_words(about: Mapping[str, Any], when: Callable[[str], str]) -> st
 
 
 def act_view(act: Act) -> dict[str, Any]:
-    """One act as JSON. `go_on`: the command that continues an unfinished act. `expected`: approximate number of items at its start, if
-    known. `moved_at`: time of its last progress."""
+    """One act as JSON. `go_on`: the command that continues an unfinished act. `expected`:
+    approximate number of items at its start, if known. `moved_at`: time of its last progress."""
     return {
         "id": act.id,
         "verb": act.verb,
@@ -409,7 +423,8 @@ def act_view(act: Act) -> dict[str, Any]:
 
 
 def _about(filter: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of an act, with times as ISO text. Of an act on a single item the key says all."""
+    """The arguments of an act, with times as ISO text. Of an act on a single item the key says
+    all."""
     if "key" in filter:
         filter = {name: value for name, value in filter.items() if name not in ("keys", "digest")}
     query = {

@@ -1,4 +1,5 @@
-"""Write decisions to the ledger: decide again after a conflicting write, and apply kept confirmations afterwards."""
+"""Write decisions to the ledger: decide again after a conflicting write, and apply kept
+confirmations afterwards."""
 
 from __future__ import annotations
 
@@ -36,10 +37,12 @@ def unreadable(refused: Refused) -> Refusal:
 
 
 def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row | Refusal]:
-    """Decide and write each item; returns, in order, the row as it then is, or why nothing was written.
+    """Decide and write each item; returns, in order, the row as it then is, or why nothing was
+    written.
 
-    After a conflict the item is decided again on the current row, up to five times. If a change brings an item to a stage with a kept
-    confirmation, that is applied too, and the row after both is returned.
+    After a conflict the item is decided again on the current row, up to five times. If a change
+    brings an item to a stage with a kept confirmation, that is applied too, and the row after both
+    is returned.
     """
     answers: list[Row | Refusal] = [CHANGES_TOO_OFTEN] * len(work)
     todo = {place: item for place, (item, _) in enumerate(work)}
@@ -95,8 +98,8 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
 def count_refused(
     ctx: Context, row: Row, refused: Refused, response_ms: int | None = None
 ) -> Conflict | Row | None:
-    """The storage refused a write: count it as a failed attempt instead, and return the row. None: that cannot be stored either, so the
-    item is quarantined. Conflict: the row has changed."""
+    """The storage refused a write: count it as a failed attempt instead, and return the row. None:
+    that cannot be stored either, so the item is quarantined. Conflict: the row has changed."""
     plan = ctx.plan(row.route)
     now = ctx.clock.now()
     change = unstorable(
@@ -115,7 +118,8 @@ def count_refused(
 
 
 def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
-    """Apply confirmations that were kept for the stages of these rows; returns the changed rows by (route, key).
+    """Apply confirmations that were kept for the stages of these rows; returns the changed rows by
+    (route, key).
 
     A conflict is ignored: the process that made the other change applies them.
     """
@@ -144,7 +148,8 @@ def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
 
 
 def _confirmed(ctx: Context, row: Row) -> bool:
-    """Whether a confirmation was kept for the item's stage. (A worker that holds the item applies it at settle.)"""
+    """Whether a confirmation was kept for the item's stage. (A worker that holds the item applies
+    it at settle.)"""
     if row.stage not in row.kept or row.terminal or row.status is Status.PROCESSING:
         return False
     return row.stage in ctx.plan(row.route).by_name

@@ -1,10 +1,12 @@
-"""API keys with scopes, and login sessions. A key is shown once, when it is created; the ledger stores only the digest of its secret.
+"""API keys with scopes, and login sessions. A key is shown once, when it is created; the ledger
+stores only the digest of its secret.
 
-A plain SHA-256 is enough, because the secret is 32 random bytes and cannot be guessed (slow hashes protect passwords that people
-choose). So a key can be checked at every call.
+A plain SHA-256 is enough, because the secret is 32 random bytes and cannot be guessed (slow hashes
+protect passwords that people choose). So a key can be checked at every call.
 
-A session is a cookie that stands for a key for twelve hours, in every process and across restarts. The ledger stores the digest of the cookie's
-token, so that a reader of the ledger cannot take over a session. A session has the scopes of its key and ends with it.
+A session is a cookie that stands for a key for twelve hours, in every process and across restarts.
+The ledger stores the digest of the cookie's token, so that a reader of the ledger cannot take over
+a session. A session has the scopes of its key and ends with it.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ log = logging.getLogger(__name__)
 
 
 def any_keys(ctx: Context) -> bool:
-    """Whether a key was ever created. From then on every call needs one, even if all keys have been revoked or have expired."""
+    """Whether a key was ever created. From then on every call needs one, even if all keys have been
+    revoked or have expired."""
     return bool(ctx.ledger.read(KEY))
 
 
@@ -74,8 +77,9 @@ def make_key(
     attributes: Mapping[str, str] | None = None,
     random: Callable[[int], str] = secrets.token_urlsafe,
 ) -> tuple[Key, str]:
-    """Create a key; returns it with its text, which cannot be shown again. A name can be reused once its key is revoked or has expired.
-    `attributes` are for applications: they see them as `call.caller.attributes`."""
+    """Create a key; returns it with its text, which cannot be shown again. A name can be reused
+    once its key is revoked or has expired. `attributes` are for applications: they see them as
+    `call.caller.attributes`."""
     signed(by, reason)
     _check_name(name)
     _check_attributes(attributes or {})
@@ -148,7 +152,8 @@ def digest_of(secret: str) -> str:
 
 
 def note_use(ctx: Context, key: Key, now: int) -> None:
-    """Write a key's time of last use. It is information only: a failed write is logged and never fails the call."""
+    """Write a key's time of last use. It is information only: a failed write is logged and never
+    fails the call."""
     try:
         last, _ = read_versioned(ctx.ledger, KEY_USE, key.name, KeyUse)
         if last is None or last.id != key.id or is_news(last.at, now):
@@ -231,7 +236,7 @@ def _checked_scopes(scopes: Iterable[str]) -> list[str]:
     return [scope for scope in SCOPES if scope in chosen]
 
 
-# Sessions -------------------------------------------------------------------------------------------------------------------
+# Sessions -----------------------------------------------------------------------------------------
 def open_session(ctx: Context, key: Key) -> str:
     """Start a session with this key and return its token. Expired sessions are deleted."""
     now, token = ctx.clock.now(), secrets.token_urlsafe(32)
@@ -248,15 +253,16 @@ def end_session(ctx: Context, token: str) -> None:
 def session_key(
     sessions: Mapping[str, Session], keys: Mapping[str, Key], token: str, now: int
 ) -> Key | None:
-    """The key of a session token, if both are valid. (The look-up is by digest, so its timing reveals nothing about the token.)"""
+    """The key of a session token, if both are valid. (The look-up is by digest, so its timing
+    reveals nothing about the token.)"""
     session = sessions.get(digest_of(token))
     key = None if session is None or now >= session.until else keys.get(session.key_id)
     return key if key is not None and key.holds(now) else None
 
 
 def csrf_token(token: str) -> str:
-    """CSRF token that our pages send with every write of this session. A page of another site can make the browser send the cookie, but
-    can read neither the cookie nor this token."""
+    """CSRF token that our pages send with every write of this session. A page of another site can
+    make the browser send the cookie, but can read neither the cookie nor this token."""
     return hmac.new(token.encode(errors="replace"), b"csrf", sha256).hexdigest()
 
 

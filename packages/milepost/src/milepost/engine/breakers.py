@@ -20,7 +20,8 @@ class BreakerView(Struct, frozen=True):
     stage: str
     lane: str
     state: str
-    """`open`: its items wait until `retry_at`. `half-open`: the next items are let through as probes."""
+    """`open`: its items wait until `retry_at`. `half-open`: the next items are let through as
+    probes."""
     since: str | None
     retry_at: str | None
     trips: int
@@ -38,7 +39,8 @@ class BreakerView(Struct, frozen=True):
 
 
 def open_breakers(ctx: Context, route: str | None = None) -> dict[str, BreakerRecord]:
-    """The records of breakers that are open or half-open, by scope; of one route, if it is given."""
+    """The records of breakers that are open or half-open, by scope; of one route, if it is
+    given."""
     return {
         name: one
         for name, one in sorted(read_each(ctx.ledger, BREAKER, BreakerRecord).items())
@@ -85,8 +87,8 @@ def _view(name: str, one: BreakerRecord, now: int) -> BreakerView:
 
 
 def _declared(ctx: Context, name: str) -> bool:
-    """Whether the route file gives the lane a breaker; True if this process does not have the route. The record of a breaker that the route
-    no longer declares has no effect."""
+    """Whether the route file gives the lane a breaker; True if this process does not have the
+    route. The record of a breaker that the route no longer declares has no effect."""
     route, stage, lane = name.split("/", 2)
     plan = ctx.plans.get(route)
     return plan is None or (

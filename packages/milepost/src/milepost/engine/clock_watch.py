@@ -1,4 +1,5 @@
-"""Clock watch of a process: notice that its clock was set, keep up with the newest history line, and find rows that are dated in the future."""
+"""Clock watch of a process: notice that its clock was set, keep up with the newest history line,
+and find rows that are dated in the future."""
 
 from __future__ import annotations
 
@@ -20,14 +21,16 @@ from milepost.ports.items import Query
 
 EVERY_S = 1.0
 SEARCH_MS = 600_000
-"""Time between two searches for rows from the future, beside those that the newest line gives cause for."""
+"""Time between two searches for rows from the future, beside those that the newest line gives cause
+for."""
 
 log = logging.getLogger(__name__)
 
 
 class ClockWatch:
-    """Service that checks the process's clock every second. Where the row is the queue, a process that wrote by a clock that was ahead has left
-    rows that are due too late: they are made due now."""
+    """Service that checks the process's clock every second. Where the row is the queue, a process
+    that wrote by a clock that was ahead has left rows that are due too late: they are made due
+    now."""
 
     name = "clock"
 
@@ -48,7 +51,8 @@ class ClockWatch:
         return EVERY_S
 
     def _read_newest_line(self) -> bool:
-        """Keep up with the newest line; returns whether it is a line from the future that no search has followed yet."""
+        """Keep up with the newest line; returns whether it is a line from the future that no search
+        has followed yet."""
         ledger, clock = self._ctx.ledger, self._ctx.clock
         for written in ledger.feed(ledger.last_seq() - 1, 1):
             if isinstance(clock, CheckedClock):
@@ -84,7 +88,8 @@ def make_due(ctx: Context) -> int:
 
 
 def future_pages(ctx: Context, route: str) -> Iterator[list[Item]]:
-    """The live items of a route that are dated in the future and due later than now, page by page."""
+    """The live items of a route that are dated in the future and due later than now, page by
+    page."""
     now = ctx.clock.now()
     query = Query(route=route, statuses=LIVE, dated_from=now + FOLLOWED_MS + 1, due_after=now)
     for page in query_pages(ctx.ledger, query):

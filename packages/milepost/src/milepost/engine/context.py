@@ -36,10 +36,12 @@ class Context:
         self.checks: tuple[Check, ...] = ()
         """The health checks of applications."""
         self.before_resume: tuple[Callable[[PauseView, str], None], ...] = ()
-        """Functions of applications that are called with a pause, and the operator's name, before an operator's resume ends it."""
+        """Functions of applications that are called with a pause, and the operator's name, before
+        an operator's resume ends it."""
 
     def check_clock(self) -> ClockState:
-        """What this process knows about its clock, which corrects itself now if it can. Call it between two steps."""
+        """What this process knows about its clock, which corrects itself now if it can. Call it
+        between two steps."""
         return check(self.clock)
 
     def plan(self, route: str) -> Plan:
@@ -61,6 +63,7 @@ class Context:
         return plan.by_name[stage]
 
     def take(self, plan: Plan) -> Plan:
-        """Use this plan for its route from now on, such as one with the version that the ledger holds."""
+        """Use this plan for its route from now on, such as one with the version that the ledger
+        holds."""
         self.plans[plan.name] = plan
         return plan

@@ -1,5 +1,5 @@
-"""Evidence from the ledger: records of items, from their rows, kept evidence, or seals; rows restored from these; and the items with files on
-a storage volume, such as a tape."""
+"""Evidence from the ledger: records of items, from their rows, kept evidence, or seals; rows
+restored from these; and the items with files on a storage volume, such as a tape."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED}
 
 
 class FoundRecord(Struct, frozen=True):
-    """An item's record, the feed position of its last line (0: unknown), and its input if it was kept."""
+    """An item's record, the feed position of its last line (0: unknown), and its input if it was
+    kept."""
 
     record: dict[str, Any]
     place: int
@@ -66,7 +67,8 @@ class FoundRecord(Struct, frozen=True):
     places: tuple[int, ...] = ()
     """The feed positions of its lines, if they were read from the ledger."""
     lost: str = ""
-    """Why the record that should have been kept cannot be used; this one is made of what the ledger still has."""
+    """Why the record that should have been kept cannot be used; this one is made of what the ledger
+    still has."""
 
     @property
     def faults(self) -> list[str]:
@@ -96,7 +98,8 @@ def keeper(blobs: Blobs) -> Keep:
 
 
 class Scrub(Struct, frozen=True):
-    """Kept records that were compared with their seals: how many of how many seals, and what is wrong, by key."""
+    """Kept records that were compared with their seals: how many of how many seals, and what is
+    wrong, by key."""
 
     looked_at: int
     seals: int
@@ -127,22 +130,24 @@ def _faults_of_lives(ctx: Context, route: str, known: KnownKey) -> list[str]:
 
 
 def records_of(ctx: Context, route: str, key: str) -> list[FoundRecord]:
-    """The evidence of one key: that of its item, then the kept records of its earlier lives, latest first; none if it was never seen."""
+    """The evidence of one key: that of its item, then the kept records of its earlier lives, latest
+    first; none if it was never seen."""
     key = known_key(ctx, route, key)
     found = evidence_of(ctx, route, key)
     return [] if found is None else [found, *earlier_lives(ctx, route, key, found)]
 
 
 def earlier_lives(ctx: Context, route: str, key: str, record: FoundRecord) -> Iterator[FoundRecord]:
-    """The records of the lives of a key before this one, latest first. An operator submits a key again after its item has failed and left
-    (see `engine.intake.submit`). A life whose record is lost is represented by what the later ones say of it."""
+    """The records of the lives of a key before this one, latest first. An operator submits a key
+    again after its item has failed and left (see `engine.intake.submit`). A life whose record is
+    lost is represented by what the later ones say of it."""
     if life_before(record) is not None or record.life:
         yield from _Lives(ctx, route, key, record).records()
 
 
 class _Lives:
-    """The earlier lives of a key. Each record names all of those before it, so that a lost one hides none; those that an earlier Milepost
-    wrote name only the one before."""
+    """The earlier lives of a key. Each record names all of those before it, so that a lost one
+    hides none; those that an earlier Milepost wrote name only the one before."""
 
     def __init__(self, ctx: Context, route: str, key: str, latest: FoundRecord) -> None:
         self._ctx, self._route, self._key = ctx, route, key
@@ -177,7 +182,8 @@ class _Lives:
                 self._named[earlier.life] = earlier
 
     def _names_lost(self, life: int) -> None:
-        """The record of this life is lost, and with it the names of those before: unless a later one named them, the first is tried."""
+        """The record of this life is lost, and with it the names of those before: unless a later
+        one named them, the first is tried."""
         if any(named < life for named in self._named):
             return
         if _kept_or_fault(self._ctx, self._route, self._key, 0) is not None:
@@ -210,7 +216,8 @@ class _Lives:
         )
 
     def _whole(self, found: FoundRecord, named: EarlierLife, number: int) -> FoundRecord:
-        """A record that was read. Its head is the one that the later life names, so that lines that lead to another head are reported."""
+        """A record that was read. Its head is the one that the later life names, so that lines that
+        lead to another head are reported."""
         record = found.record
         if record["schema"] != SCHEMA:
             return found
@@ -246,7 +253,8 @@ def _kept_or_fault(ctx: Context, route: str, key: str, life: int) -> FoundRecord
 
 
 def earlier_names(ctx: Context, route: str, known: KnownKey) -> list[tuple[int, str]] | None:
-    """Number and head of each life of a key before that of this seal, oldest first; None if they are not all known."""
+    """Number and head of each life of a key before that of this seal, oldest first; None if they
+    are not all known."""
     if not known.life:
         return []
     try:
@@ -287,8 +295,8 @@ def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
 
 
 def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
-    """Evidence of all matching items, existing rows first, each followed by that of the earlier lives of its key; `query` must request
-    content."""
+    """Evidence of all matching items, existing rows first, each followed by that of the earlier
+    lives of its key; `query` must request content."""
     for item in each(ctx, query):
         found = _of_row(ctx, item)
         yield found
@@ -329,8 +337,9 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
 
 
 def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
-    """The record of a key without a row: from the evidence kept when the row left, else from its lines, else from the seal alone. A route
-    that keeps evidence has lost it in the last two cases."""
+    """The record of a key without a row: from the evidence kept when the row left, else from its
+    lines, else from the seal alone. A route that keeps evidence has lost it in the last two
+    cases."""
     if known.forgotten:
         return _of_forgotten(ctx, route, known)
     found, lost = _kept_or_lost(ctx, route, known)
@@ -366,7 +375,8 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
 
 
 def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecord | None, str]:
-    """The record that was kept of a sealed item; or None and, where the route keeps evidence, why there is none to use."""
+    """The record that was kept of a sealed item; or None and, where the route keeps evidence, why
+    there is none to use."""
     try:
         found = _kept_record(ctx, route, known.key, known.life)
     except LedgerError:
@@ -387,7 +397,8 @@ def _kept_or_lost(ctx: Context, route: str, known: KnownKey) -> tuple[FoundRecor
 
 
 def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
-    """The input of an item whose row has left, from its kept evidence; UNSET if it is not there, or is not the submitted one."""
+    """The input of an item whose row has left, from its kept evidence; UNSET if it is not there, or
+    is not the submitted one."""
     try:
         content = _of_seal(ctx, route, known).input
     except MilepostError:
@@ -396,7 +407,8 @@ def kept_input(ctx: Context, route: str, known: KnownKey) -> Any:
 
 
 def _kept_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | None:
-    """The record that was kept of this life of a key, or what stands for it if its content was removed; None: there is none."""
+    """The record that was kept of this life of a key, or what stands for it if its content was
+    removed; None: there is none."""
     found = read_record(ctx, route, key, life)
     if found is not None or is_forgotten_name(key):
         return found
@@ -428,7 +440,8 @@ def read_record(ctx: Context, route: str, key: str, life: int) -> FoundRecord | 
 
 
 def _of_forgotten(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
-    """The record of an item whose content was removed: kept evidence of it, else the digests of its lines, else the seal."""
+    """The record of an item whose content was removed: kept evidence of it, else the digests of its
+    lines, else the seal."""
     name = (
         known.key if is_forgotten_name(known.key) else name_of(ctx, route, known.key) or known.key
     )
@@ -453,7 +466,8 @@ def _places(lines: Sequence[HistoryEntry]) -> tuple[int, ...]:
 
 
 class OnVolume(Struct, frozen=True):
-    """One item with files on the volume. `left`: its row has been removed, and this comes from its evidence."""
+    """One item with files on the volume. `left`: its row has been removed, and this comes from its
+    evidence."""
 
     key: str
     status: str
@@ -468,8 +482,9 @@ def on_volume(
     on_progress: Callable[[int], None] | None = None,
     on_fault: Callable[[str, str], None] | None = None,
 ) -> Iterator[OnVolume]:
-    """All items of the route with files on the volume. There is no index: the results of every item are read. A record that is lost, or does
-    not match its seal, is not used; `on_fault` is called with its key and the reason."""
+    """All items of the route with files on the volume. There is no index: the results of every item
+    are read. A record that is lost, or does not match its seal, is not used; `on_fault` is called
+    with its key and the reason."""
     for number, (key, status, results, left) in enumerate(_all_results(ctx, route, on_fault), 1):
         if on_progress is not None:
             on_progress(number)
@@ -520,7 +535,8 @@ def _results_of_seals(
 
 
 def _with_later_checks(ctx: Context, route: str, every: Iterator[Results]) -> Iterator[Results]:
-    """The results, replaced by those of later checks: of the items with the same keys on the route that follows this one."""
+    """The results, replaced by those of later checks: of the items with the same keys on the route
+    that follows this one."""
     plan = ctx.plans.get(route)
     if plan is None or plan.route.follow_up is None:
         yield from every
@@ -540,7 +556,7 @@ def files_on(results: Mapping[str, Any], volume: str) -> list[str]:
     )
 
 
-# Restored rows: of a ledger that can take over rows, and that keeps lines when rows are removed ------------------------------
+# Restored rows: of a ledger that can take over rows, and that keeps lines when rows are removed ---
 def can_restore(ledger: Ledger) -> bool:
     """Whether this ledger can restore rows."""
     return "take over" not in ledger.missing_capabilities
@@ -549,8 +565,8 @@ def can_restore(ledger: Ledger) -> bool:
 def restore_rows(
     ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False
 ) -> dict[str, str]:
-    """Restore the rows of these keys as they were, if they had finished by `since`; returns why not, for those that cannot be restored.
-    Idempotent. With `dry_run` nothing is written."""
+    """Restore the rows of these keys as they were, if they had finished by `since`; returns why
+    not, for those that cannot be restored. Idempotent. With `dry_run` nothing is written."""
     refused: dict[str, str] = {}
     items: list[Item] = []
     for known in ctx.ledger.peek(plan.name, keys):
@@ -569,8 +585,8 @@ def restore_rows(
 
 
 def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
-    """The item behind a seal, or why it cannot be restored. Everything is verified: the lines must lead to the seal's head, and input and
-    results must have the recorded digests."""
+    """The item behind a seal, or why it cannot be restored. Everything is verified: the lines must
+    lead to the seal's head, and input and results must have the recorded digests."""
     try:
         found = evidence_of(ctx, plan.name, known.key)
     except LedgerError:
@@ -612,7 +628,8 @@ def restored_item(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         known.input_digest,
         "" if stage is None or stage.lane is None else stage.lane_of(content),
         list_id=known.list_id,
-        # At least as high as before: no line says which retries were made as new work, so all count. A work_id must not be used twice.
+        # At least as high as before: no line says which retries were made as new work, so all
+        # count. A work_id must not be used twice.
         pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
         content_digest=known.content_digest,
         life=lines[0].life,

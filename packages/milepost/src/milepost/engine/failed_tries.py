@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> None:
-    """Log one warning for a failed attempt at `stage`; the JSON log includes the traceback. `after` is the row with the failure."""
+    """Log one warning for a failed attempt at `stage`; the JSON log includes the traceback. `after`
+    is the row with the failure."""
     error = after.error
     if error is None or not log.isEnabledFor(logging.WARNING):
         return

@@ -1,4 +1,5 @@
-"""Forget an ended item: remove its content from the ledger, its blobs, its kept evidence and the control documents; name what stays."""
+"""Forget an ended item: remove its content from the ledger, its blobs, its kept evidence and the
+control documents; name what stays."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ SEARCHED = (
 )
 """Kinds of documents that may name a key, or repeat the text of an error."""
 NAMED = (*SEARCHED, kinds.CURSOR, kinds.PROCESS)
-"""Kinds of documents that are searched for what stays. Cursors and processes are not changed here: they are written all the time, and soon again."""
+"""Kinds of documents that are searched for what stays. Cursors and processes are not changed here:
+they are written all the time, and soon again."""
 OF_APPLICATIONS = (kinds.APPLICATION, kinds.TALLY)
 NAMES_NO_KEY = frozenset(
     (
@@ -71,7 +73,8 @@ NAMES_NO_KEY = frozenset(
         "pace",
     )
 )
-"""Fields of Milepost's own documents that have no key and no error in them, although their text may be equal to a key."""
+"""Fields of Milepost's own documents that have no key and no error in them, although their text may
+be equal to a key."""
 CUTS = (300, 500)
 """Lengths to which documents cut the text of an error."""
 ELSEWHERE = (
@@ -86,7 +89,8 @@ class ForgetReport(Struct):
 
     route: str
     name: str
-    """Stands for the key in exports from now on; empty in a dry run if nothing was forgotten in this ledger before."""
+    """Stands for the key in exports from now on; empty in a dry run if nothing was forgotten in
+    this ledger before."""
     status: str
     dry_run: bool = False
     before: bool = False
@@ -106,8 +110,9 @@ class ForgetReport(Struct):
 def forget(
     ctx: Context, route: str, key: str, *, by: str, reason: str, dry_run: bool = False
 ) -> ForgetReport:
-    """Remove the content of an ended item, whatever subscriber is absent. The key stays known by a keyed digest; lines and seal keep their
-    digests. A repeat continues a call that was cut off. The act is recorded with name and reason; the reason should not repeat content."""
+    """Remove the content of an ended item, whatever subscriber is absent. The key stays known by a
+    keyed digest; lines and seal keep their digests. A repeat continues a call that was cut off. The
+    act is recorded with name and reason; the reason should not repeat content."""
     ctx.plan(route)
     if route == HEADS:
         raise UsageError("the daily heads cannot be forgotten: evidence depends on them")
@@ -155,7 +160,8 @@ def forget(
 
 
 def _ended(ctx: Context, route: str, key: str) -> KnownKey:
-    """What the ledger knows of an item that has ended; raises if there is none, or it has not ended."""
+    """What the ledger knows of an item that has ended; raises if there is none, or it has not
+    ended."""
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         [known] = ctx.ledger.peek(route, [key])
@@ -174,7 +180,8 @@ def _ended(ctx: Context, route: str, key: str) -> KnownKey:
 
 
 def _about(ctx: Context, route: str, key: str, known: KnownKey, name: str) -> dict[str, Any]:
-    """What the act records: the name, and all lives of the key, latest first, so that a repeat finds the kept evidence of each."""
+    """What the act records: the name, and all lives of the key, latest first, so that a repeat
+    finds the kept evidence of each."""
     earlier = [
         life_before(found) for found in ([] if known.forgotten else records_of(ctx, route, key))
     ]
@@ -219,10 +226,11 @@ def _errors(lines: list[HistoryEntry]) -> frozenset[str]:
     )
 
 
-# Kept evidence ---------------------------------------------------------------------------------------------------------
+# Kept evidence ------------------------------------------------------------------------------------
 def _empty_evidence(ctx: Context, route: str, key: str, name: str, act: Act) -> int:
-    """Put a record without content in the place of each kept record of the key; returns how many there were. A route that keeps evidence
-    also gets one for an item that still had its row. A record that is damaged goes too: what can still be read of it is content."""
+    """Put a record without content in the place of each kept record of the key; returns how many
+    there were. A route that keeps evidence also gets one for an item that still had its row. A
+    record that is damaged goes too: what can still be read of it is content."""
     lives: list[int] = act.filter["lives"]
     if ctx.plan(route).route.evidence:
         _write_without_content(ctx, route, key, name, act)
@@ -233,7 +241,8 @@ def _empty_evidence(ctx: Context, route: str, key: str, name: str, act: Act) -> 
 
 
 def _write_without_content(ctx: Context, route: str, key: str, name: str, act: Act) -> None:
-    """Write a record without content for the latest life of the key, and for each earlier one that has a readable record."""
+    """Write a record without content for the latest life of the key, and for each earlier one that
+    has a readable record."""
     latest, *before = act.filter["lives"]
     lives = [
         latest,
@@ -266,7 +275,8 @@ def _kept(ctx: Context, route: str, key: str, life: int) -> tuple[bool, FoundRec
 def _without_content(
     ctx: Context, route: str, key: str, name: str, whole: FoundRecord | None, act: Act
 ) -> FoundRecord:
-    """The record that stands for a kept one, or for the seal and the digests of the lines if none was kept."""
+    """The record that stands for a kept one, or for the seal and the digests of the lines if none
+    was kept."""
     if whole is None:
         found = evidence_of(ctx, route, key)
         assert found is not None, "the seal was just written"
@@ -290,10 +300,10 @@ def _without_content(
     )
 
 
-# Documents -------------------------------------------------------------------------------------------------------------
+# Documents ----------------------------------------------------------------------------------------
 def _clean_documents(ctx: Context, route: str, key: str, name: str, errors: frozenset[str]) -> int:
-    """Replace the item's key, its digest without a secret, and its errors where they are a value of a document; returns how many documents
-    were changed."""
+    """Replace the item's key, its digest without a secret, and its errors where they are a value of
+    a document; returns how many documents were changed."""
     texts = {key: name, digest_of_keys([key]): name, **dict.fromkeys(errors, REMOVED_TEXT)}
     return sum(
         _clean_document(ctx, kind, document_name, texts)
@@ -339,7 +349,7 @@ def _with_texts(value: Any, texts: Mapping[str, str], spared: frozenset[str]) ->
     return texts.get(value, value) if isinstance(value, str) else value
 
 
-# What stays ------------------------------------------------------------------------------------------------------------
+# What stays ---------------------------------------------------------------------------------------
 def _stays(
     ctx: Context, route: str, key: str, known: KnownKey, lines: list[HistoryEntry]
 ) -> list[str]:

@@ -1,4 +1,5 @@
-"""The secret of a ledger by which the keys of forgotten items stay known, and the names that stand for these keys."""
+"""The secret of a ledger by which the keys of forgotten items stay known, and the names that stand
+for these keys."""
 
 from __future__ import annotations
 
@@ -14,14 +15,15 @@ SECRET_BYTES = 32
 
 
 def name_of(ctx: Context, route: str, key: str) -> str | None:
-    """The name that stands for this key if its item was forgotten; None: this ledger has forgotten no item."""
+    """The name that stands for this key if its item was forgotten; None: this ledger has forgotten
+    no item."""
     held, _ = read_versioned(ctx.ledger, FORGET, SECRET, ForgetSecret)
     return None if held is None else forgotten_name(bytes.fromhex(held.secret), route, key)
 
 
 def make_secret(ctx: Context) -> None:
-    """Make the secret if there is none. LedgerBusy until every process must have read it: one that does not know it would take a forgotten
-    key for a new one."""
+    """Make the secret if there is none. LedgerBusy until every process must have read it: one that
+    does not know it would take a forgotten key for a new one."""
     now = ctx.clock.now()
     ctx.ledger.write(FORGET, SECRET, ForgetSecret(secrets.token_hex(SECRET_BYTES), now), expect=0)
     held, _ = read_versioned(ctx.ledger, FORGET, SECRET, ForgetSecret)

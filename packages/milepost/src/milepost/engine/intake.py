@@ -38,8 +38,9 @@ REPLACED_SINCE = "an operator has replaced this first content since; the present
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """Result for one input: recorded, known, known with other content (nothing is overwritten), or malformed; then `field` names what
-    is wrong, and `expected` says what would be right, if known."""
+    """Result for one input: recorded, known, known with other content (nothing is overwritten), or
+    malformed; then `field` names what is wrong, and `expected` says what would be right, if
+    known."""
 
     key: str
     answer: Answer
@@ -51,7 +52,8 @@ class Receipt(Struct, frozen=True, gc=False):
     created_at: int | None = None
     """When a new item was recorded, in milliseconds since 1970."""
     first_content: bool = False
-    """For `changed`: it is the content with which the key was first submitted, and which an operator has replaced since."""
+    """For `changed`: it is the content with which the key was first submitted, and which an
+    operator has replaced since."""
 
 
 def submit(
@@ -65,12 +67,15 @@ def submit(
     not_before: Moment | None = None,
     failed_again: str | None = None,
 ) -> list[Receipt]:
-    """Submit items; returns one receipt each, in order. An item that is answered "new" is durably recorded.
+    """Submit items; returns one receipt each, in order. An item that is answered "new" is durably
+    recorded.
 
-    With `not_before` no item starts earlier; a start time in an item's own content (see `Route`) is then ignored.
+    With `not_before` no item starts earlier; a start time in an item's own content (see `Route`) is
+    then ignored.
 
-    `correlation_id` is one for all or a list with one for each. By default each item gets its own; an item that was submitted as a row
-    with an id keeps that, or uses its key. A malformed input does not affect the others.
+    `correlation_id` is one for all or a list with one for each. By default each item gets its own;
+    an item that was submitted as a row with an id keeps that, or uses its key. A malformed input
+    does not affect the others.
     """
     plan = ctx.plan(route)
     starts_at = start_ms(ctx, not_before)
@@ -109,8 +114,8 @@ def start_ms(ctx: Context, not_before: Moment | None) -> int | None:
 
 
 class TakenBatch(Struct, frozen=True):
-    """Results for one batch, in order. Most lines of a list that is delivered again are known with the same content: they get no object of
-    their own before a receipt is asked for."""
+    """Results for one batch, in order. Most lines of a list that is delivered again are known with
+    the same content: they get no object of their own before a receipt is asked for."""
 
     keys: Sequence[str]
     answers: Sequence[KnownKey | Same | None]
@@ -142,7 +147,8 @@ def take_in(
 
 
 class IntakeOptions(TypedDict, total=False):
-    """Options for a batch. `correlation_id`, `by` and `not_before` are one for all, or a list with one for each."""
+    """Options for a batch. `correlation_id`, `by` and `not_before` are one for all, or a list with
+    one for each."""
 
     correlation_id: str | Sequence[str] | None
     by: str | Sequence[str] | None
@@ -152,12 +158,13 @@ class IntakeOptions(TypedDict, total=False):
     not_before: int | Sequence[int | None] | None
     """Earliest start of new items in milliseconds, whatever their content says."""
     failed_again: str | None
-    """Reason, signed by `by`, to take in keys again that failed or were cancelled and whose rows were pruned. (While the row exists, an
-    operator retries it instead.)"""
+    """Reason, signed by `by`, to take in keys again that failed or were cancelled and whose rows
+    were pruned. (While the row exists, an operator retries it instead.)"""
 
 
 class InputBatch(Struct, frozen=True):
-    """The inputs of one batch, parsed: the sound ones in order, and the receipts of the malformed ones."""
+    """The inputs of one batch, parsed: the sound ones in order, and the receipts of the malformed
+    ones."""
 
     parsed: ParsedBatch
     digests: Sequence[bytes]
@@ -168,7 +175,8 @@ class InputBatch(Struct, frozen=True):
 
 
 def parse_inputs(plan: Plan, inputs: Sequence[Any]) -> InputBatch:
-    """Parse one batch: keys, recorded contents and their digests. It needs no ledger, so a list can be parsed ahead."""
+    """Parse one batch: keys, recorded contents and their digests. It needs no ledger, so a list can
+    be parsed ahead."""
     refused: dict[int, Receipt] = {}
     try:
         parsed = plan.route.read_all(inputs)
@@ -237,7 +245,8 @@ def take_in_batch(
         if dry_run:
             known |= dict.fromkeys(arrivals)
         elif arrivals:
-            # Another process may have recorded an item meanwhile: it was first, and the ledger says so.
+            # Another process may have recorded an item meanwhile: it was first, and the ledger says
+            # so.
             try:
                 known.update(
                     zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True)
@@ -266,7 +275,8 @@ def take_in_batch(
             elif isinstance(known_key, KnownKey) and (
                 known_key.forgotten or known_key.current_digest == digests[place]
             ):
-                # Of a forgotten item no digest is left: whether the content is another one is not known.
+                # Of a forgotten item no digest is left: whether the content is another one is not
+                # known.
                 others[place] = Receipt(key, "known", known_key.status, known_key.stage)
             else:
                 first = isinstance(known_key, KnownKey) and known_key.input_digest == digests[place]
@@ -283,8 +293,9 @@ def take_in_batch(
 def _recognised(
     ctx: Context, plan: Plan, batch: InputBatch
 ) -> tuple[Sequence[KnownKey | Same | None], Sequence[int]]:
-    """The ledger's answer for each key, and the places where it is not Same. A key that comes more than once is looked up once, with its
-    last content; where an earlier one differs from that, it is a doubtful place, too."""
+    """The ledger's answer for each key, and the places where it is not Same. A key that comes more
+    than once is looked up once, with its last content; where an earlier one differs from that, it
+    is a doubtful place, too."""
     keys, digests = batch.parsed.keys, batch.digests
     if batch.distinct:
         answers: Sequence[KnownKey | Same | None] = ctx.ledger.recognise(plan.name, keys, digests)
@@ -322,7 +333,8 @@ def _arrivals(
     now: int,
     options: IntakeOptions,
 ) -> dict[str, NewItem]:
-    """The new items at these places of a batch, by key. A key that comes more than once is accepted with its first content."""
+    """The new items at these places of a batch, by key. A key that comes more than once is accepted
+    with its first content."""
     arrivals: dict[str, NewItem] = {}
     if not acceptable:
         return arrivals
@@ -385,8 +397,8 @@ def _at_places(given: Any, places: Sequence[int]) -> Any:
 
 
 def _after(ctx: Context, plan: Plan, seal: KnownKey) -> dict[str, Any]:
-    """Note in the first history line about the earlier item with this key, whose own lines may be gone. It also names the lives before that
-    one, so that a lost record hides none of them."""
+    """Note in the first history line about the earlier item with this key, whose own lines may be
+    gone. It also names the lives before that one, so that a lost record hides none of them."""
     ended: dict[str, Any] = {
         "status": seal.status.value,
         "stage": seal.stage,
@@ -447,7 +459,8 @@ def content_digest(content: Any) -> bytes:
 
 
 def content_digests(contents: Sequence[Any]) -> Sequence[bytes]:
-    """Digest of each content; raises MalformedInput if one is not valid JSON. Keys alone are always valid."""
+    """Digest of each content; raises MalformedInput if one is not valid JSON. Keys alone are always
+    valid."""
     if isinstance(contents, OneField):
         return KeyDigests(contents.field, contents.texts)
     try:

@@ -1,7 +1,8 @@
-"""Known keys: under which key the ledger has an item, where a route writes parts of its keys in a form of their own (see `Route.key_forms`).
+"""Known keys: under which key the ledger has an item, where a route writes parts of its keys in a
+form of their own (see `Route.key_forms`).
 
-Such an item may be named by the fields' own texts. One that was accepted under these texts, by an earlier version or from a row that
-another program put, keeps that key, and is found by both.
+Such an item may be named by the fields' own texts. One that was accepted under these texts, by an
+earlier version or from a row that another program put, keeps that key, and is found by both.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from milepost.engine.ledger_pages import query_pages
 from milepost.ports.items import Query
 
 ALIKE = 1_000
-"""Most rows that are compared with a key that the ledger does not have: those with the same parts before the first one with a form."""
+"""Most rows that are compared with a key that the ledger does not have: those with the same parts
+before the first one with a form."""
 
 
 def keys_of_new(ctx: Context, plan: Plan, keys: Sequence[str]) -> Sequence[str]:
-    """The keys of submitted items, given with the fields' own texts: each in its form, unless the ledger has the item under the given key."""
+    """The keys of submitted items, given with the fields' own texts: each in its form, unless the
+    ledger has the item under the given key."""
     if not plan.route.key_forms:
         return keys
     formed = {key: plan.route.formed(key) for key in keys}
@@ -32,8 +35,9 @@ def keys_of_new(ctx: Context, plan: Plan, keys: Sequence[str]) -> Sequence[str]:
 
 
 def known_keys(ctx: Context, route: str, keys: Sequence[str]) -> Sequence[str]:
-    """The keys under which the ledger has the items that are named so, each in its form or with the fields' own texts. That of an
-    unknown item is in its form: it may come into answers and records."""
+    """The keys under which the ledger has the items that are named so, each in its form or with the
+    fields' own texts. That of an unknown item is in its form: it may come into answers and
+    records."""
     plan = ctx.plans.get(route)
     if plan is None or not plan.route.key_forms:
         return keys

@@ -35,8 +35,8 @@ def seal_pages(ledger: Ledger, route: str, size: int) -> Iterator[list[KnownKey]
 def matching_seals(
     ledger: Ledger, query: Query, size: int, *, forgotten: bool = False
 ) -> Iterator[KnownKey]:
-    """The seals that match a query. Those of forgotten items come only if they are asked for, and only where the query does not ask for
-    keys."""
+    """The seals that match a query. Those of forgotten items come only if they are asked for, and
+    only where the query does not ask for keys."""
     wanted = forgotten and not query.prefix and not query.parts
     for known in chain.from_iterable(seal_pages(ledger, query.route, size)):
         if (wanted or not known.forgotten) and _matches(known, query):
@@ -44,7 +44,8 @@ def matching_seals(
 
 
 def left_failures(ledger: Ledger, query: Query, size: int) -> Iterator[KnownKey]:
-    """The seals of failed items whose rows have left that match a query. Forgotten items cannot be retried, so they are left out."""
+    """The seals of failed items whose rows have left that match a query. Forgotten items cannot be
+    retried, so they are left out."""
     after: str | None = None
     while True:
         page = ledger.left_failures(query.route, query.prefix or "", after, size)
@@ -55,7 +56,8 @@ def left_failures(ledger: Ledger, query: Query, size: int) -> Iterator[KnownKey]
 
 
 def _matches(seal: KnownKey, query: Query) -> bool:
-    """Whether a seal matches a query. It has no lane and no error, so queries for these match rows only."""
+    """Whether a seal matches a query. It has no lane and no error, so queries for these match rows
+    only."""
     return (
         query.lane is None
         and query.group is None

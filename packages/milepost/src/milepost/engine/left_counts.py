@@ -1,4 +1,5 @@
-"""How many failed items of a route have left the ledger: what status, overview and API say beside the counts of rows."""
+"""How many failed items of a route have left the ledger: what status, overview and API say beside
+the counts of rows."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ MOST = 1_000
 
 
 class LeftCount(Struct, frozen=True):
-    """Failed items of a route whose rows have left, by their seals. `more`: there are more than that. `known` is false while the ledger
-    has not read all its old seals: then there may be more, too."""
+    """Failed items of a route whose rows have left, by their seals. `more`: there are more than
+    that. `known` is false while the ledger has not read all its old seals: then there may be more,
+    too."""
 
     count: int
     more: bool
@@ -46,7 +48,8 @@ class LeftCount(Struct, frozen=True):
 
 
 def count_left(ctx: Context, route: str) -> LeftCount:
-    """Count them. On every ledger an index or a note leads to them, so that a route without any costs one lookup."""
+    """Count them. On every ledger an index or a note leads to them, so that a route without any
+    costs one lookup."""
     now = ctx.clock.now()
     first = ctx.ledger.left_failures(route, "", None, 1)
     if not first.seals and first.next is None:
@@ -63,7 +66,8 @@ def count_left(ctx: Context, route: str) -> LeftCount:
 def left_counts(
     ctx: Context, routes: Iterable[str], once: Once | None = None
 ) -> dict[str, LeftCount]:
-    """By route; routes with nothing to say are left out. `once`: a cache, for views that are shown often."""
+    """By route; routes with nothing to say are left out. `once`: a cache, for views that are shown
+    often."""
     counts = {}
     for route in routes:
         count = partial(count_left, ctx, route)

@@ -1,4 +1,5 @@
-"""Failed items whose rows have left the ledger: what their seals say, and how each is started again."""
+"""Failed items whose rows have left the ledger: what their seals say, and how each is started
+again."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class LeftItems(Struct, frozen=True):
 
 
 def failed_and_left(ctx: Context, query: Query, limit: int) -> LeftItems:
-    """The failed items whose rows have left that match a query; none if the query does not ask for failed items."""
+    """The failed items whose rows have left that match a query; none if the query does not ask for
+    failed items."""
     if query.statuses is None or not query.statuses & FAILED:
         return LeftItems()
     seals = list(islice(left_failures(ctx.ledger, query, PAGE), limit + 1))
@@ -59,7 +61,8 @@ def left_view(route: str, seal: KnownKey) -> dict[str, Any]:
 
 
 def way_back(ctx: Context, plan: Plan, seal: KnownKey) -> str:
-    """The command that takes a failed or cancelled key in again whose row has left. Content that is not known is left as `…`."""
+    """The command that takes a failed or cancelled key in again whose row has left. Content that is
+    not known is left as `…`."""
     content = kept_input(ctx, plan.name, seal) if plan.route.evidence else UNSET
     item = _submitted(plan, seal.key, content)
     text = canonical_json(item).decode()
@@ -84,8 +87,9 @@ def _submitted(plan: Plan, key: str, content: Any) -> dict[str, Any]:
 
 
 def unexplained(ctx: Context, plan: Plan) -> tuple[int, bool]:
-    """How many failed items have left without anybody having decided so, and whether all seals have been read. The route names the statuses
-    that may leave; an operator who pruned failed rows has left an act."""
+    """How many failed items have left without anybody having decided so, and whether all seals have
+    been read. The route names the statuses that may leave; an operator who pruned failed rows has
+    left an act."""
     wanted = FAILED - plan.route.keep.keys()
     if not wanted:
         return 0, True

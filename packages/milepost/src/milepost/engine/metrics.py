@@ -29,9 +29,10 @@ from milepost.engine.views.snapshot import snapshots
 from milepost.ports.observer import Observer
 from milepost.ports.runner import JobResult
 
-# Collected in this process ---------------------------------------------------------------------------------------------
+# Collected in this process ------------------------------------------------------------------------
 OTHER = "other"
-"""Label for every name that is not a known route, stage or word: the number of labels does not grow with input."""
+"""Label for every name that is not a known route, stage or word: the number of labels does not grow
+with input."""
 ANSWERS = ("new", "known", "changed", "malformed")
 RESENDER_ACTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -187,13 +188,14 @@ def _bounded(series: Mapping[Labels, object], labels: Labels) -> Labels:
     return labels if labels in series or len(series) < MOST_SERIES else (OTHER,) * len(labels)
 
 
-# Text ------------------------------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 OPEN = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Family(Struct, frozen=True):
-    """Samples of one name. `kind` is gauge, counter or histogram; a counter's name is without `_total` here, which is added in the text."""
+    """Samples of one name. `kind` is gauge, counter or histogram; a counter's name is without
+    `_total` here, which is added in the text."""
 
     name: str
     kind: str
@@ -255,7 +257,7 @@ def _number(value: float) -> str:
     )
 
 
-# Read from the ledger --------------------------------------------------------------------------------------------------
+# Read from the ledger -----------------------------------------------------------------------------
 KEEP_S = 1.0
 KEEP_REMOTE_S = 15.0
 """How long ledger gauges are cached; longer if each query is paid for."""

@@ -1,4 +1,5 @@
-"""Old documents: which records of acts and processes leave, by age and by number. Their upkeep removes them; recent ones always stay."""
+"""Old documents: which records of acts and processes leave, by age and by number. Their upkeep
+removes them; recent ones always stay."""
 
 from __future__ import annotations
 
@@ -12,15 +13,18 @@ DAY_MS = 86_400_000
 ACT_AGE_MS, ACTS = 400 * DAY_MS, 5_000
 """A finished act leaves after this time, or when there are so many later ones."""
 RECENT_MS = 7 * DAY_MS
-"""An act that ended within this time stays whatever their number: a request with its id must get the first answer."""
+"""An act that ended within this time stays whatever their number: a request with its id must get
+the first answer."""
 PROCESS_AGE_MS, PROCESSES = 7 * DAY_MS, 500
-"""A process that is not heard of leaves after this time, and one that has stopped also when there are so many later ones."""
+"""A process that is not heard of leaves after this time, and one that has stopped also when there
+are so many later ones."""
 AT_ONCE = 500
 
 
 def old_acts(acts: Mapping[str, Act], now: int) -> list[str]:
-    """The ids of the finished acts that may leave, the oldest first. An act that has not finished stays: it can be continued. So does the
-    latest that pruned failed items of a route: by it their seals are explained (see `left_items.unexplained`)."""
+    """The ids of the finished acts that may leave, the oldest first. An act that has not finished
+    stays: it can be continued. So does the latest that pruned failed items of a route: by it their
+    seals are explained (see `left_items.unexplained`)."""
     explaining = _explaining(acts)
     finished = sorted(
         (act.finished_at, act_id)

@@ -18,7 +18,8 @@ from milepost.ports.documents import PROCESS, Process, StandingStill, read_each_
 
 EVERY_MS = 2_000
 HEARD_MS = 150_000
-"""A role that has not run for this long after it was to run is reported; some roles run once a minute by schedule."""
+"""A role that has not run for this long after it was to run is reported; some roles run once a
+minute by schedule."""
 
 
 class RoleRun(NamedTuple):
@@ -30,12 +31,14 @@ class RoleRun(NamedTuple):
     """When it was to run next; 0: unknown."""
 
     def late(self, now: int) -> bool:
-        """Whether it should have run again by now: by its own interval, which its last turn has said."""
+        """Whether it should have run again by now: by its own interval, which its last turn has
+        said."""
         return now - max(self.at, self.next_at) > HEARD_MS
 
 
 class Heartbeat:
-    """Service that writes the process document; `facts` gives its variable part (roles, in_hand, overrunning, outdated)."""
+    """Service that writes the process document; `facts` gives its variable part (roles, in_hand,
+    overrunning, outdated)."""
 
     name = "heartbeat"
 
@@ -64,7 +67,8 @@ class Heartbeat:
         if not dead:
             return
         self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
-        # Mark them as stopped: no other process can prove their death any more, and they would count as alive until the timeout.
+        # Mark them as stopped: no other process can prove their death any more, and they would
+        # count as alive until the timeout.
         for name, (process, version) in read_each_versioned(
             self.ctx.ledger, PROCESS, Process
         ).items():
@@ -118,7 +122,8 @@ def last_runs(ctx: Context) -> dict[str, RoleRun]:
 
 
 def standing_still(before: StandingStill | None, why: str, now: int) -> StandingStill | None:
-    """The record of a role whose service stands still for this reason, or, if there is none, works."""
+    """The record of a role whose service stands still for this reason, or, if there is none,
+    works."""
     if not why:
         return None
     return StandingStill(now if before is None else before.since, why)
@@ -133,8 +138,8 @@ class StandingRole(NamedTuple):
 
 
 def standing_roles(ctx: Context, last: Mapping[str, RoleRun]) -> dict[str, StandingRole]:
-    """The roles that stand still in a process that was heard of lately, where no process has carried them out since. `last`: the
-    last successful runs."""
+    """The roles that stand still in a process that was heard of lately, where no process has
+    carried them out since. `last`: the last successful runs."""
     found: dict[str, StandingRole] = {}
     for process in processes(ctx):
         if process.stopped or ctx.clock.now() - process.seen_at > HEARD_MS:
@@ -148,9 +153,10 @@ def standing_roles(ctx: Context, last: Mapping[str, RoleRun]) -> dict[str, Stand
 
 
 class ProcessView(Struct, frozen=True):
-    """A process of the last week. `alive`: running now. `stopped`: has ended regularly; neither: it died or cannot be reached.
-    `roles`: last successful run of each. `overrunning`: handlers that exceed their timeout. `outdated`: routes of which it has an older
-    version, so that it stands by."""
+    """A process of the last week. `alive`: running now. `stopped`: has ended regularly; neither: it
+    died or cannot be reached. `roles`: last successful run of each. `overrunning`: handlers that
+    exceed their timeout. `outdated`: routes of which it has an older version, so that it stands
+    by."""
 
     holder: str
     host: str
@@ -167,8 +173,8 @@ class ProcessView(Struct, frozen=True):
 
 
 class RoleView(Struct, frozen=True):
-    """A role: its last successful run in any process, and in which. `late`: it should have run again by now. `stands_still`: why no process does
-    its work now, though one has it."""
+    """A role: its last successful run in any process, and in which. `late`: it should have run
+    again by now. `stands_still`: why no process does its work now, though one has it."""
 
     role: str
     at: str | None

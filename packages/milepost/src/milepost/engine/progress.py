@@ -1,7 +1,9 @@
-"""Progress of each stage: how many items have completed it, noted twice a minute by the resender, for the pace of a forecast.
+"""Progress of each stage: how many items have completed it, noted twice a minute by the resender,
+for the pace of a forecast.
 
-The notes are one document, so that every process and every command sees the same pace. They count items that have passed a stage, so failures
-are no progress, and items whose rows leave later make no difference.
+The notes are one document, so that every process and every command sees the same pace. They count
+items that have passed a stage, so failures are no progress, and items whose rows leave later make
+no difference.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class RouteProgress(Struct, frozen=True):
-    """Where the items of a route are: those at each stage that are not completed, and those completed in the latest hours."""
+    """Where the items of a route are: those at each stage that are not completed, and those
+    completed in the latest hours."""
 
     at_stages: dict[str, int]
     completed: list[tuple[int, int]]
@@ -67,7 +70,8 @@ def progress_of(counts: Iterable[Count], now: int) -> RouteProgress:
 def stage_paces(
     stages: Sequence[str], notes: Sequence[tuple[int, RouteProgress]]
 ) -> dict[str, StagePace]:
-    """The pace of each stage, in order, from notes with their times, the oldest first; none if they span too little time."""
+    """The pace of each stage, in order, from notes with their times, the oldest first; none if they
+    span too little time."""
     newest = notes[-1][0] if notes else 0
     recent = [note for note in notes if newest - WINDOW_MS <= note[0] <= newest]
     if len(recent) < 2 or newest - recent[0][0] < LEAST_MS:
@@ -85,8 +89,9 @@ def stage_paces(
 def _passed(
     later: Sequence[str], before: tuple[int, RouteProgress], after: tuple[int, RouteProgress]
 ) -> int:
-    """How many items have come past a stage between two notes, at least. Completed items count by the hour in which they completed, so that
-    those whose rows leave in between, which are older, make no difference."""
+    """How many items have come past a stage between two notes, at least. Completed items count by
+    the hour in which they completed, so that those whose rows leave in between, which are older,
+    make no difference."""
     hour = before[0] // HOUR
 
     def past(progress: RouteProgress) -> int:
@@ -96,11 +101,12 @@ def _passed(
     return max(0, past(after[1]) - past(before[1]))
 
 
-# Notes in the ledger ----------------------------------------------------------------------------------------------------
+# Notes in the ledger ------------------------------------------------------------------------------
 def read_paces(
     ctx: Context, route: str, stages: Sequence[str], counts: Iterable[Count]
 ) -> dict[str, StagePace]:
-    """The present pace of each stage of a route, from the notes and its counters as they are now; `stages` in order."""
+    """The present pace of each stage of a route, from the notes and its counters as they are now;
+    `stages` in order."""
     now = ctx.clock.now()
     noted, _ = _read_notes(ctx)
     notes = [
@@ -112,7 +118,8 @@ def read_paces(
 
 
 def _read_notes(ctx: Context) -> tuple[ProgressNotes, int]:
-    """The notes, and the version of their document. Damaged ones count as none: the next note replaces them."""
+    """The notes, and the version of their document. Damaged ones count as none: the next note
+    replaces them."""
     document = ctx.ledger.read_one(PROGRESS, NAME)
     if document is None:
         return ProgressNotes(), 0

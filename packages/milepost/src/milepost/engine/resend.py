@@ -1,4 +1,5 @@
-"""Resender: find items whose due time has passed, and do what needs no worker. Several may run at once."""
+"""Resender: find items whose due time has passed, and do what needs no worker. Several may run at
+once."""
 
 from __future__ import annotations
 
@@ -76,11 +77,13 @@ _COUNTS = (
 
 
 class Resender:
-    """Service that offers stages again, records losses, reports overdue items, counts missing answers, applies kept confirmations,
-    continues back-fills, and removes old acts. It also notes the progress of the stages, for forecasts.
+    """Service that offers stages again, records losses, reports overdue items, counts missing
+    answers, applies kept confirmations, continues back-fills, and removes old acts. It also notes
+    the progress of the stages, for forecasts.
 
-    Where the row is the queue, due items at handler stages are left to the workers, so that a backlog is never scanned. On ledgers with
-    queues a due item has lost its message, or never had one; the ledger itself finds queued items whose message is missing.
+    Where the row is the queue, due items at handler stages are left to the workers, so that a
+    backlog is never scanned. On ledgers with queues a due item has lost its message, or never had
+    one; the ledger itself finds queued items whose message is missing.
     """
 
     name = "resender"
@@ -99,7 +102,8 @@ class Resender:
         return 0.0 if summary.more and wrote else EVERY
 
     def run_once(self, pages: int = PAGES) -> ResendSummary:
-        """Check all items whose due time has passed, at most so many pages per search; none while the time is not known."""
+        """Check all items whose due time has passed, at most so many pages per search; none while
+        the time is not known."""
         summary = ResendSummary()
         self.stands_still = self._ctx.check_clock().stops_work
         if self.stands_still:
@@ -133,7 +137,8 @@ class Resender:
             self._acts_at = now + ACTS_MS
 
     def _offer_lost(self, plan: Plan, paused: set[str], pages: int, summary: ResendSummary) -> None:
-        """Offer items again whose message is lost; items whose message is in the queue are left alone."""
+        """Offer items again whose message is lost; items whose message is in the queue are left
+        alone."""
         for _ in range(pages):
             items = self._ctx.ledger.lost_messages(plan, self._ctx.clock.now(), PAGE)
             if not items:
@@ -144,13 +149,15 @@ class Resender:
     def _pages(
         self, search: tuple[str, int], query: Query, pages: int, summary: ResendSummary
     ) -> Iterator[Sequence[Item]]:
-        """Pages of a search up to a limit. The next run continues behind it, so that items that cannot be moved do not hide others."""
+        """Pages of a search up to a limit. The next run continues behind it, so that items that
+        cannot be moved do not hide others."""
         for _ in range(pages):
             page = self._ctx.ledger.find(
                 replace(query, after=self._places.pop(search, None), limit=PAGE)
             )
             for refused in page.refused:
-                # Nothing can be decided for an unreadable row; quarantine it, so that it is not found again in every run.
+                # Nothing can be decided for an unreadable row; quarantine it, so that it is not
+                # found again in every run.
                 log.error(
                     "%s/%s is due and is quarantined: %s", query.route, refused.key, refused.reason
                 )
@@ -193,8 +200,9 @@ class Resender:
         follow_up(ctx, [change.after for change in written])
 
     def _write(self, changes: Sequence[Change], plan: Plan, now: int) -> list[Change]:
-        """Write the changes; returns those that were written. After a conflict another process has handled the item. If the batch fails, each
-        change is written on its own, so that one whose content cannot be read does not block the others."""
+        """Write the changes; returns those that were written. After a conflict another process has
+        handled the item. If the batch fails, each change is written on its own, so that one whose
+        content cannot be read does not block the others."""
         try:
             conflicts = self._ctx.ledger.apply(changes, now, {plan.name: plan.version})
         except LedgerError:
@@ -245,7 +253,8 @@ class Resender:
 
 
 def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
-    """Queries for items whose due time has passed. Rows at handler stages that wait for a worker are left out; `called`: workers are called by messages."""
+    """Queries for items whose due time has passed. Rows at handler stages that wait for a worker
+    are left out; `called`: workers are called by messages."""
     due = Query(route=plan.name, due_before=now)
     if called:
         return [replace(due, statuses=LIVE, in_queue=False)]

@@ -1,4 +1,5 @@
-"""Retention: remove rows that ended long ago, by an operator's prune or by the route's `keep`, and lines no longer needed. Seals stay."""
+"""Retention: remove rows that ended long ago, by an operator's prune or by the route's `keep`, and
+lines no longer needed. Seals stay."""
 
 from __future__ import annotations
 
@@ -31,17 +32,20 @@ SAFE = frozenset({Status.COMPLETED})
 
 
 class PruneReport(Struct):
-    """Result of a prune: `items` rows removed, `forgotten` seals past the route's `remember`. With `dry_run`: the expected result."""
+    """Result of a prune: `items` rows removed, `forgotten` seals past the route's `remember`. With
+    `dry_run`: the expected result."""
 
     items: int = 0
     forgotten: int = 0
     dry_run: bool = False
     kept_back: int = 0
-    """History lines of all routes that a subscriber has not received yet; they stay until it has."""
+    """History lines of all routes that a subscriber has not received yet; they stay until it
+    has."""
     stay_ms: int = 0
     """Additional time that rows stay on this ledger after their end."""
     unsummed: int = 0
-    """Lines that all subscribers have received but no daily head covers yet; they stay until one does."""
+    """Lines that all subscribers have received but no daily head covers yet; they stay until one
+    does."""
     statuses: dict[str, int] = field(default_factory=dict)
     """Removed rows by status."""
     others: dict[str, int] = field(default_factory=dict)
@@ -87,8 +91,9 @@ def prune(
     dry_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> PruneReport:
-    """Remove the route's rows that ended longer ago than this, with one of these statuses (default COMPLETED). Runs in batches, so that no
-    process waits long for the ledger. The act is recorded with name and reason; a dry run needs neither."""
+    """Remove the route's rows that ended longer ago than this, with one of these statuses (default
+    COMPLETED). Runs in batches, so that no process waits long for the ledger. The act is recorded
+    with name and reason; a dry run needs neither."""
     plan, now, ledger = ctx.plan(route), ctx.clock.now(), ctx.ledger
     if route == HEADS:
         raise UsageError("the daily heads cannot be pruned: evidence depends on them")
@@ -139,7 +144,8 @@ def _prune_some(
     covered: DeliveredLines,
     limit: int,
 ) -> Pruned:
-    """Remove one batch of the route's rows, delivered lines and old seals. Evidence of a row is kept before it leaves."""
+    """Remove one batch of the route's rows, delivered lines and old seals. Evidence of a row is
+    kept before it leaves."""
     route = plan.route
     forget_before = None if route.remember_ms is None else ctx.clock.now() - route.remember_ms
     keep = keeper(ctx.blobs) if route.evidence else None
@@ -151,7 +157,8 @@ def _prune_some(
 def _preview(
     ctx: Context, route: str, chosen: frozenset[Status], ended_before: int, report: PruneReport
 ) -> None:
-    """Count old rows by status. Reads each row, because counters may lag and have hourly resolution."""
+    """Count old rows by status. Reads each row, because counters may lag and have hourly
+    resolution."""
     old = each(ctx, Query(route=route, statuses=TERMINAL, entered_before=ended_before, exact=True))
     found = Counter(item.row.status for item in old)
     report.statuses = {status.value: n for status, n in found.items() if status in chosen}
@@ -160,8 +167,8 @@ def _preview(
 
 
 def _covered(ctx: Context) -> DeliveredLines:
-    """Lines that may leave: every subscriber has received them, and a daily head, if there are any, covers them. A line that is removed
-    before a head covers it could never be proved."""
+    """Lines that may leave: every subscriber has received them, and a daily head, if there are any,
+    covers them. A line that is removed before a head covers it could never be proved."""
     received, summed = delivered(ctx), summed_up_to(ctx)
     return (
         received if summed is None else DeliveredLines(min(summed, received.up_to), received.parked)
@@ -169,10 +176,11 @@ def _covered(ctx: Context) -> DeliveredLines:
 
 
 class Retention:
-    """Removes ended rows once their route's `keep` is over, and forgets seals by its `remember`, on ledgers whose rows do not leave by
-    themselves. Several may run at once.
+    """Removes ended rows once their route's `keep` is over, and forgets seals by its `remember`, on
+    ledgers whose rows do not leave by themselves. Several may run at once.
 
-    Rows leave by whole hours, in which the counters know how many there are: so a turn without old rows reads no row at all.
+    Rows leave by whole hours, in which the counters know how many there are: so a turn without old
+    rows reads no row at all.
     """
 
     name = "retention"
@@ -186,7 +194,8 @@ class Retention:
 
     @staticmethod
     def needed(ctx: Context) -> bool:
-        """Whether a route of this process lets rows leave that the ledger itself does not remove."""
+        """Whether a route of this process lets rows leave that the ledger itself does not
+        remove."""
         return not ctx.ledger.row_expiry and any(_leaves(plan) for plan in ctx.plans.values())
 
     def turn(self) -> float:
@@ -200,8 +209,8 @@ class Retention:
         return EVERY
 
     def run_once(self) -> bool:
-        """Remove one batch of each route; returns whether there may be more. A route whose evidence cannot be kept now does not stop the
-        others."""
+        """Remove one batch of each route; returns whether there may be more. A route whose evidence
+        cannot be kept now does not stop the others."""
         covered, more = _covered(self._ctx), False
         self.failed = False
         for plan in self._ctx.plans.values():
@@ -225,7 +234,8 @@ class Retention:
         return more
 
     def _remove_some(self, plan: Plan, covered: DeliveredLines) -> Iterator[Pruned]:
-        """Remove one batch of the rows that may leave, for each time that the route keeps some of them."""
+        """Remove one batch of the rows that may leave, for each time that the route keeps some of
+        them."""
         for keep_ms, statuses in _statuses_by_keep(plan.route.keep).items():
             ended_before = (self._ctx.clock.now() - keep_ms) // HOUR * HOUR
             old = _old(self._ctx, plan.name, statuses, ended_before)
@@ -256,7 +266,8 @@ def _statuses_by_keep(keep: Mapping[Status, int]) -> dict[int, frozenset[Status]
 def _old(
     ctx: Context, route: str, statuses: frozenset[Status], ended_before: int
 ) -> Counter[Status]:
-    """How many rows with these statuses ended before this full hour, by status; where counters lag, any number of them."""
+    """How many rows with these statuses ended before this full hour, by status; where counters lag,
+    any number of them."""
     if "exact counts" in ctx.ledger.missing_capabilities:
         return Counter(dict.fromkeys(statuses, BATCH))
     rows: Counter[Status] = Counter()

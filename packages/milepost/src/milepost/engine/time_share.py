@@ -1,7 +1,7 @@
 """Time sharing between submit calls and the worker in one process (decision 27).
 
-Server and worker share one interpreter and one writer. While calls submit items, the worker pauses between its turns, never longer
-than its last turn took, so that it keeps at least half of the time.
+Server and worker share one interpreter and one writer. While calls submit items, the worker pauses
+between its turns, never longer than its last turn took, so that it keeps at least half of the time.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from collections.abc import Callable
 from milepost.ports.runner import Clock, Service
 
 PER_CALL_MS = 1
-"""Pause for each call that arrived or waits. A call takes 0.2 ms of CPU; the rest lets its client send the next one."""
+"""Pause for each call that arrived or waits. A call takes 0.2 ms of CPU; the rest lets its client
+send the next one."""
 LONGEST_MS = 1_000
-"""A longer turn counts as this: leases are extended in turns, and the clock may have been set forward during one."""
+"""A longer turn counts as this: leases are extended in turns, and the clock may have been set
+forward during one."""
 
 
 def rest_ms(worked_ms: int, rested_ms: int, calls: int) -> int:
-    """The worker's pause before its next turn, in milliseconds. `worked_ms`: length of its last turn; `rested_ms`: time since then; `calls`:
-    calls that arrived since the last pause, or that wait, whichever is more."""
+    """The worker's pause before its next turn, in milliseconds. `worked_ms`: length of its last
+    turn; `rested_ms`: time since then; `calls`: calls that arrived since the last pause, or that
+    wait, whichever is more."""
     return max(0, min(min(worked_ms, LONGEST_MS) - rested_ms, calls * PER_CALL_MS))
 
 
 class Accepts:
-    """Counter of submit calls to this process; a context manager for the duration of a call, thread-safe."""
+    """Counter of submit calls to this process; a context manager for the duration of a call,
+    thread-safe."""
 
     def __init__(self) -> None:
         self.came = 0

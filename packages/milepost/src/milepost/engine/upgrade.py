@@ -13,7 +13,8 @@ VERB = "upgrade"
 
 
 class Upgraded(Struct, frozen=True):
-    """The format of the tables before and after. None: the ledger has no such number, and brings its form up to date by itself."""
+    """The format of the tables before and after. None: the ledger has no such number, and brings
+    its form up to date by itself."""
 
     before: int | None
     after: int | None
@@ -27,8 +28,9 @@ class Upgraded(Struct, frozen=True):
 def upgrade(
     ctx: Context, *, by: str, reason: str, dry_run: bool = False, force: bool = False
 ) -> Upgraded:
-    """Raise the format to the newest one that this version knows. Refused while a process runs that does not know it, unless `force`: such a
-    process does not see pauses any more. A repeat continues an interrupted upgrade."""
+    """Raise the format to the newest one that this version knows. Refused while a process runs that
+    does not know it, unless `force`: such a process does not see pauses any more. A repeat
+    continues an interrupted upgrade."""
     tables = ctx.ledger.format()
     if tables is None:
         return Upgraded(None, None, dry_run=dry_run)

@@ -1,8 +1,10 @@
 """Whether a file of a whole route lacks lines that heads count.
 
-A head proves that a line existed, not that its item has no later one: whoever has the ledger's trees can prove an earlier line as well. But
-each head also says how many lines of each route it covers. Lines are chained, so that nobody can add one to a record that a head proves:
-only with the lines that were cut off, and the records that were left out, does a file have as many lines as the heads count.
+A head proves that a line existed, not that its item has no later one: whoever has the ledger's
+trees can prove an earlier line as well. But each head also says how many lines of each route it
+covers. Lines are chained, so that nobody can add one to a record that a head proves: only with the
+lines that were cut off, and the records that were left out, does a file have as many lines as the
+heads count.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class FileLines(Struct):
 
 
 class Completeness(Struct, frozen=True):
-    """Up to which head no line of the route is missing, or why that is not known, or that lines are missing."""
+    """Up to which head no line of the route is missing, or why that is not known, or that lines are
+    missing."""
 
     complete_to: str | None = None
     later: int = 0
@@ -40,11 +43,13 @@ class Completeness(Struct, frozen=True):
     unknown: str = ""
     missing: str = ""
     short: str = ""
-    """It is a whole route whose lines heads count, and other lines are proved than these; so `unknown` too."""
+    """It is a whole route whose lines heads count, and other lines are proved than these; so
+    `unknown` too."""
 
 
 def completeness(heads: Heads, header: dict[str, Any], lines: FileLines) -> Completeness:
-    """The completeness of a file with this header (empty: one record that was handed on by itself)."""
+    """The completeness of a file with this header (empty: one record that was handed on by
+    itself)."""
     if not header:
         return Completeness(unknown="this is one record, handed on by itself")
     if header.get("choice"):
@@ -56,7 +61,8 @@ def completeness(heads: Heads, header: dict[str, Any], lines: FileLines) -> Comp
         return Completeness(unknown=uncounted)
     totals = heads.totals(str(header.get("route")))
     place = _newest_place(header)
-    # An export has all lines up to the heads that prove its records, and up to the newest line of the ledger when it began.
+    # An export has all lines up to the heads that prove its records, and up to the newest line of
+    # the ledger when it began.
     within = [total for total in totals if total.up_to <= place or total.day <= lines.newest_proof]
     if within and lines.all < within[-1].lines and not lines.without:
         return Completeness(missing=_missing(within[-1], lines))

@@ -1,7 +1,9 @@
-"""Evidence file: JSON Lines with a header, one line per record, and a last line with the digest of all of them.
+"""Evidence file: JSON Lines with a header, one line per record, and a last line with the digest of
+all of them.
 
-Each line is JSON with sorted names and no spaces. A record's digest covers its own JSON, so that its line can be passed on alone; the
-digest in the last line covers every byte before it, so that nothing can be removed, inserted or moved.
+Each line is JSON with sorted names and no spaces. A record's digest covers its own JSON, so that
+its line can be passed on alone; the digest in the last line covers every byte before it, so that
+nothing can be removed, inserted or moved.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ NAMED = 10
 
 
 class NewestLine(Struct, frozen=True):
-    """The newest line that an export covers: its place in the feed of the ledger, and when it was written."""
+    """The newest line that an export covers: its place in the feed of the ledger, and when it was
+    written."""
 
     place: int
     at: str | None
@@ -52,10 +55,12 @@ def header(
     newest: NewestLine | None = None,
     follow_up: str | None = None,
 ) -> dict[str, Any]:
-    """The header: kind of file, selection of items (empty: the whole route), and the public key, if it is signed.
+    """The header: kind of file, selection of items (empty: the whole route), and the public key, if
+    it is signed.
 
-    `key_fields` are the names of the fields of a key, `media` the storage medium of each stage, `newest` the newest line of the ledger when
-    the export began, `follow_up` the route on which completed items are followed further.
+    `key_fields` are the names of the fields of a key, `media` the storage medium of each stage,
+    `newest` the newest line of the ledger when the export began, `follow_up` the route on which
+    completed items are followed further.
     """
     made: dict[str, Any] = {
         "schema": HEADER,
@@ -103,8 +108,9 @@ def entry_of(
     signer: Signer | None,
     covered: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A record's line: the record, its digest, the proof that a published head covers it, and the signature. `covered`: of a record that
-    goes on after the newest head, the number of its lines under heads, with the proof for the last of these."""
+    """A record's line: the record, its digest, the proof that a published head covers it, and the
+    signature. `covered`: of a record that goes on after the newest head, the number of its lines
+    under heads, with the proof for the last of these."""
     digest = sha256(canonical_json(record)).hexdigest()
     entry: dict[str, Any] = {"record": record, "digest": digest}
     if proof is not None:

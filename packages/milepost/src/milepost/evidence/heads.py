@@ -1,6 +1,8 @@
-"""Daily heads: one digest per day over all history lines, chained to the previous day's and published as an event.
+"""Daily heads: one digest per day over all history lines, chained to the previous day's and
+published as an event.
 
-A receiver that has stored the event can later check that a line existed on that day: a Merkle path leads from it to the day's root.
+A receiver that has stored the event can later check that a line existed on that day: a Merkle path
+leads from it to the day's root.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from milepost.evidence.signing import Signer, is_signed, public_text
 
 SCHEMA = "milepost.head/2"
 UNCOUNTED = "milepost.head/1"
-"""Schema of a head without the numbers of lines by route: of an earlier Milepost, or of a tree that one began."""
+"""Schema of a head without the numbers of lines by route: of an earlier Milepost, or of a tree that
+one began."""
 HEAD_SIGNED = "head"
 _SIGNED_FIELDS = {
     UNCOUNTED: ("schema", "day", "root", "count", "after", "up_to", "previous"),
@@ -40,8 +43,9 @@ def head_of(
     signer: Signer | None,
     lines: Mapping[str, int],
 ) -> Head:
-    """The head of a day: `count` lines, at the places after `after` and up to `up_to` of the feed. `previous` is the digest of the head
-    before it. `lines` are the numbers of these lines by route; a head that does not know all of them names none."""
+    """The head of a day: `count` lines, at the places after `after` and up to `up_to` of the feed.
+    `previous` is the digest of the head before it. `lines` are the numbers of these lines by route;
+    a head that does not know all of them names none."""
     counted = sum(lines.values()) == count
     head: Head = {
         "schema": SCHEMA if counted else UNCOUNTED,
@@ -78,7 +82,8 @@ def proof_of(head: Head, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def proved_root(proof: dict[str, Any], line: bytes) -> str:
-    """The root that a proof leads to from the digest of a line. Raises ValueError if it has other fields than a proof has."""
+    """The root that a proof leads to from the digest of a line. Raises ValueError if it has other
+    fields than a proof has."""
     if set(proof) != _PROOF_FIELDS:
         raise ValueError("it has other fields than a proof")
     return climb(
@@ -87,7 +92,8 @@ def proved_root(proof: dict[str, Any], line: bytes) -> str:
 
 
 class RouteTotal(NamedTuple):
-    """The number of all lines of a route up to the head of a day, which covers the feed up to a place."""
+    """The number of all lines of a route up to the head of a day, which covers the feed up to a
+    place."""
 
     day: str
     up_to: int
@@ -114,7 +120,8 @@ class Heads:
             self.by_day[day] = previous = head
 
     def totals(self, route: str) -> list[RouteTotal]:
-        """The number of all lines of a route up to each head, oldest first; empty if the heads do not tell it (see `uncounted`)."""
+        """The number of all lines of a route up to each head, oldest first; empty if the heads do
+        not tell it (see `uncounted`)."""
         totals: list[RouteTotal] = []
         if self.uncounted():
             return totals
@@ -233,7 +240,8 @@ def _values(body: bytes, path: Path) -> list[Any]:
 
 
 def _collect(value: Any, found: list[Head]) -> None:
-    """Find heads in nested values: some transports put an event, as text, into an envelope of their own."""
+    """Find heads in nested values: some transports put an event, as text, into an envelope of their
+    own."""
     if isinstance(value, dict):
         if value.get("schema") in _SIGNED_FIELDS:
             found.append(value)

@@ -1,4 +1,5 @@
-"""Merkle trees as in RFC 6962: leaves and nodes are hashed with different prefixes, and no leaf is duplicated."""
+"""Merkle trees as in RFC 6962: leaves and nodes are hashed with different prefixes, and no leaf is
+duplicated."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ def node(left: bytes, right: bytes) -> bytes:
 
 
 def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
-    """The tree from its hashed leaves to its root. Over the roots of aligned parts, each with the same power of two of leaves except the
-    last, it is the upper part of the tree over all their leaves."""
+    """The tree from its hashed leaves to its root. Over the roots of aligned parts, each with the
+    same power of two of leaves except the last, it is the upper part of the tree over all their
+    leaves."""
     found = [list(leaves)]
     while len(found[-1]) > 1:
         below = found[-1]

@@ -1,4 +1,5 @@
-"""Earlier lives of keys that the records of a file name: each must be in the file, and end as the later life says."""
+"""Earlier lives of keys that the records of a file name: each must be in the file, and end as the
+later life says."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class NamedLives:
         return iter(self._named.values())
 
     def add(self, record: dict[str, Any], key: str, line: int) -> None:
-        """Note the lives that a record names. Of several records that name the same life, the latest one knows how many there are."""
+        """Note the lives that a record names. Of several records that name the same life, the
+        latest one knows how many there are."""
         try:
             earlier = earlier_lives_of(record)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError):
@@ -50,7 +52,8 @@ class NamedLives:
                 self._named[key, life.life] = named
 
     def not_here(self) -> list[str]:
-        """What a record that was handed on by itself says of lives that are not with it, as a sentence for each key."""
+        """What a record that was handed on by itself says of lives that are not with it, as a
+        sentence for each key."""
         lives = Counter(key for key, _ in self._named)
         return [
             f"what happened in the {number} earlier {'life' if number == 1 else 'lives'} of {key}: their records are not here"

@@ -1,6 +1,8 @@
-"""PREMIS 3 export: items and files as objects, history lines as events, workers, partners and operators as agents.
+"""PREMIS 3 export: items and files as objects, history lines as events, workers, partners and
+operators as agents.
 
-The schema requires all objects first, then all events, then all agents: the records are read once for each.
+The schema requires all objects first, then all events, then all agents: the records are read once
+for each.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ NOTHING: Mapping[str, Any] = {}
 def premis(
     records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, Any] = NOTHING
 ) -> Iterator[str]:
-    """The document in pieces. Only the agents' names are held in memory. `about` is the header of the evidence: it names the fields of the
-    key, which are the archive's own identifiers, and the storage medium of each stage."""
+    """The document in pieces. Only the agents' names are held in memory. `about` is the header of
+    the evidence: it names the fields of the key, which are the archive's own identifiers, and the
+    storage medium of each stage."""
     yield f'<?xml version="1.0" encoding="UTF-8"?>\n<premis xmlns={quoteattr(NAMESPACE)} xmlns:xsi={quoteattr(XSI)} version="3.0">\n'
     if "choice" in about:
         yield f"<!-- {_comment(chosen(str(about.get('route')), about['choice'], str(about.get('made_at'))))} -->\n"
@@ -123,7 +126,8 @@ def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]
 
 
 def _storage(path: str, facts: FileFacts, media: Mapping[str, str]) -> str:
-    """The file's locations: these volumes, and its path where a stage without a volume has found it."""
+    """The file's locations: these volumes, and its path where a stage without a volume has found
+    it."""
     places: list[tuple[str, str, str | None]] = [
         ("path", path, media[stage])
         for stage in facts.stages
@@ -206,15 +210,16 @@ def _outcome(line: Line, entry: dict[str, Any] | None) -> str:
 
 
 def _item(record: dict[str, Any]) -> str:
-    """Identifier of an item. A key that was submitted again after its item had failed has several: the later ones are named by their
-    life, as in the ids of their events."""
+    """Identifier of an item. A key that was submitted again after its item had failed has several:
+    the later ones are named by their life, as in the ids of their events."""
     named = f"{record['route']}/{record['key']}"
     life = life_of(record)
     return f"{named}/{life}" if life else named
 
 
 def _file(record: dict[str, Any], path: str) -> str:
-    """Identifier of a file. It includes the item, because a path may occur in the outputs of two items."""
+    """Identifier of a file. It includes the item, because a path may occur in the outputs of two
+    items."""
     return f"{_item(record)}/{path}"
 
 

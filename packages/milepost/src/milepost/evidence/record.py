@@ -1,7 +1,9 @@
-"""Evidence record of one item: a readable account made from its history lines, and the lines themselves.
+"""Evidence record of one item: a readable account made from its history lines, and the lines
+themselves.
 
-The readable part can be rebuilt from the lines (`differences` does that), so a holder of the record needs no ledger to check it.
-Only the correlation id and the outputs come from elsewhere: the digest of an output is in its line.
+The readable part can be rebuilt from the lines (`differences` does that), so a holder of the record
+needs no ledger to check it. Only the correlation id and the outputs come from elsewhere: the digest
+of an output is in its line.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def evidence(
     bodies: Sequence[bytes],
     results: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The record of an item with these lines, oldest first. `results` are the stages' outputs that still exist."""
+    """The record of an item with these lines, oldest first. `results` are the stages' outputs that
+    still exist."""
     lines = [decode_line(body) for body in bodies]
     latest = {
         line.stage: line.version
@@ -63,7 +66,8 @@ def evidence(
 
     def output_of(line: Line) -> Any:
         if latest.get(line.stage) == line.version and results.get(line.stage) is not None:
-            # Take the value stored under the stage's name even if its digest is wrong: verification must find that, not miss it.
+            # Take the value stored under the stage's name even if its digest is wrong: verification
+            # must find that, not miss it.
             return results[line.stage]
         return by_digest.get(line.output or "", UNSET)
 
@@ -77,7 +81,8 @@ def evidence(
 
 
 def without_secrets(record: dict[str, Any]) -> dict[str, Any]:
-    """The record to pass on: without the outputs that hold an apparent secret. Their digests stay, so it can be verified like any other."""
+    """The record to pass on: without the outputs that hold an apparent secret. Their digests stay,
+    so it can be verified like any other."""
     stages = record.get("stages", [])
     hidden = [
         entry
@@ -96,8 +101,8 @@ def without_secrets(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
-    """Evidence of an item whose row is about to leave: the blob's name and content. `place` is the place of the last line in the feed (0:
-    not known). The same item always gives the same bytes."""
+    """Evidence of an item whose row is about to leave: the blob's name and content. `place` is the
+    place of the last line in the feed (0: not known). The same item always gives the same bytes."""
     row = item.row
     record = evidence(
         row.route, row.key, row.input_digest, row.correlation_id, row.head, bodies, item.results
@@ -154,7 +159,8 @@ def life_of(record: dict[str, Any]) -> int:
 
 
 class EarlierLife(NamedTuple):
-    """A life of a key, as the first line of a later life names it: its number, the head of its chain, and how it ended, if that is known."""
+    """A life of a key, as the first line of a later life names it: its number, the head of its
+    chain, and how it ended, if that is known."""
 
     life: int
     head: str
@@ -168,7 +174,8 @@ class EarlierLives(NamedTuple):
 
     lives: tuple[EarlierLife, ...] = ()
     complete: bool = True
-    """False: an earlier Milepost wrote the line, or the lives before could not be read then, so that there may be more."""
+    """False: an earlier Milepost wrote the line, or the lives before could not be read then, so
+    that there may be more."""
 
 
 def earlier_lives_of(record: Mapping[str, Any]) -> EarlierLives:
@@ -178,7 +185,8 @@ def earlier_lives_of(record: Mapping[str, Any]) -> EarlierLives:
 
 
 def named_lives(first: Line) -> EarlierLives:
-    """The earlier lives of its key that the first line of a life names: the one before with its end, those before that with their heads."""
+    """The earlier lives of its key that the first line of a life names: the one before with its
+    end, those before that with their heads."""
     after = first.note.get("after") if isinstance(first.note, dict) else None
     if not first.life or not isinstance(after, dict):
         return EarlierLives()
@@ -216,7 +224,8 @@ def _names_life(entry: Any) -> bool:
 
 
 def _life(lines: Sequence[Line]) -> int:
-    """The life of the key that these lines belong to: the first line has it, and it is part of the chain's origin."""
+    """The life of the key that these lines belong to: the first line has it, and it is part of the
+    chain's origin."""
     return lines[0].life if lines else 0
 
 
@@ -284,7 +293,8 @@ def seal_record(
     ended_at: int | None,
     head: bytes,
 ) -> dict[str, Any]:
-    """Record of an item whose lines are gone and whose evidence was not kept: nothing in it can be verified by itself."""
+    """Record of an item whose lines are gone and whose evidence was not kept: nothing in it can be
+    verified by itself."""
     return {
         "schema": SEAL_SCHEMA,
         "route": route,
@@ -314,8 +324,9 @@ def forgotten_record(
     links: Sequence[bytes],
     forgotten: tuple[int, str, str] | None,
 ) -> dict[str, Any]:
-    """Record of an item whose content was removed: `ended` is its status, stage and time of the end as text, `links` are the digests of its lines,
-    as far as they are known; `forgotten` is when, by whom and why, if known here."""
+    """Record of an item whose content was removed: `ended` is its status, stage and time of the end
+    as text, `links` are the digests of its lines, as far as they are known; `forgotten` is when, by
+    whom and why, if known here."""
     status, stage, ended_at = ended
     at, by, reason = forgotten or (None, None, None)
     return {
@@ -356,7 +367,8 @@ SEAL_FIELDS = frozenset(
 
 
 def differences(record: Any) -> list[tuple[str, str]]:
-    """The faults of a record, as (field, sentence); none: the chain is intact and every statement follows from it."""
+    """The faults of a record, as (field, sentence); none: the chain is intact and every statement
+    follows from it."""
     try:
         return _differences(record)
     except (

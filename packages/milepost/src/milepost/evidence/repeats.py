@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 PARTS = 256
-"""Items are sorted by the first byte of their digest, so that only a small part is sorted at a time."""
+"""Items are sorted by the first byte of their digest, so that only a small part is sorted at a
+time."""
 DIGEST = 8
-"""Bytes of an item's digest that are compared: among ten million items two are equal by chance in one file of 300,000."""
+"""Bytes of an item's digest that are compared: among ten million items two are equal by chance in
+one file of 300,000."""
 
 
 class SeenItems:

@@ -13,7 +13,8 @@ LATER = "stages"
 
 
 class FileFacts(Struct):
-    """Facts about one file from the outputs. `stages` are those that reported it; `volumes` are by the stage that named them."""
+    """Facts about one file from the outputs. `stages` are those that reported it; `volumes` are by
+    the stage that named them."""
 
     stages: list[str] = []
     digests: dict[str, str] = {}
@@ -22,11 +23,13 @@ class FileFacts(Struct):
 
 
 def reported_files(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileFacts]:
-    """The files named in the outputs of these stages, by path; each entry has `stage` and, if it still exists, `output`.
+    """The files named in the outputs of these stages, by path; each entry has `stage` and, if it
+    still exists, `output`.
 
-    An output may have `filePaths`, a list, with `digests` of "algorithm:hex" and `sizes` in bytes by path; `files`, a list of objects
-    with `path`, `digest` and `bytes`; or be an object of paths, each with a list of the volumes that hold the file. The output of a later
-    check has such outputs by stage, in `stages`.
+    An output may have `filePaths`, a list, with `digests` of "algorithm:hex" and `sizes` in bytes
+    by path; `files`, a list of objects with `path`, `digest` and `bytes`; or be an object of paths,
+    each with a list of the volumes that hold the file. The output of a later check has such outputs
+    by stage, in `stages`.
     """
     files: dict[str, FileFacts] = {}
     for stage, output in chain.from_iterable(

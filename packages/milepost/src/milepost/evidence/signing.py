@@ -19,7 +19,8 @@ PREFIX = "ed25519:"
 
 
 def message(kind: str, digest: str) -> bytes:
-    """The signed text. It includes the kind, so that a signature of one kind is not valid for another."""
+    """The signed text. It includes the kind, so that a signature of one kind is not valid for
+    another."""
     return f"milepost {kind} sha256:{digest}".encode()
 
 
@@ -35,7 +36,8 @@ class Signer:
 
 
 def make_key(path: Path) -> Signer:
-    """Create a private key in a file that only its owner can read; an existing file is never overwritten."""
+    """Create a private key in a file that only its owner can read; an existing file is never
+    overwritten."""
     _need()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

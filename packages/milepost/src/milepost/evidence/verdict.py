@@ -1,4 +1,5 @@
-"""Verdict on an evidence file: what is proved and what is not, with each fault and each unproved point by line and item."""
+"""Verdict on an evidence file: what is proved and what is not, with each fault and each unproved
+point by line and item."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Mismatch(Struct, frozen=True):
 
 
 class Unproved(Struct, frozen=True):
-    """Something that was to be proved by what was given, and is not: line of the file, item, and what is missing. It contradicts nothing."""
+    """Something that was to be proved by what was given, and is not: line of the file, item, and
+    what is missing. It contradicts nothing."""
 
     line: int
     what: str
@@ -39,8 +41,9 @@ class VerifiedStage(Struct, frozen=True):
 
 
 class VerifiedRecord(Struct, frozen=True):
-    """Summary of one record. `head_day` is the day of the head named in its proof; `under_head`: that head was given, and the proof is
-    valid. `holds`: this record has no fault; only the verdict says whether the whole file is valid."""
+    """Summary of one record. `head_day` is the day of the head named in its proof; `under_head`:
+    that head was given, and the proof is valid. `holds`: this record has no fault; only the verdict
+    says whether the whole file is valid."""
 
     key: str
     status: str | None
@@ -84,9 +87,11 @@ class Verdict(Struct):
     open: int = 0
     """Number of unproved points; the first hundred are listed."""
     newer: int = 0
-    """Records that no head covers and that are newer than the newest head given, if these are allowed."""
+    """Records that no head covers and that are newer than the newest head given, if these are
+    allowed."""
     complete_to: str | None = None
-    """The day of the newest head given up to which no line of the route is missing in the file; None: that is not known."""
+    """The day of the newest head given up to which no line of the route is missing in the file;
+    None: that is not known."""
     not_complete: str = ""
     """Why it is not known; empty if it is, or if no heads were given."""
     lines: int = 0
@@ -94,7 +99,8 @@ class Verdict(Struct):
     later_lines: int = 0
     """Lines of the route that the given heads count after that day."""
     redated: int = 0
-    """Lines that date an item as of then, because the lines before were dated by a clock that was ahead."""
+    """Lines that date an item as of then, because the lines before were dated by a clock that was
+    ahead."""
 
     @property
     def holds(self) -> bool:
@@ -103,8 +109,8 @@ class Verdict(Struct):
 
     @property
     def answer(self) -> Answer:
-        """Whether it is contradicted, or holds but is not all proved by the heads and the key that were given, or is proved as far as these
-        can."""
+        """Whether it is contradicted, or holds but is not all proved by the heads and the key that
+        were given, or is proved as far as these can."""
         return "contradicted" if self.found else "unproved" if self.open else "proved"
 
     def lack(self, line: int, what: str, key: str | None = None) -> None:

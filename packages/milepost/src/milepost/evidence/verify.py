@@ -1,4 +1,5 @@
-"""Offline verification of an evidence file, without ledger and network: what is proved, and what is not."""
+"""Offline verification of an evidence file, without ledger and network: what is proved, and what is
+not."""
 
 from __future__ import annotations
 
@@ -43,9 +44,11 @@ from milepost.evidence.verdict import Verdict, VerifiedRecord, VerifiedStage
 from milepost.evidence.views import VIEWS
 
 CLOCKS_MS = 300_000
-"""How far times may run back: clocks of several machines differ, and one that was wrong is corrected, by at most five minutes."""
+"""How far times may run back: clocks of several machines differ, and one that was wrong is
+corrected, by at most five minutes."""
 PER_RECORD_MS = 100
-"""Most time that an export takes for a record: lines may be written while it runs, after the time in its header."""
+"""Most time that an export takes for a record: lines may be written while it runs, after the time
+in its header."""
 _HEADER_FIELDS = frozenset(
     {
         "schema",
@@ -77,9 +80,10 @@ def verify(
     allow_newer: bool = False,
     complete: bool = False,
 ) -> Verdict:
-    """Verify an evidence file, or a view with the evidence beside it. `on_record` is called with each record. `allow_newer`: a record that is
-    newer than the newest head given need not be under one. `complete`: it must be known that no line of the route is missing up to the
-    newest head given."""
+    """Verify an evidence file, or a view with the evidence beside it. `on_record` is called with
+    each record. `allow_newer`: a record that is newer than the newest head given need not be under
+    one. `complete`: it must be known that no line of the route is missing up to the newest head
+    given."""
     try:
         with path.open("rb") as file:
             start = file.read(1)
@@ -98,7 +102,8 @@ def verify(
 
 
 def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
-    """Verify a view: its evidence must be valid, and the view must equal, byte for byte, the one made from it."""
+    """Verify a view: its evidence must be valid, and the view must equal, byte for byte, the one
+    made from it."""
     verdict = checker.run()
     verdict.file = str(path)
     view = str(checker.header.get("view"))
@@ -288,7 +293,8 @@ class _Checker:
     def _covered(
         self, number: int, value: dict[str, Any], record: dict[str, Any], key: str | None
     ) -> None:
-        """A record that goes on after the newest head says how many of its lines are under heads, and proves it for the last of these."""
+        """A record that goes on after the newest head says how many of its lines are under heads,
+        and proves it for the last of these."""
         try:
             proof, lines = value["covered"]["proof"], value["covered"]["lines"]
             fields = set(value["covered"]) == {"lines", "proof"}
@@ -319,7 +325,8 @@ class _Checker:
     def _not_under(
         self, number: int, record: dict[str, Any], key: str | None, day: str | None
     ) -> None:
-        """A record that is not proved to be under a given head; `day` is that of the head in its proof, None: it has no proof."""
+        """A record that is not proved to be under a given head; `day` is that of the head in its
+        proof, None: it has no proof."""
         assert self._heads is not None
         newest = self._heads.newest_day
         written = max(filter(None, [day, _day_of(record)]), default="")
@@ -357,8 +364,8 @@ class _Checker:
             self._earlier.add(record, key, number)
 
     def _times(self, number: int, record: dict[str, Any], key: str | None) -> None:
-        """The times of a record's lines do not run back by more than clocks do, except at a line that says so itself: the item was dated as of
-        then, because a clock had been ahead."""
+        """The times of a record's lines do not run back by more than clocks do, except at a line
+        that says so itself: the item was dated as of then, because a clock had been ahead."""
         before, previous = 0, None
         for place, line in enumerate(_lines_of(record)):
             if previous is not None and _redated_from(line) == iso(previous):
@@ -396,7 +403,8 @@ class _Checker:
             self._newest(made_at)
 
     def _earlier_lives(self) -> None:
-        """The earlier lives that records name are in the file, each with the lines that lead to the head that the later life names."""
+        """The earlier lives that records name are in the file, each with the lines that lead to the
+        head that the later life names."""
         with_record: dict[int, NamedLife] = {}
         for named in self._earlier:
             route = self.header.get("route")
@@ -663,7 +671,8 @@ def _lines_of(record: dict[str, Any]) -> list[Line]:
 
 
 def _redated_from(line: Line) -> str | None:
-    """The time of the line before, as a line names it that dates an item from the future as of now; None: it is no such line."""
+    """The time of the line before, as a line names it that dates an item from the future as of now;
+    None: it is no such line."""
     redated = line.note.get(REDATED) if isinstance(line.note, dict) else None
     return _text(redated.get("updated_at")) if isinstance(redated, dict) else None
 

@@ -1,4 +1,5 @@
-"""Views of evidence for other programs. A view is a pure function of the records, so it can be checked byte by byte."""
+"""Views of evidence for other programs. A view is a pure function of the records, so it can be
+checked byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""OpenAPI 3.1 document, generated from the endpoints, so that it always describes what is served; and the same as a page, without any script."""
+"""OpenAPI 3.1 document, generated from the endpoints, so that it always describes what is served;
+and the same as a page, without any script."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
 
 
 class _Schemas:
-    """The schema of every type that endpoints take and return; those of queries are split into parameters."""
+    """The schema of every type that endpoints take and return; those of queries are split into
+    parameters."""
 
     def __init__(self, endpoints: Sequence[Endpoint], application: str) -> None:
         prefix = f"{application}." if application else ""
@@ -143,7 +145,8 @@ class _Schemas:
 
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its docstring as Python 3.13 keeps it: without the indentation in the source."""
+    """The schema with its docstring as Python 3.13 keeps it: without the indentation in the
+    source."""
     if "description" in schema:
         return {**schema, "description": inspect.cleandoc(schema["description"])}
     return schema

@@ -1,1 +1,2 @@
-"""Ports: the interfaces that the rules need: ledger, clock, runner, observer, subscriber, blob store."""
+"""Ports: the interfaces that the rules need: ledger, clock, runner, observer, subscriber, blob
+store."""

@@ -1,4 +1,5 @@
-"""Clocks that check themselves: which clock a process uses, how far the machine's clock is off, and whether it may be used."""
+"""Clocks that check themselves: which clock a process uses, how far the machine's clock is off, and
+whether it may be used."""
 
 from __future__ import annotations
 
@@ -32,10 +33,12 @@ class CheckedClock(Clock, Protocol):
     """A clock that corrects itself. A program's own clock needs only `now`."""
 
     def check(self) -> ClockState:
-        """Compare the clock with what it stands for, and correct it. Called between two steps, never within one."""
+        """Compare the clock with what it stands for, and correct it. Called between two steps,
+        never within one."""
 
     def follow(self, moment: int) -> None:
-        """Do not fall behind this time, that of the newest history line, unless it is too far ahead to be right."""
+        """Do not fall behind this time, that of the newest history line, unless it is too far ahead
+        to be right."""
 
 
 OWN_CLOCK = ClockState("the program's own clock")

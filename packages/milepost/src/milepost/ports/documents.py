@@ -1,6 +1,8 @@
-"""Control documents: small named values that processes share through the ledger, written conditionally.
+"""Control documents: small named values that processes share through the ledger, written
+conditionally.
 
-Holds, limits and breakers are named by the scope that they apply to (see `core.admission.controls`).
+Holds, limits and breakers are named by the scope that they apply to (see
+`core.admission.controls`).
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Document(Struct, frozen=True):
 
 
 class DamagedValue:
-    """In place of a stored value that cannot be read. Whoever lists documents sees that there is one; using the value raises LedgerDamaged."""
+    """In place of a stored value that cannot be read. Whoever lists documents sees that there is
+    one; using the value raises LedgerDamaged."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -60,19 +63,23 @@ class RouteVersion(Struct, frozen=True):
     at: int
     by: str = ""
     moves: dict[str, str | None] = {}
-    """Removed stages, and where their items are moved (None: cancelled); empty once all are moved."""
+    """Removed stages, and where their items are moved (None: cancelled); empty once all are
+    moved."""
     pace: float | None = None
-    """Completed items per second to be sent to an added stage, if these are among the moves; None: all at once."""
+    """Completed items per second to be sent to an added stage, if these are among the moves; None:
+    all at once."""
 
 
 EPOCH = "epoch"
-"""One document, without a name: the epoch of a ledger in which history may have been repeated. A ledger without it has the epoch 0."""
+"""One document, without a name: the epoch of a ledger in which history may have been repeated. A
+ledger without it has the epoch 0."""
 
 
 class Epoch(Struct, frozen=True):
-    """What distinguishes two courses of events of one ledger: it is raised when the ledger goes back to an earlier state, by a restore for
-    example. Each history line has the epoch in which it was written, and the ids of its events carry it, so that a receiver does not take
-    another fact for a repeat."""
+    """What distinguishes two courses of events of one ledger: it is raised when the ledger goes
+    back to an earlier state, by a restore for example. Each history line has the epoch in which it
+    was written, and the ids of its events carry it, so that a receiver does not take another fact
+    for a repeat."""
 
     epoch: int
     at: int
@@ -80,15 +87,17 @@ class Epoch(Struct, frozen=True):
 
 
 def raised_epoch(known: int, now: int, why: str) -> Epoch:
-    """The epoch after `known`: the time in seconds, so that each restore of one backup has its own, whatever became of the ledger before."""
+    """The epoch after `known`: the time in seconds, so that each restore of one backup has its own,
+    whatever became of the ledger before."""
     return Epoch(max(known + 1, now // 1000), now, why)
 
 
 class BackFill(Struct, frozen=True):
-    """Back-fill of a route (by its name): completed items are sent to an added stage, or run again, at a set pace in portions.
+    """Back-fill of a route (by its name): completed items are sent to an added stage, or run again,
+    at a set pace in portions.
 
-    A process claims a portion (`in_hand`, `held_until`) before it sends the items, and releases it afterwards. A portion that was not
-    released in time is continued by another process.
+    A process claims a portion (`in_hand`, `held_until`) before it sends the items, and releases it
+    afterwards. A portion that was not released in time is continued by another process.
     """
 
     stage: str
@@ -101,7 +110,8 @@ class BackFill(Struct, frozen=True):
     reason: str
     at: int
     total: int
-    """Number of completed items; where rows can be restored, including those whose rows have left."""
+    """Number of completed items; where rows can be restored, including those whose rows have
+    left."""
     spent_to: int
     """Time up to which the pace is used up: the next portion is what the pace has allowed since."""
     done: int = 0
@@ -121,7 +131,8 @@ class BackFill(Struct, frozen=True):
     stopped_why: str = ""
     finished_at: int | None = None
     rerun: dict[str, Any] | None = None
-    """For running completed items again from the stage: which ones (the fields of a `Query`). None: they are sent to the stage."""
+    """For running completed items again from the stage: which ones (the fields of a `Query`). None:
+    they are sent to the stage."""
     as_new: bool = False
 
     @property
@@ -137,7 +148,8 @@ class StandingStill(Struct, frozen=True):
 
 
 class Process(Struct, frozen=True):
-    """A running process: its identity, its last heartbeat, and the last successful run of each of its roles."""
+    """A running process: its identity, its last heartbeat, and the last successful run of each of
+    its roles."""
 
     holder: str
     host: str
@@ -155,7 +167,8 @@ class Process(Struct, frozen=True):
     clock: ClockState | None = None
     """What it knows about its clock."""
     known_format: int = 1
-    """The newest format of tables that it knows. Versions before the formats do not write it; on ledgers without formats it says nothing."""
+    """The newest format of tables that it knows. Versions before the formats do not write it; on
+    ledgers without formats it says nothing."""
     standing_still: dict[str, StandingStill] = {}
     """Its roles that do not work now, though their services have their turns."""
 
@@ -183,7 +196,8 @@ class Cursor(Struct, frozen=True):
 
 
 class Parked(Struct, frozen=True):
-    """An item whose event a subscriber refused: its later events wait behind that one, for that subscriber only."""
+    """An item whose event a subscriber refused: its later events wait behind that one, for that
+    subscriber only."""
 
     subscriber: str
     route: str
@@ -194,11 +208,13 @@ class Parked(Struct, frozen=True):
     retry_at: int
     error: str
     behind: int = 0
-    """The place of the newest line known to wait behind it. Raising it invalidates a removal that does not know of that line."""
+    """The place of the newest line known to wait behind it. Raising it invalidates a removal that
+    does not know of that line."""
 
 
 class Act(Struct, frozen=True):
-    """An operator's bulk act. It touches only rows last changed before `started_at`; a repeat continues where it stopped."""
+    """An operator's bulk act. It touches only rows last changed before `started_at`; a repeat
+    continues where it stopped."""
 
     id: str
     verb: str
@@ -215,14 +231,17 @@ class Act(Struct, frozen=True):
     moved_at: int | None = None
     """When it last handled some of them: an interrupted one makes no progress."""
     asked: dict[str, Any] | None = None
-    """The filter as the caller gave it, which a repeat must give again; None: the act is for keys, or an earlier version recorded it."""
+    """The filter as the caller gave it, which a repeat must give again; None: the act is for keys,
+    or an earlier version recorded it."""
     report: dict[str, Any] | None = None
-    """The answer of the call that finished it, which a repeat gets; None: it has not finished, or an earlier version recorded it."""
+    """The answer of the call that finished it, which a repeat gets; None: it has not finished, or
+    an earlier version recorded it."""
     from_seq: int | None = None
-    """The place in the feed when it began: its lines come after it. None: an earlier version recorded it."""
+    """The place in the feed when it began: its lines come after it. None: an earlier version
+    recorded it."""
     to_seq: int | None = None
-    """The place in the feed when it had finished: none of its lines comes after it. None: it is not known, as on a ledger whose feed follows
-    its rows with a delay."""
+    """The place in the feed when it had finished: none of its lines comes after it. None: it is not
+    known, as on a ledger whose feed follows its rows with a delay."""
 
 
 class ListRecord(Struct, frozen=True):
@@ -240,7 +259,8 @@ class ListRecord(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """In the source ledger of a move, by the route's name: no process works on the route here any more."""
+    """In the source ledger of a move, by the route's name: no process works on the route here any
+    more."""
 
     to: str
     at: int
@@ -286,7 +306,8 @@ class Key(Struct, frozen=True):
     burst: int | None = None
     """Concurrent calls, if not the default."""
     attributes: dict[str, str] = {}
-    """Names and values that applications give a meaning to, such as the sender that its holder speaks for."""
+    """Names and values that applications give a meaning to, such as the sender that its holder
+    speaks for."""
     revoked_at: int | None = None
     revoked_by: str = ""
     revoked_why: str = ""
@@ -296,8 +317,8 @@ class Key(Struct, frozen=True):
 
 
 class KeyUse(Struct, frozen=True):
-    """Approximate time at which a key was last used, by the key's name. It is a document of its own, so that a process that serves calls
-    need not be allowed to write keys."""
+    """Approximate time at which a key was last used, by the key's name. It is a document of its
+    own, so that a process that serves calls need not be allowed to write keys."""
 
     id: str
     at: int
@@ -308,7 +329,8 @@ SECRET = "secret"
 
 
 class ForgetSecret(Struct, frozen=True):
-    """The secret of the keyed digests that stand for forgotten keys, in hex. It never changes: the keys are known by it."""
+    """The secret of the keyed digests that stand for forgotten keys, in hex. It never changes: the
+    keys are known by it."""
 
     secret: str
     at: int
@@ -350,7 +372,8 @@ def read_all_versioned(
 
 
 def read_each(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:
-    """As `read_all`, without damaged documents: for loops in which one document must not stop the others."""
+    """As `read_all`, without damaged documents: for loops in which one document must not stop the
+    others."""
     return {name: value for name, (value, _) in read_each_versioned(documents, kind, form).items()}
 
 
@@ -366,7 +389,8 @@ def read_each_versioned(
 def sort_out(
     found: Mapping[str, Document], kind: str, form: type[T]
 ) -> tuple[dict[str, tuple[T, int]], dict[str, str]]:
-    """The documents of a kind that can be read, each with its version; and why the others cannot. Both by name."""
+    """The documents of a kind that can be read, each with its version; and why the others cannot.
+    Both by name."""
     sound: dict[str, tuple[T, int]] = {}
     damaged: dict[str, str] = {}
     for name, document in found.items():
@@ -378,7 +402,8 @@ def sort_out(
 
 
 def log_damage(damaged: Mapping[str, str]) -> None:
-    """Log each damaged document once in the life of this process; `milepost doctor` names them whenever it runs."""
+    """Log each damaged document once in the life of this process; `milepost doctor` names them
+    whenever it runs."""
     for why in damaged.values():
         _log_once(why)
 
@@ -391,21 +416,25 @@ def _log_once(why: str) -> None:
 def read_versioned(
     documents: LedgerDocuments, kind: str, name: str, form: type[T]
 ) -> tuple[T | None, int]:
-    """A control document as a value of this type, with the version for `expect` of a conditional write; (None, 0): it does not exist."""
+    """A control document as a value of this type, with the version for `expect` of a conditional
+    write; (None, 0): it does not exist."""
     found = documents.read_one(kind, name)
     return (None, 0) if found is None else (read_as(form, found.value), found.version)
 
 
 class LedgerDocuments(Protocol):
-    """A document is written whole; with `expect`, of several writers that saw the same version one succeeds."""
+    """A document is written whole; with `expect`, of several writers that saw the same version one
+    succeeds."""
 
     def read(self, kind: str) -> dict[str, Document]:
         """All control documents of a kind, by name."""
 
     def read_one(self, kind: str, name: str) -> Document | None:
-        """One control document; None: it does not exist. One small read, however many documents the kind has."""
+        """One control document; None: it does not exist. One small read, however many documents the
+        kind has."""
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
-        """Write one document (None removes it). `expect` is its required version, 0 for absent; False: it differs. Each write raises the
-        version by one. The ledger chooses a new document's first version, but never one that a document of this name had before, even if
-        that was removed: so an old version is never mistaken for a new one."""
+        """Write one document (None removes it). `expect` is its required version, 0 for absent;
+        False: it differs. Each write raises the version by one. The ledger chooses a new document's
+        first version, but never one that a document of this name had before, even if that was
+        removed: so an old version is never mistaken for a new one."""

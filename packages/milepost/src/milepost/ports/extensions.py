@@ -1,6 +1,7 @@
 """Extensions: what installed packages add to Milepost, as entry points in one group for each kind.
 
-A package's metadata is read only for a name that Milepost does not have itself: reading it costs about 16 ms of CPU.
+A package's metadata is read only for a name that Milepost does not have itself: reading it costs
+about 16 ms of CPU.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 LEDGERS = "milepost.ledgers"
 """Group of ledgers by the scheme of their URL; each is a `LedgerScheme`."""
 BLOBS = "milepost.blobs"
-"""Group of blob stores and inboxes by the scheme of their address; each is a module or an object with `open_blobs` and `open_inbox`."""
+"""Group of blob stores and inboxes by the scheme of their address; each is a module or an object
+with `open_blobs` and `open_inbox`."""
 SUBSCRIBERS = "milepost.subscribers"
-"""Group of subscribers by the scheme of their address; each is a function of the address and `offers`."""
+"""Group of subscribers by the scheme of their address; each is a function of the address and
+`offers`."""
 MAIL = "milepost.mail"
-"""Group of mail transports by the scheme of their URL; each is a function of the host, the URL's options and `timeout`."""
+"""Group of mail transports by the scheme of their URL; each is a function of the host, the URL's
+options and `timeout`."""
 APPLICATIONS = "milepost.applications"
 """Group of applications by name."""
 COMMANDS = "milepost.commands"
@@ -40,7 +44,8 @@ PACKAGE_OF = {
     (APPLICATIONS, "notifications"): "milepost-notifications",
     (APPLICATIONS, "postingest"): "milepost-postingest",
 }
-"""The project's own packages and what they add, so that an error can name the one that is missing."""
+"""The project's own packages and what they add, so that an error can name the one that is
+missing."""
 
 
 class OpenLedger(Protocol):
@@ -78,7 +83,8 @@ def extension_points(group: str) -> list[EntryPoint]:
 
 @cache
 def _select() -> Callable[..., EntryPoints]:
-    """Chooses among the entry points of all installed packages, which are read once in a process."""
+    """Chooses among the entry points of all installed packages, which are read once in a
+    process."""
     from importlib.metadata import entry_points
 
     return entry_points().select
@@ -102,8 +108,9 @@ def missing_package(group: str, name: str) -> str | None:
 
 
 def how_to_install(package: str) -> str:
-    """The command that installs a package of this project with those of the project that it needs. It names folders, because nothing is on
-    an index, where the names may belong to somebody else."""
+    """The command that installs a package of this project with those of the project that it needs.
+    It names folders, because nothing is on an index, where the names may belong to somebody
+    else."""
     folders = " ".join(
         f"/path/to/milepost/packages/{name}" for name in (*NEEDED_BY.get(package, ()), package)
     )

@@ -1,4 +1,5 @@
-"""Feed: the history lines of all items in the order written, and the counters that are kept with them."""
+"""Feed: the history lines of all items in the order written, and the counters that are kept with
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class HistoryEntry(Struct, frozen=True):
     previous: bytes
     body: bytes
     payload: Any = None
-    """The payload that this line offered to an external stage: stored with the line, so later changes do not affect it."""
+    """The payload that this line offered to an external stage: stored with the line, so later
+    changes do not affect it."""
 
     @property
     def line(self) -> Line:
@@ -31,7 +33,8 @@ class HistoryEntry(Struct, frozen=True):
 
     @property
     def removed(self) -> bool:
-        """Whether its content was removed (see `LedgerRetention.forget`): only its place, version, time and digest are left."""
+        """Whether its content was removed (see `LedgerRetention.forget`): only its place, version,
+        time and digest are left."""
         return removed_line(self.body) is not None
 
     @property
@@ -41,8 +44,9 @@ class HistoryEntry(Struct, frozen=True):
         return link(self.previous, self.body) if removed is None else bytes.fromhex(removed.removed)
 
     def public(self) -> dict[str, Any]:
-        """The line with the fields that `show` gives it, its place `seq`, `route`, `key` and `correlation_id`, and `life` where the route
-        forgets keys (the time of acceptance in milliseconds)."""
+        """The line with the fields that `show` gives it, its place `seq`, `route`, `key` and
+        `correlation_id`, and `life` where the route forgets keys (the time of acceptance in
+        milliseconds)."""
         line = self.line
         about = {
             "seq": self.seq,
@@ -78,17 +82,20 @@ class Group(Struct, frozen=True):
 
 
 class LedgerFeed(Protocol):
-    """Each line has one place in the feed, for good: a reader that continues after a place misses no line and reads none twice."""
+    """Each line has one place in the feed, for good: a reader that continues after a place misses
+    no line and reads none twice."""
 
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        """Lines of all items in the order written, after the place `after`, with the payloads they offered."""
+        """Lines of all items in the order written, after the place `after`, with the payloads they
+        offered."""
 
     def last_seq(self) -> int:
         """The place of the newest line."""
 
     def counts(self, route: str | None = None) -> list[Count]:
-        """Maintained counters, never a scan. They are written with the rows and agree with them, except on a ledger that lacks "exact
-        counts": there they follow with a short delay, and no decision may use them."""
+        """Maintained counters, never a scan. They are written with the rows and agree with them,
+        except on a ledger that lacks "exact counts": there they follow with a short delay, and no
+        decision may use them."""
 
     def groups(self, route: str | None = None) -> list[Group]:
         """Groups of similar errors that an item has or had."""
@@ -96,8 +103,10 @@ class LedgerFeed(Protocol):
     def lane_counts(
         self, route: str, now: int, lists: Collection[str] = ()
     ) -> list[LaneCount] | None:
-        """Exact numbers of a route's items by lane, as of `now`: of those that have not ended, or, with `lists`, of all that these lists
-        brought. None: the ledger lacks "lane counts". Quarantined rows are not counted."""
+        """Exact numbers of a route's items by lane, as of `now`: of those that have not ended, or,
+        with `lists`, of all that these lists brought. None: the ledger lacks "lane counts".
+        Quarantined rows are not counted."""
 
     def entered_by(self, route: str, stage: str, until: int) -> int | None:
-        """Exact number of the items that have not ended and have been at this stage since `until` or longer. None: as above."""
+        """Exact number of the items that have not ended and have been at this stage since `until`
+        or longer. None: as above."""

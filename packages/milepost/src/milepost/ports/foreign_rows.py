@@ -1,4 +1,5 @@
-"""Foreign rows (put into a ledger by other programs) and the quarantine of content that cannot be used."""
+"""Foreign rows (put into a ledger by other programs) and the quarantine of content that cannot be
+used."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from milepost.core.routes.plan import Plan
 
 
 class ForeignRow(Struct, frozen=True):
-    """A foreign row that is not adopted yet: the stage it would be at, and the stages it has completed. `wrong` says why it cannot be
-    adopted."""
+    """A foreign row that is not adopted yet: the stage it would be at, and the stages it has
+    completed. `wrong` says why it cannot be adopted."""
 
     key: str
     stage: str = ""
@@ -30,7 +31,8 @@ class ForeignRowPage(Struct, frozen=True):
 
 
 class Adopted(Struct, frozen=True):
-    """Result for one key. `done`: it is an item now; else `why` says why not. `stage` is where it was adopted."""
+    """Result for one key. `done`: it is an item now; else `why` says why not. `stage` is where it
+    was adopted."""
 
     key: str
     done: bool
@@ -39,8 +41,8 @@ class Adopted(Struct, frozen=True):
 
 
 class QuarantineEntry(Struct, frozen=True):
-    """A quarantine entry. `kind` is "row", "record" (a change of a row), "message", or what Lambda gave up: "stream batch" or "list";
-    "unknown" where another program put it there."""
+    """A quarantine entry. `kind` is "row", "record" (a change of a row), "message", or what Lambda
+    gave up: "stream batch" or "list"; "unknown" where another program put it there."""
 
     id: str
     kind: str
@@ -51,10 +53,12 @@ class QuarantineEntry(Struct, frozen=True):
 
 
 class QuarantineStore(Protocol):
-    """Quarantine: unreadable or unwritable rows and, on a ledger that other programs write to, stream records and messages."""
+    """Quarantine: unreadable or unwritable rows and, on a ledger that other programs write to,
+    stream records and messages."""
 
     def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
-        """Quarantine these rows, each given by (route, key): they stay unchanged, and are not due until they are replayed."""
+        """Quarantine these rows, each given by (route, key): they stay unchanged, and are not due
+        until they are replayed."""
 
     def entries(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         """Entries, oldest first, and whether there are more. They stay in quarantine."""
@@ -62,8 +66,8 @@ class QuarantineStore(Protocol):
     def replay(
         self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str
     ) -> list[Adopted]:
-        """Handle these again: rows and records by the row's present state, messages by their queue. Entries that succeed leave the
-        quarantine; the others stay, with the reason."""
+        """Handle these again: rows and records by the row's present state, messages by their queue.
+        Entries that succeed leave the quarantine; the others stay, with the reason."""
 
     def drop(self, ids: Sequence[str]) -> list[str]:
         """Remove these entries; returns the ids that existed. A row itself stays unchanged."""
@@ -85,7 +89,8 @@ class ForeignRowStore(Protocol):
 
 
 class LedgerForeignRows(Protocol):
-    """Content of other programs never becomes an item unnoticed: it is adopted, or it is in quarantine with the reason."""
+    """Content of other programs never becomes an item unnoticed: it is adopted, or it is in
+    quarantine with the reason."""
 
     @property
     def foreign_rows(self) -> ForeignRowStore | None:

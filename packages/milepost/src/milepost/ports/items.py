@@ -18,12 +18,14 @@ from milepost.ports.feed import HistoryEntry
 
 
 class Timing(Struct, frozen=True):
-    """Grace before an offer and life of an offer on this ledger; copied into a plan's stages when the plan is made."""
+    """Grace before an offer and life of an offer on this ledger; copied into a plan's stages when
+    the plan is made."""
 
     grace_ms: int
     offer_life_ms: int
     resend_delay_ms: int = 0
-    """Delay after the due time before the resender acts, so that it does not race a message in flight."""
+    """Delay after the due time before the resender acts, so that it does not race a message in
+    flight."""
     stay_ms: int = 0
     """Minimum time that an ended item's row stays after its seal is written, for pruning too."""
     notice_ms: int = 0
@@ -65,7 +67,8 @@ class KnownKey(Struct, frozen=True, gc=False):
 
     @property
     def forgotten(self) -> bool:
-        """Its content was removed (see `LedgerRetention.forget`): no digest of its input is left either."""
+        """Its content was removed (see `LedgerRetention.forget`): no digest of its input is left
+        either."""
         return self.sealed and not self.input_digest
 
     @property
@@ -99,7 +102,8 @@ class NewItem(Struct, frozen=True, gc=False):
     change: Change
     input: Any
     over: bytes | None = None
-    """The head of a seal that does not prevent adding the key: an operator submits it again although it has ended."""
+    """The head of a seal that does not prevent adding the key: an operator submits it again
+    although it has ended."""
 
     def passes(self, there: KnownKey) -> bool:
         """Whether it may be added although the key is known."""
@@ -111,8 +115,9 @@ def add_unknown(
     known: Mapping[str, KnownKey],
     write: Callable[[list[NewItem]], Sequence[KnownKey | Refused | None]],
 ) -> list[KnownKey | Refused | None]:
-    """The answers of `LedgerItems.add`, by a `write` that takes items with different keys. Keys that are `known`, such as sealed ones,
-    are not written. Of several items with one key, the first that the storage does not refuse is written; the later ones are known."""
+    """The answers of `LedgerItems.add`, by a `write` that takes items with different keys. Keys
+    that are `known`, such as sealed ones, are not written. Of several items with one key, the first
+    that the storage does not refuse is written; the later ones are known."""
     answers: list[KnownKey | Refused | None] = [None] * len(new_items)
     places: Sequence[int] = range(len(new_items))
     while places:
@@ -151,10 +156,11 @@ def add_unknown(
 
 
 class ClaimRequest(Struct, frozen=True):
-    """One stage's request for work. `want` counts items; `batch` is the number of items per handler call, for the rate; `held` is how
-    many items this process has claimed, by lane; `spent` are extra calls since the last claim, by lane; `ahead` is how many items beyond a
-    lane's concurrency may wait in this process, by lane. An item that lost two workers is fragile: only a request for `fragile` items gets
-    it, and only one at a time."""
+    """One stage's request for work. `want` counts items; `batch` is the number of items per handler
+    call, for the rate; `held` is how many items this process has claimed, by lane; `spent` are
+    extra calls since the last claim, by lane; `ahead` is how many items beyond a lane's concurrency
+    may wait in this process, by lane. An item that lost two workers is fragile: only a request for
+    `fragile` items gets it, and only one at a time."""
 
     plan: Plan
     stage: str
@@ -168,9 +174,9 @@ class ClaimRequest(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The storage refuses one row or cannot read it: it is too large, damaged, or has an unsupported value. The row is unchanged, and
-    other rows are not affected. `reason` says why, for people. A refused outcome becomes a counted failure
-    (`core.failures.unstorable`)."""
+    """The storage refuses one row or cannot read it: it is too large, damaged, or has an
+    unsupported value. The row is unchanged, and other rows are not affected. `reason` says why, for
+    people. A refused outcome becomes a counted failure (`core.failures.unstorable`)."""
 
     reason: str
     key: str = ""
@@ -180,8 +186,9 @@ class Refused(Struct, frozen=True):
 
 
 class ClaimResult(Struct, frozen=True):
-    """The answer to a ClaimRequest: items claimed under its lease, each with its ticket where there is one; how many others moved without
-    a worker; and the earliest time at which another request can return more (None: only after a change)."""
+    """The answer to a ClaimRequest: items claimed under its lease, each with its ticket where there
+    is one; how many others moved without a worker; and the earliest time at which another request
+    can return more (None: only after a change)."""
 
     items: list[Item]
     moved: int = 0
@@ -193,8 +200,8 @@ class ClaimResult(Struct, frozen=True):
     lost: int = 0
     """Expired leases that were found."""
     refused: list[Refused] = []
-    """Due rows that could not be read or written. None is claimed: each has become a counted failure of its item or is in quarantine, so
-    that it is not due again at once."""
+    """Due rows that could not be read or written. None is claimed: each has become a counted
+    failure of its item or is in quarantine, so that it is not due again at once."""
 
 
 class Conflict(Struct, frozen=True):
@@ -205,8 +212,8 @@ class Conflict(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """A search for rows; all given conditions must hold. Without an `order`, pages come in the order of the index that serves the search;
-    `after` is the `next` of the last page."""
+    """A search for rows; all given conditions must hold. Without an `order`, pages come in the
+    order of the index that serves the search; `after` is the `next` of the last page."""
 
     route: str
     prefix: str | None = None
@@ -233,18 +240,20 @@ class Query(Struct, frozen=True, kw_only=True):
     handed_over: bool = False
     """Only items whose work was handed over to a partner that has not answered."""
     in_queue: bool = True
-    """Include items whose message waits in a queue for a worker; False leaves them out where the ledger can (see `lost_messages`)."""
+    """Include items whose message waits in a queue for a worker; False leaves them out where the
+    ledger can (see `lost_messages`)."""
     with_content: bool = False
     exact: bool = False
-    """For decisions: no row that was written before the call is missed. Where an index lags behind, the whole route is read."""
+    """For decisions: no row that was written before the call is missed. Where an index lags behind,
+    the whole route is read."""
     order: Literal["newest", "oldest"] | None = None
     """By acceptance: the last or the first first, for people. Not for `exact` searches."""
     after: Any = None
     limit: int = 1000
 
     def matches(self, row: Row) -> bool:
-        """Whether all given conditions hold. `due_before`, `overdue_before`, `dated_from` and `created_from` are inclusive; all other times
-        are exclusive."""
+        """Whether all given conditions hold. `due_before`, `overdue_before`, `dated_from` and
+        `created_from` are inclusive; all other times are exclusive."""
         return (
             row.route == self.route
             and (self.prefix is None or row.key.startswith(self.prefix))
@@ -280,21 +289,26 @@ class QueryPage(Struct, frozen=True):
     refused: list[Refused] = []
     """Unreadable rows of this page."""
     ordered: bool = True
-    """False: more rows match than the ledger can put in `Query.order`, and the pages come in its own order."""
+    """False: more rows match than the ledger can put in `Query.order`, and the pages come in its
+    own order."""
 
 
 class LedgerItems(Protocol):
-    """A key is accepted once, and a change is written only if the ledger still holds its `before`. Answers come in the order of the
-    arguments. A lost race is the value `Conflict`, a row that the storage cannot take or read the value `Refused`."""
+    """A key is accepted once, and a change is written only if the ledger still holds its `before`.
+    Answers come in the order of the arguments. A lost race is the value `Conflict`, a row that the
+    storage cannot take or read the value `Refused`."""
 
     timing: Timing
     work_queues: bool
-    """Messages in a queue call the workers. False: the row itself is the queue, and a due row is found by its index."""
+    """Messages in a queue call the workers. False: the row itself is the queue, and a due row is
+    found by its index."""
 
     def prepare(self, plan: Plan) -> Plan:
-        """Load the plan: from now on rows are read and items are offered by it. Returns the plan to pass to all other operations: the
-        same one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer, and with the
-        ledger's epoch (see `ports.documents.Epoch`). A ledger that has one gives it to each row that it reads, too (`Row.epoch`)."""
+        """Load the plan: from now on rows are read and items are offered by it. Returns the plan to
+        pass to all other operations: the same one, or one with what the ledger knows about its
+        stages, such as how long a partner's queue keeps an offer, and with the ledger's epoch (see
+        `ports.documents.Epoch`). A ledger that has one gives it to each row that it reads, too
+        (`Row.epoch`)."""
 
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         """The record of each key, from rows and seals, in the order given."""
@@ -302,9 +316,10 @@ class LedgerItems(Protocol):
     def recognise(
         self, route: str, keys: Sequence[str], digests: Sequence[bytes]
     ) -> list[KnownKey | Same | None]:
-        """As `peek`, but Same where the item has a row and content with the given digest (one per key). For a list that is delivered again
-        this holds for almost all keys, and a ledger may answer it faster. `KeyDigests` say that the content is the key alone: a ledger may
-        have noted that about its items, and need not compute digests."""
+        """As `peek`, but Same where the item has a row and content with the given digest (one per
+        key). For a list that is delivered again this holds for almost all keys, and a ledger may
+        answer it faster. `KeyDigests` say that the content is the key alone: a ledger may have
+        noted that about its items, and need not compute digests."""
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         """Keys that are invalid on this ledger, such as too long ones, each with the reason."""
@@ -312,19 +327,22 @@ class LedgerItems(Protocol):
     def add(
         self, plan: Plan, new_items: Sequence[NewItem], now: int
     ) -> list[KnownKey | Refused | None]:
-        """Record new items: row, content, first line and counters at once. None: recorded; KnownKey: it existed before (nothing written),
-        unless it is a seal that the new item may pass; Refused: the storage refuses it (the others are recorded). Raises RouteChanged if
-        the ledger has another version of the route."""
+        """Record new items: row, content, first line and counters at once. None: recorded;
+        KnownKey: it existed before (nothing written), unless it is a seal that the new item may
+        pass; Refused: the storage refuses it (the others are recorded). Raises RouteChanged if the
+        ledger has another version of the route."""
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
-        """Claim due items of open lanes for a worker, oldest due first, within rates and pauses, by `core.due.look`."""
+        """Claim due items of open lanes for a worker, oldest due first, within rates and pauses, by
+        `core.due.look`."""
 
     def apply(
         self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None
     ) -> list[Conflict | Refused | None]:
-        """Write each change if the ledger still holds its `before` (see `core.change.holds`). None: written; Conflict: the row has changed
-        since; Refused: the storage refuses this row, so that the same change can never be written. Each change is atomic, and none
-        affects another. `versions` are the route versions that the decisions used."""
+        """Write each change if the ledger still holds its `before` (see `core.change.holds`). None:
+        written; Conflict: the row has changed since; Refused: the storage refuses this row, so that
+        the same change can never be written. Each change is atomic, and none affects another.
+        `versions` are the route versions that the decisions used."""
 
     def apply_and_claim(
         self,
@@ -334,37 +352,42 @@ class LedgerItems(Protocol):
         asks: Sequence[ClaimRequest],
         jitter: float,
     ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
-        """`apply` followed by `claim` with no other write between: an item that a change brings to a stage can be claimed there at once,
-        after the items already due there. A ledger that lacks "one step" makes two writes."""
+        """`apply` followed by `claim` with no other write between: an item that a change brings to
+        a stage can be claimed there at once, after the items already due there. A ledger that lacks
+        "one step" makes two writes."""
 
     def extend(
         self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()
     ) -> list[bool]:
-        """Extend the leases; False: that lease has ended. `tickets` are those of the claims (`Item.ticket`), in the order of `rows`."""
+        """Extend the leases; False: that lease has ended. `tickets` are those of the claims
+        (`Item.ticket`), in the order of `rows`."""
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
-        """Discard the tickets (`Item.ticket`) of claims that have ended. Never raises: a ticket that stays only brings a worker to a row
-        that needs no work."""
+        """Discard the tickets (`Item.ticket`) of claims that have ended. Never raises: a ticket
+        that stays only brings a worker to a row that needs no work."""
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-        """Items with their content, by (route, key). None: there is no row; Refused: the row cannot be read."""
+        """Items with their content, by (route, key). None: there is no row; Refused: the row cannot
+        be read."""
 
     def find(self, query: Query) -> QueryPage:
-        """Matching rows, page by page. Each row matches as of the time its page was read; none comes twice. A row that matches the whole
-        time is missed only where an index lags behind the rows, which `Query.exact` excludes. Unreadable matching rows are in
-        `QueryPage.refused`."""
+        """Matching rows, page by page. Each row matches as of the time its page was read; none
+        comes twice. A row that matches the whole time is missed only where an index lags behind the
+        rows, which `Query.exact` excludes. Unreadable matching rows are in `QueryPage.refused`."""
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        """One item's lines, oldest first; with `payloads`, also the payloads they offered. An unreadable line is returned as stored (see
-        `core.history.decode_line`)."""
+        """One item's lines, oldest first; with `payloads`, also the payloads they offered. An
+        unreadable line is returned as stored (see `core.history.decode_line`)."""
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
-        """The earliest due time of items that our own workers could claim (handler stages, open lanes)."""
+        """The earliest due time of items that our own workers could claim (handler stages, open
+        lanes)."""
 
     def missing_messages(self, plan: Plan, now: int) -> dict[str, int]:
-        """Number of items, by handler stage, that are past their offer life and have no message in the stage's queue; stages without such
-        items are left out. Empty where the row itself is the queue."""
+        """Number of items, by handler stage, that are past their offer life and have no message in
+        the stage's queue; stages without such items are left out. Empty where the row itself is the
+        queue."""
 
     def lost_messages(self, plan: Plan, now: int, limit: int) -> list[Item]:
-        """Some of those items, the longest offered first, without content: they need a new message. A backlog whose messages exist is never
-        among them. Empty: there are no more at present."""
+        """Some of those items, the longest offered first, without content: they need a new message.
+        A backlog whose messages exist is never among them. Empty: there are no more at present."""

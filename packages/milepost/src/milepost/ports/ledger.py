@@ -1,7 +1,8 @@
-"""The Ledger port: the durable record of every item. Plain synchronous batches; values in, values out.
+"""The Ledger port: the durable record of every item. Plain synchronous batches; values in, values
+out.
 
-Every operation takes `now` and never reads a clock. Nothing of the storage shows (no SQL, no client types). Each part states what it
-promises; the contract suite in `milepost_testing` tests it.
+Every operation takes `now` and never reads a clock. Nothing of the storage shows (no SQL, no client
+types). Each part states what it promises; the contract suite in `milepost_testing` tests it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ MISSING_CAPABILITIES = {
 
 
 class LedgerPresence(Protocol):
-    """A holder that signed on is alive until it signs off or is proved dead; only the items of a dead one may be reclaimed."""
+    """A holder that signed on is alive until it signs off or is proved dead; only the items of a
+    dead one may be reclaimed."""
 
     def sign_on(self, holder: str) -> None:
         """This process is alive as `holder` until it signs off or dies."""
@@ -57,7 +59,8 @@ class Ledger(
     LedgerUpkeep,
     Protocol,
 ):
-    """The sum of its parts. What a ledger cannot do is declared; callers infer nothing from its URL or its times."""
+    """The sum of its parts. What a ledger cannot do is declared; callers infer nothing from its URL
+    or its times."""
 
     url: str
     missing_capabilities: frozenset[str]

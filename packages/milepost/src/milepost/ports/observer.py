@@ -1,6 +1,7 @@
 """Observer: callbacks for metrics while work happens. The default observer does nothing.
 
-Everything that must not be lost is in the ledger; this is for figures. Batches are reported as batches.
+Everything that must not be lost is in the ledger; this is for figures. Batches are reported as
+batches.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from milepost.core.item import Item
 from milepost.ports.runner import JobResult
 
 ABOUT: ContextVar[Item | str | None] = ContextVar("about", default=None)
-"""Log context of this thread or task: the item whose handler runs, or the correlation id of a call."""
+"""Log context of this thread or task: the item whose handler runs, or the correlation id of a
+call."""
 
 
 def correlation_id() -> str | None:
-    """The correlation id of the HTTP call or of the item that this thread or task works on; None: it works on neither."""
+    """The correlation id of the HTTP call or of the item that this thread or task works on; None:
+    it works on neither."""
     about = ABOUT.get()
     return about.correlation_id if isinstance(about, Item) else about
 
@@ -33,11 +36,12 @@ class Observer:
     def settled(
         self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int
     ) -> None:
-        """Handlers have finished; counts of outcomes written, refused (the lease had ended) and left undecided."""
+        """Handlers have finished; counts of outcomes written, refused (the lease had ended) and
+        left undecided."""
 
     def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None:
-        """The resender handled items that had gone quiet: the stage of each, and the action (resent, offered, lost, overdue, no_answer,
-        confirmed, decided)."""
+        """The resender handled items that had gone quiet: the stage of each, and the action
+        (resent, offered, lost, overdue, no_answer, confirmed, decided)."""
 
     def delivered(self, subscriber: str, taken: int, failed: int) -> None:
         """Events were delivered to a subscriber, or failed."""

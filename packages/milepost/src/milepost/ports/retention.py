@@ -1,4 +1,5 @@
-"""Retention in a ledger: rows of ended items leave, their seals stay, and lines leave once they are delivered."""
+"""Retention in a ledger: rows of ended items leave, their seals stay, and lines leave once they are
+delivered."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from milepost.ports.items import KnownKey
 
 
 class DeliveredLines(Struct, frozen=True):
-    """Lines that all subscribers have: those up to a place, except the lines of items parked for a subscriber."""
+    """Lines that all subscribers have: those up to a place, except the lines of items parked for a
+    subscriber."""
 
     up_to: int
-    """Every subscriber's cursor has passed this place, and daily heads, if there are any, cover it."""
+    """Every subscriber's cursor has passed this place, and daily heads, if there are any, cover
+    it."""
     parked: frozenset[tuple[str, str]] = frozenset()
     """(route, key) of each item with an undelivered event that a subscriber's cursor has passed."""
 
@@ -49,7 +52,8 @@ class PruneCriteria(Struct, frozen=True):
     forget_before: int | None
     """Seals older than this are removed if their lines have left; None: none are."""
     delivered: DeliveredLines
-    """The lines of rows that have left, and ended before then, leave once these cover them; until then `feed` and `history` return them."""
+    """The lines of rows that have left, and ended before then, leave once these cover them; until
+    then `feed` and `history` return them."""
     limit: int
     keep: Keep | None = None
     """Gets each row just before it leaves; a row that it cannot keep stays."""
@@ -79,8 +83,9 @@ class LeftFailures(Struct, frozen=True):
 
 
 class ForgetRequest(Struct, frozen=True):
-    """An ended item whose content is to be removed. `name` stands for its key afterwards (`core.forgetting.forgotten_name`). With `dry_run`
-    nothing is changed; the answer is the refusal, if there is one."""
+    """An ended item whose content is to be removed. `name` stands for its key afterwards
+    (`core.forgetting.forgotten_name`). With `dry_run` nothing is changed; the answer is the
+    refusal, if there is one."""
 
     route: str
     key: str
@@ -105,8 +110,9 @@ def not_ended(status: Status) -> str:
 
 
 def emptied(entries: Sequence[HistoryEntry], name: str) -> list[HistoryEntry]:
-    """The lines of one life of a key, oldest first, without their content and under the name that stands for the key. The first line has
-    no digest before it either: that one is made of the key and the input."""
+    """The lines of one life of a key, oldest first, without their content and under the name that
+    stands for the key. The first line has no digest before it either: that one is made of the key
+    and the input."""
     digests = [later.previous for later in entries[1:]] + [entry.digest for entry in entries[-1:]]
     stubs = [
         HistoryEntry(
@@ -123,26 +129,33 @@ def emptied(entries: Sequence[HistoryEntry], name: str) -> list[HistoryEntry]:
 
 
 class LedgerRetention(Protocol):
-    """A key stays known by its seal after its row has left, and no line leaves that a subscriber has not received."""
+    """A key stays known by its seal after its row has left, and no line leaves that a subscriber
+    has not received."""
 
     row_expiry: bool
-    """Ended rows leave by themselves when their route's `keep` is over. False: the retention role of a station removes them."""
+    """Ended rows leave by themselves when their route's `keep` is over. False: the retention role
+    of a station removes them."""
 
     def prune(self, asked: PruneCriteria) -> Pruned:
-        """Remove rows, lines and seals by these criteria, at most `limit` of each. A place in the feed is never reused."""
+        """Remove rows, lines and seals by these criteria, at most `limit` of each. A place in the
+        feed is never reused."""
 
     def sealed(
         self, route: str, after: str | None, limit: int
     ) -> tuple[list[KnownKey], str | None]:
-        """Seals of keys without a row, page by page: pass the returned position as `after` to continue (None: no more)."""
+        """Seals of keys without a row, page by page: pass the returned position as `after` to
+        continue (None: no more)."""
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
-        """Seals of failed items without a row whose keys begin with `prefix`. Cheap for any number of other seals on ledgers with an index."""
+        """Seals of failed items without a row whose keys begin with `prefix`. Cheap for any number
+        of other seals on ledgers with an index."""
 
     def forget(self, asked: ForgetRequest) -> Forgotten:
-        """Remove everything that the ledger holds of an ended item: row, content, offered payloads, the content of its lines whatever
-        subscriber has not received them, the examples of error groups that are its own, and its entry in quarantine; of all lives of the
-        key. Each line keeps its place in the feed, its time and its digest, under the name instead of the key; the seal keeps status,
-        stage, time and head. The key stays known (`KnownKey.forgotten`) by the secret document (`ports.documents.FORGET`).
+        """Remove everything that the ledger holds of an ended item: row, content, offered payloads,
+        the content of its lines whatever subscriber has not received them, the examples of error
+        groups that are its own, and its entry in quarantine; of all lives of the key. Each line
+        keeps its place in the feed, its time and its digest, under the name instead of the key; the
+        seal keeps status, stage, time and head. The key stays known (`KnownKey.forgotten`) by the
+        secret document (`ports.documents.FORGET`).
 
         An item that has not ended is refused. A repeat continues a call that was cut off."""

@@ -1,4 +1,5 @@
-"""Runner: runs the engine's services and the users' handlers. The engine itself starts no thread and never sleeps."""
+"""Runner: runs the engine's services and the users' handlers. The engine itself starts no thread
+and never sleeps."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class JobResult(Struct, gc=False, eq=False):
     """Extra handler calls that this job needed (a halved batch); counted on one of its items."""
     failed_alone: bool = False
     cancelled: bool = False
-    """The call's task was cancelled, and not by its pool: a failed attempt or, while the worker drains, an item to give back."""
+    """The call's task was cancelled, and not by its pool: a failed attempt or, while the worker
+    drains, an item to give back."""
 
 
 Job = list[Item]
@@ -38,8 +40,9 @@ class HandlerPool(Protocol):
         caps: Mapping[str, int | None],
         joint_caps: Mapping[str, int | None],
     ) -> None:
-        """Add jobs; returns at once. `caps` has the number of calls at a time of each of their lanes, `joint_caps` that of all lanes within each
-        wider lane together; None: as many as the pool's."""
+        """Add jobs; returns at once. `caps` has the number of calls at a time of each of their
+        lanes, `joint_caps` that of all lanes within each wider lane together; None: as many as the
+        pool's."""
 
     def take(self) -> list[JobResult]:
         """Results since the last take."""
@@ -51,7 +54,8 @@ class HandlerPool(Protocol):
         """The item that has waited longest to start."""
 
     def cancel(self) -> None:
-        """Ask running calls to stop, where possible (async handlers); interrupted calls are not reported."""
+        """Ask running calls to stop, where possible (async handlers); interrupted calls are not
+        reported."""
 
     def running(self) -> list[tuple[Item, int]]:
         """The first item of each running call, with its duration so far in milliseconds."""
@@ -60,8 +64,9 @@ class HandlerPool(Protocol):
 
 
 class Service(Protocol):
-    """A background task that is called repeatedly: each turn does the present work and returns the time of the next. A service that may leave its
-    work undone has the attribute `stands_still`: why the last turn did, empty if it worked. Such a turn is no successful run."""
+    """A background task that is called repeatedly: each turn does the present work and returns the
+    time of the next. A service that may leave its work undone has the attribute `stands_still`: why
+    the last turn did, empty if it worked. Such a turn is no successful run."""
 
     name: str
 
@@ -85,7 +90,8 @@ class Runner(Protocol):
         """The handler pool of one stage; `wake` is called when there are results to take."""
 
     def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:
-        """Run all services until `stopped()`; if one raises, all stop and the error is raised here."""
+        """Run all services until `stopped()`; if one raises, all stop and the error is raised
+        here."""
 
     def wake(self, name: str) -> None:
         """Run the next turn of the service with this name now."""

@@ -1,4 +1,5 @@
-"""Upkeep of a ledger: its services, its cost, its backup, renamed stages and records of another ledger."""
+"""Upkeep of a ledger: its services, its cost, its backup, renamed stages and records of another
+ledger."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from milepost.ports.runner import Chance, Clock, Service
 
 
 class TransferResult(Struct, frozen=True):
-    """Result of transferring a record: the places of its lines here, and (key, why) for rows that were not written because another row
-    exists."""
+    """Result of transferring a record: the places of its lines here, and (key, why) for rows that
+    were not written because another row exists."""
 
     places: list[int]
     refused: list[tuple[str, str]]
@@ -40,8 +41,8 @@ class FutureCount(Struct, frozen=True):
 
 
 class TablesFormat(Struct, frozen=True):
-    """The format of the ledger's tables. `old_documents`: so many documents have the form of an earlier one than the newest; they are
-    read all the same."""
+    """The format of the ledger's tables. `old_documents`: so many documents have the form of an
+    earlier one than the newest; they are read all the same."""
 
     number: int
     known: int
@@ -60,7 +61,8 @@ class BackupReport(Struct, frozen=True):
     seals: int
     last_seq: int
     broken: list[str]
-    """Keys of items whose history does not end at the head in their row: another program has changed them."""
+    """Keys of items whose history does not end at the head in their row: another program has
+    changed them."""
 
 
 class RestoreReport(Struct, frozen=True):
@@ -84,7 +86,8 @@ class LedgerUpkeep(Protocol):
     """Rare operations. None changes the status of an item."""
 
     def clock(self) -> Clock | None:
-        """The clock by which this ledger's leases and due times are judged; None: that of this machine."""
+        """The clock by which this ledger's leases and due times are judged; None: that of this
+        machine."""
 
     def services(
         self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str
@@ -108,22 +111,26 @@ class LedgerUpkeep(Protocol):
         seals: Sequence[KnownKey],
         now: int,
     ) -> TransferResult:
-        """Write the record of another ledger: lines byte for byte and in this order, rows with their content, and seals. Lines come before
-        the rows that they belong to. A repeat changes nothing. Items that wait for a worker are due at once."""
+        """Write the record of another ledger: lines byte for byte and in this order, rows with
+        their content, and seals. Lines come before the rows that they belong to. A repeat changes
+        nothing. Items that wait for a worker are due at once."""
 
     def counted_future(self, route: str) -> FutureCount | None:
-        """The items dated in the future by the ledger's own last count, where no search finds them cheaply (`work_queues`); None: it has not
-        counted them yet."""
+        """The items dated in the future by the ledger's own last count, where no search finds them
+        cheaply (`work_queues`); None: it has not counted them yet."""
 
     def format(self) -> TablesFormat | None:
-        """The format of the tables, which an operator raises; None: the ledger brings its form up to date by itself when it is opened."""
+        """The format of the tables, which an operator raises; None: the ledger brings its form up
+        to date by itself when it is opened."""
 
     def raise_format(self) -> int:
-        """Raise the format to the newest one, and give documents of earlier ones its form; returns how many. A repeat continues. Processes may
-        be at work, but none that does not know the newest format."""
+        """Raise the format to the newest one, and give documents of earlier ones its form; returns
+        how many. A repeat continues. Processes may be at work, but none that does not know the
+        newest format."""
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
-        """Copy the ledger as of now, with its blobs, to a file, while other processes write; a ledger may lack "backup"."""
+        """Copy the ledger as of now, with its blobs, to a file, while other processes write; a
+        ledger may lack "backup"."""
 
     def describe(self) -> dict[str, Any]:
         """Facts for `milepost doctor`: address, size and problems of the ledger."""

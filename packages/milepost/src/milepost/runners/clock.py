@@ -17,11 +17,13 @@ log = logging.getLogger(__name__)
 
 
 class SystemClock:
-    """The wall clock without jumps back: while the machine's clock is behind an earlier reading, time continues from that reading.
-    Otherwise leases, retries and rates would stop until it has caught up.
+    """The wall clock without jumps back: while the machine's clock is behind an earlier reading,
+    time continues from that reading. Otherwise leases, retries and rates would stop until it has
+    caught up.
 
-    `check` notices that the machine's clock was set. If that leaves this clock more than minutes ahead, it starts from the machine's clock
-    anew: another process, started since, would take this one's leases for expired.
+    `check` notices that the machine's clock was set. If that leaves this clock more than minutes
+    ahead, it starts from the machine's clock anew: another process, started since, would take this
+    one's leases for expired.
     """
 
     def __init__(self) -> None:
@@ -58,7 +60,8 @@ class SystemClock:
         return ClockState(SOURCE, ahead if ahead > STEP_MS else 0, self._since)
 
     def follow(self, moment: int) -> None:
-        """Do not fall behind this time, such as that of the newest history line, if it is at most minutes ahead of the machine's clock."""
+        """Do not fall behind this time, such as that of the newest history line, if it is at most
+        minutes ahead of the machine's clock."""
         ticks = _ticks()
         if moment - _wall() <= FOLLOWED_MS:
             self._lead = max(self._lead, moment - ticks)

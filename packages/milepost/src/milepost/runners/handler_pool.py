@@ -1,4 +1,5 @@
-"""Handler pools: run one stage's handler calls, in threads for plain functions and in tasks for async ones."""
+"""Handler pools: run one stage's handler calls, in threads for plain functions and in tasks for
+async ones."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ SIGNAL_AFTER = 256
 SIGNAL_MS = 4
 STUCK_MS = 20
 QUICK_MS = 0.05
-"""Calls that take less than this on average are given to a thread in portions, because handing over each one would cost more."""
+"""Calls that take less than this on average are given to a thread in portions, because handing over
+each one would cost more."""
 PORTION = 32
 IDLE_S = 10.0
 """How long a thread waits for another job before it ends."""
@@ -41,7 +43,8 @@ def ticks() -> int:
 
 
 class Outbox:
-    """Queue of results for the engine. It wakes the engine rarely: after many results, or after a moment."""
+    """Queue of results for the engine. It wakes the engine rarely: after many results, or after a
+    moment."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -53,8 +56,9 @@ class Outbox:
         self._done.extend(rans)
 
     def notify(self, now: int, *, last: bool) -> None:
-        """Wake the engine if it is time. Whether this was the `last` job is checked after its results were put: otherwise a delayed
-        thread could leave its results unnoticed, since later threads have already woken the engine."""
+        """Wake the engine if it is time. Whether this was the `last` job is checked after its
+        results were put: otherwise a delayed thread could leave its results unnoticed, since later
+        threads have already woken the engine."""
         if self._woken:
             return
         if not self._since:
@@ -99,7 +103,8 @@ class BaseHandlerPool(ABC):
         return [(item, now - began) for item, began in list(self._running.values())]
 
     def _most(self) -> int:
-        """How many jobs one thread or task takes at a time. Those not started can still be recalled or taken by another."""
+        """How many jobs one thread or task takes at a time. Those not started can still be recalled
+        or taken by another."""
         return PORTION if self._mean_ms < QUICK_MS else 1
 
     def _note(self, lane: str, rans: list[JobResult]) -> None:
@@ -116,7 +121,8 @@ class BaseHandlerPool(ABC):
         self._mean_ms += (took / calls - self._mean_ms) * 0.2
 
     def _handler_close(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """The `close` of a handler that is an object with such a method, plain or async; None: it has none."""
+        """The `close` of a handler that is an object with such a method, plain or async; None: it
+        has none."""
         close = getattr(self._stage.handler, "close", None)
         if close is None:
             return None
@@ -131,7 +137,8 @@ class BaseHandlerPool(ABC):
     def _failed(
         self, job: Job, error: BaseException, began: int, *, cancelled: bool = False
     ) -> list[JobResult]:
-        """Results of a job whose call was interrupted: failed attempts, because every claimed item must get a result."""
+        """Results of a job whose call was interrupted: failed attempts, because every claimed item
+        must get a result."""
         outcome = Retry(
             f"the call was interrupted: {type(error).__name__}", category="EXCEPTION", unknown=True
         )
@@ -139,7 +146,8 @@ class BaseHandlerPool(ABC):
 
 
 class ThreadHandlerPool(BaseHandlerPool):
-    """Threads that take jobs from one shared queue: no future per item, and a slow call delays only its own thread."""
+    """Threads that take jobs from one shared queue: no future per item, and a slow call delays only
+    its own thread."""
 
     def __init__(
         self, stage: Stage, width: int, execute: Execute, wake: Callable[[], None]
@@ -161,7 +169,8 @@ class ThreadHandlerPool(BaseHandlerPool):
         self._rouse()
 
     def _rouse(self) -> None:
-        """Start threads for the waiting jobs: one at once, another each time the running ones are not enough."""
+        """Start threads for the waiting jobs: one at once, another each time the running ones are
+        not enough."""
         with self._more:
             if not self._jobs:
                 return
@@ -186,10 +195,12 @@ class ThreadHandlerPool(BaseHandlerPool):
             taken = jobs.take(self._width, self._most())
             if taken is None:
                 with self._more:
-                    # Checked again under the lock: a job added from now on finds this thread waiting.
+                    # Checked again under the lock: a job added from now on finds this thread
+                    # waiting.
                     taken = jobs.take(self._width, self._most())
                     if taken is None:
-                        # In a closed pool, jobs that this thread may not take are left to the threads of their lane.
+                        # In a closed pool, jobs that this thread may not take are left to the
+                        # threads of their lane.
                         if not self._wait_for_more() and (self._closed or not jobs):
                             self._leave()
                             return
@@ -233,7 +244,8 @@ class ThreadHandlerPool(BaseHandlerPool):
         out.notify(now, last=not jobs)
 
     def _left(self) -> bool:
-        """Whether this thread ends, because after a resize there are too many. If it was woken for a job, another thread is woken."""
+        """Whether this thread ends, because after a resize there are too many. If it was woken for
+        a job, another thread is woken."""
         with self._more:
             if self._threads <= self._width:
                 return False
@@ -248,7 +260,8 @@ class ThreadHandlerPool(BaseHandlerPool):
             self._more.notify_all()
 
     def _stage_is_slow(self) -> bool:
-        """Whether calls are slow enough for a thread each. Short calls finish sooner in one thread than in several that contend."""
+        """Whether calls are slow enough for a thread each. Short calls finish sooner in one thread
+        than in several that contend."""
         return self._mean_ms > 0.2
 
     def _wait_for_more(self) -> bool:
@@ -272,7 +285,8 @@ class ThreadHandlerPool(BaseHandlerPool):
         """No-op: a plain function cannot be stopped; it ends with the process."""
 
     def close(self) -> None:
-        """No more jobs will come: idle threads end now, the others when their handler returns. Then the handler is closed."""
+        """No more jobs will come: idle threads end now, the others when their handler returns. Then
+        the handler is closed."""
         with self._more:
             self._closed = True
             self._more.notify_all()
@@ -377,17 +391,19 @@ class AsyncHandlerPool(BaseHandlerPool):
                     await asyncio.sleep(0)
                     paused = ticks()
         finally:
-            # Removed in the same step in which it saw no more jobs, so that the next job does not rely on this task.
+            # Removed in the same step in which it saw no more jobs, so that the next job does not
+            # rely on this task.
             self._tasks.discard(task)
 
     async def _broken_off(
         self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]
     ) -> list[JobResult]:
-        """Results of a job whose handler cancelled its own task, or whose program cancels every task of the loop. The task itself continues."""
+        """Results of a job whose handler cancelled its own task, or whose program cancels every
+        task of the loop. The task itself continues."""
         while task.cancelling():
             task.uncancel()
-        # A program that ends cancels all tasks of its loop in one step: wait a step, so that it has stopped the station before the worker
-        # reads this.
+        # A program that ends cancels all tasks of its loop in one step: wait a step, so that it has
+        # stopped the station before the worker reads this.
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         return self._failed(job, error, began, cancelled=isinstance(error, asyncio.CancelledError))

@@ -21,8 +21,8 @@ _NO_JOBS: deque[Job] = deque()
 
 
 class Portion:
-    """The jobs of one lane that a thread or task has taken to run in sequence. It never grows; a job that has not started can be
-    recalled or taken by another."""
+    """The jobs of one lane that a thread or task has taken to run in sequence. It never grows; a
+    job that has not started can be recalled or taken by another."""
 
     __slots__ = ("_left", "lane")
 
@@ -34,7 +34,8 @@ class Portion:
         return len(self._left)
 
     def next(self) -> Job | None:
-        """The next job, for the owner of the portion. Needs no lock: a deque gives a job to exactly one taker."""
+        """The next job, for the owner of the portion. Needs no lock: a deque gives a job to exactly
+        one taker."""
         if not self._left:
             return None
         try:
@@ -61,13 +62,15 @@ class Portion:
 
 
 class Jobs:
-    """A queue for many takers. The next job comes from the lane with the fewest takers at work; among equals, from the one served
-    longest ago. In a stage with lanes one taker is kept free for other lanes, even if only one lane has jobs now: its
-    calls may hang when a job of another lane arrives. A
-    lane with a cap has at most so many takers, and so have all lanes within a wider lane together.
+    """A queue for many takers. The next job comes from the lane with the fewest takers at work;
+    among equals, from the one served longest ago. In a stage with lanes one taker is kept free for
+    other lanes, even if only one lane has jobs now: its calls may hang when a job of another lane
+    arrives. A lane with a cap has at most so many takers, and so have all lanes within a wider lane
+    together.
 
-    Where there are many takers, a lane in doubt, which has not succeeded since it was first seen or has failed last, has a few of them alone, and all such
-    lanes together three quarters: so many partners that hang do not delay one that answers.
+    Where there are many takers, a lane in doubt, which has not succeeded since it was first seen or
+    has failed last, has a few of them alone, and all such lanes together three quarters: so many
+    partners that hang do not delay one that answers.
     """
 
     def __init__(self, *, lanes: bool = False) -> None:
@@ -100,7 +103,8 @@ class Jobs:
         caps: Mapping[str, int | None] = NO_CAPS,
         joint_caps: Mapping[str, int | None] = NO_CAPS,
     ) -> None:
-        """Add jobs, and set the caps of lanes, and those of all lanes within a wider lane together; None: no cap."""
+        """Add jobs, and set the caps of lanes, and those of all lanes within a wider lane together;
+        None: no cap."""
         with self._lock:
             self._caps.update(caps)
             if joint_caps:
@@ -117,8 +121,9 @@ class Jobs:
                 waiting.append(job)
 
     def take(self, width: int, most: int = 1) -> tuple[Job, Portion] | None:
-        """The next job for one of `width` takers, with up to `most` of its lane in all; None if there is none. If no job waits, half of
-        another taker's unstarted jobs. Call `done` afterwards."""
+        """The next job for one of `width` takers, with up to `most` of its lane in all; None if
+        there is none. If no job waits, half of another taker's unstarted jobs. Call `done`
+        afterwards."""
         with self._lock:
             found = self._waiting(width, most) or self._unbegun(width)
             if found is not None:
@@ -200,7 +205,8 @@ class Jobs:
         return True
 
     def learn(self, lane: str, *, sound: bool) -> bool:
-        """Note whether the last call of a lane has succeeded. True: it may have more takers from now on."""
+        """Note whether the last call of a lane has succeeded. True: it may have more takers from
+        now on."""
         if not self._keeps_one or (lane in self._sound) is sound:
             return False
         with self._lock:

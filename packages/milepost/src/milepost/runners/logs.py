@@ -1,4 +1,5 @@
-"""Log formats of a process: text for people, or one line of JSON per record, with the correlation id and without secrets."""
+"""Log formats of a process: text for people, or one line of JSON per record, with the correlation
+id and without secrets."""
 
 from __future__ import annotations
 
@@ -80,8 +81,8 @@ class _StandardError(logging.Handler):
 
 @contextmanager
 def logs(form: str) -> Iterator[None]:
-    """Write all logs of this process to standard error in this format: as text only warnings and important lines, as JSON also routine
-    ones."""
+    """Write all logs of this process to standard error in this format: as text only warnings and
+    important lines, as JSON also routine ones."""
     root = logging.getLogger()
     handler = _StandardError()
     handler.setFormatter(JsonLogFormat() if form == "json" else TextLines())

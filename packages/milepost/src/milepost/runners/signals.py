@@ -13,8 +13,9 @@ from typing import Any
 def collected_signals(
     *numbers: signal.Signals, on_signal: Callable[[], Any] = lambda: None
 ) -> Iterator[list[signal.Signals]]:
-    """Collect these signals instead of ending the program, where it has no handler of its own. Afterwards the handlers are as before, and
-    `signal.raise_signal` gives a signal its usual effect. Only the main thread can handle signals; in another one nothing is collected."""
+    """Collect these signals instead of ending the program, where it has no handler of its own.
+    Afterwards the handlers are as before, and `signal.raise_signal` gives a signal its usual
+    effect. Only the main thread can handle signals; in another one nothing is collected."""
     received: list[signal.Signals] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

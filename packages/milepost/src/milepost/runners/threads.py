@@ -1,4 +1,5 @@
-"""Runner of a process: a thread per service, threads for plain handlers, and one event loop for async handlers."""
+"""Runner of a process: a thread per service, threads for plain handlers, and one event loop for
+async handlers."""
 
 from __future__ import annotations
 
@@ -20,12 +21,14 @@ LEAVE_S = 10.0
 
 
 _RUNNER: ContextVar[ThreadRunner | None] = ContextVar("runner", default=None)
-"""The runner whose service or handler runs here; threads and tasks started by a handler inherit it."""
+"""The runner whose service or handler runs here; threads and tasks started by a handler inherit
+it."""
 
 
 class ThreadRunner:
-    """Runs services and handler pools until stopped. Async handlers run on `loop`, an event loop of the caller that runs in another
-    thread; without it, on a loop and a thread of the runner's own."""
+    """Runs services and handler pools until stopped. Async handlers run on `loop`, an event loop of
+    the caller that runs in another thread; without it, on a loop and a thread of the runner's
+    own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._wakers: dict[str, threading.Event] = {}
@@ -36,8 +39,8 @@ class ThreadRunner:
         self._error: BaseException | None = None
 
     def needs_this_thread(self) -> bool:
-        """Whether the caller is a service or handler of this runner, or on the event loop of its handlers: then waiting here for the
-        runner to end would block for ever."""
+        """Whether the caller is a service or handler of this runner, or on the event loop of its
+        handlers: then waiting here for the runner to end would block for ever."""
         if _RUNNER.get() is self:
             return True
         try:
@@ -86,7 +89,8 @@ class ThreadRunner:
         for service in services:
             self._wakers[service.name] = threading.Event()
         threads = [
-            # Each in its own context, which names this runner; handlers' threads and tasks inherit it.
+            # Each in its own context, which names this runner; handlers' threads and tasks inherit
+            # it.
             threading.Thread(
                 target=copy_context().run,
                 args=(self._serve, service, stopped),
@@ -105,7 +109,8 @@ class ThreadRunner:
             raise self._error
 
     def close(self) -> None:
-        """End the pools' threads and the event loop of the runner's own. `run` does so at its end; a caller that only uses pools must."""
+        """End the pools' threads and the event loop of the runner's own. `run` does so at its end;
+        a caller that only uses pools must."""
         with ExitStack() as closing:
             # Each of them, although a handler's `close` may raise.
             closing.callback(self._stop_loop)
@@ -113,8 +118,8 @@ class ThreadRunner:
                 closing.callback(pool.close)
 
     def _wait_for(self, threads: Sequence[threading.Thread], stopped: Callable[[], bool]) -> None:
-        """Wait until all have ended. After a stop, a service that hangs (a subscriber that does not return, for example) is abandoned
-        after a while: its leases expire."""
+        """Wait until all have ended. After a stop, a service that hangs (a subscriber that does not
+        return, for example) is abandoned after a while: its leases expire."""
         leave_at: float | None = None
         while any(thread.is_alive() for thread in threads) and (
             leave_at is None or time.monotonic() < leave_at
@@ -131,7 +136,8 @@ class ThreadRunner:
         try:
             while not stopped() and self._error is None:
                 until = time.monotonic() + service.turn()
-                # In short waits, so that a stop is noticed; the next turn comes at its time or at a wake-up.
+                # In short waits, so that a stop is noticed; the next turn comes at its time or at a
+                # wake-up.
                 while (left := until - time.monotonic()) > 0 and not waker.wait(
                     min(left, STOP_SEEN_S)
                 ):
@@ -149,7 +155,8 @@ class ThreadRunner:
 
 
 def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped; remaining tasks have a moment to handle their cancellation."""
+    """Run the loop until it is stopped; remaining tasks have a moment to handle their
+    cancellation."""
     loop.run_forever()
     left = asyncio.all_tasks(loop)
     for task in left:

@@ -1,4 +1,5 @@
-"""Subscribers: each has a name, a cursor of its own, and a method `tell` (see `milepost.ports.subscriber`)."""
+"""Subscribers: each has a name, a cursor of its own, and a method `tell` (see
+`milepost.ports.subscriber`)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _HOMES = {
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Import these at their first use: a process without a webhook does not load the HTTP client."""
+        """Import these at their first use: a process without a webhook does not load the HTTP
+        client."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

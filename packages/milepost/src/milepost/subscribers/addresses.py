@@ -1,4 +1,5 @@
-"""Subscribers by address, as milepost.toml and applications name them: "log", a URL, "email:…", or what a package adds: "sns:ARN"."""
+"""Subscribers by address, as milepost.toml and applications name them: "log", a URL, "email:…", or
+what a package adds: "sns:ARN"."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ FORMS = '"log", sns:ARN, https://… or email:…'
 def open_subscriber(
     address: str, *, allow_cidrs: Sequence[str] = (), offers: bool = True
 ) -> Subscriber | None:
-    """The subscriber of an address; None if the address has no form that is known here. `allow_cidrs`: networks beside the public ones that
-    a URL may lead to. Without `offers`, a topic is not sent offers to external stages. Raises UsageError that names the address."""
+    """The subscriber of an address; None if the address has no form that is known here.
+    `allow_cidrs`: networks beside the public ones that a URL may lead to. Without `offers`, a topic
+    is not sent offers to external stages. Raises UsageError that names the address."""
     if address.startswith(FORMED):
         inner = open_subscriber(
             address.removeprefix(FORMED), allow_cidrs=allow_cidrs, offers=offers

@@ -1,4 +1,5 @@
-"""Subscribers in this process: a Python function, and a log with one line of JSON for each event."""
+"""Subscribers in this process: a Python function, and a log with one line of JSON for each
+event."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from milepost.core.errors import UsageError
 
 
 class CallSubscriber:
-    """Calls `function(envelope)` for each event. Raising means "not now"; raising `EventRefused` means "never"."""
+    """Calls `function(envelope)` for each event. Raising means "not now"; raising `EventRefused`
+    means "never"."""
 
     batch = 1
 

@@ -1,4 +1,5 @@
-"""Events in the form that their route gives them: their JSON, and a filter that passes on only those with a form of their own."""
+"""Events in the form that their route gives them: their JSON, and a filter that passes on only
+those with a form of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ CURE = "'milepost subscribers release'"
 
 
 class Formed:
-    """Passes events that their route's `form` has formatted to `inner`. The cursor is that of `inner`."""
+    """Passes events that their route's `form` has formatted to `inner`. The cursor is that of
+    `inner`."""
 
     formed_only = True
     """For the cursor: whoever reads it knows that this subscriber gets no other events."""
@@ -48,7 +50,8 @@ class Formed:
 def event_json(
     envelope: Envelope, order: Literal["deterministic"] | None = "deterministic"
 ) -> bytes:
-    """The event as JSON, with sorted names, so that a repeat has the same bytes; with `order=None` in the order of its form."""
+    """The event as JSON, with sorted names, so that a repeat has the same bytes; with `order=None`
+    in the order of its form."""
     try:
         return msgspec.json.encode(msgspec.to_builtins(envelope, str_keys=True), order=order)
     except Exception as error:

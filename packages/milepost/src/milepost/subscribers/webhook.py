@@ -33,21 +33,26 @@ READ = 65_536
 CLOUD_EVENT = "application/cloudevents+json"
 PLAIN = "application/json"
 
-# Answers that say nothing about the event: it can be delivered once the server, its keys or its limits are corrected. The event relay
-# retries these (see `engine.events.deliver`), a 429 too; this client sends each request once.
+# Answers that say nothing about the event: it can be delivered once the server, its keys or its
+# limits are corrected. The event relay retries these (see `engine.events.deliver`), a 429 too; this
+# client sends each request once.
 _OF_THE_SERVER = frozenset({401, 403}) | NOT_NOW
-# Printable ASCII but for the space, '"' and '%'; all else is percent-encoded, and so is the dot, which separates what is signed.
+# Printable ASCII but for the space, '"' and '%'; all else is percent-encoded, and so is the dot,
+# which separates what is signed.
 _ID_SAFE = "".join(c for c in string.punctuation if c not in '"%.')
 
 
 class WebhookSubscriber:
-    """POSTs each event to `url`: its envelope as JSON, with the event's id in `webhook-id`, so that a receiver recognises a repeat.
+    """POSTs each event to `url`: its envelope as JSON, with the event's id in `webhook-id`, so that
+    a receiver recognises a repeat.
 
-    With a `secret` (`whsec_…`, see `milepost_net.new_secret`; several while one is being replaced) each request is signed as Standard
-    Webhooks requires, and `milepost_net.verify` checks it. An answer of 2xx accepts the event; 410 and most other 4xx refuse it for good;
-    everything else, and no answer within `timeout` seconds, means "not now". Redirects are not followed. The URL may lead to public
-    addresses only, unless `allow_cidrs` has the network. The cursor's name is made of the host and the URL's digest unless `name` is
-    given, because a URL's path may be a secret; `clock` gives the seconds since 1970.
+    With a `secret` (`whsec_…`, see `milepost_net.new_secret`; several while one is being replaced)
+    each request is signed as Standard Webhooks requires, and `milepost_net.verify` checks it. An
+    answer of 2xx accepts the event; 410 and most other 4xx refuse it for good; everything else, and
+    no answer within `timeout` seconds, means "not now". Redirects are not followed. The URL may
+    lead to public addresses only, unless `allow_cidrs` has the network. The cursor's name is made
+    of the host and the URL's digest unless `name` is given, because a URL's path may be a secret;
+    `clock` gives the seconds since 1970.
     """
 
     batch = 1
@@ -115,7 +120,8 @@ class WebhookSubscriber:
         raise MilepostError(f"{self._host} has not accepted this event ({status})")
 
     def _status(self, headers: Mapping[str, str], body: bytes) -> int:
-        """The status of the answer; raises MilepostError if there is none, without the URL and the headers, which may be secrets."""
+        """The status of the answer; raises MilepostError if there is none, without the URL and the
+        headers, which may be secrets."""
         try:
             # A repeat does no harm: the receiver recognises it by its id.
             return self._client.request(
@@ -129,8 +135,9 @@ class WebhookSubscriber:
 
 
 def webhook_subscriber(address: str, allow_cidrs: Iterable[str] = ()) -> WebhookSubscriber:
-    """The subscriber of a URL whose fragment may have options: `https://office.example/events#secret_env=OFFICE_SECRET&name=office`.
-    `secret_env` names the environment variable of a signing secret, and may stand twice while one is being replaced."""
+    """The subscriber of a URL whose fragment may have options:
+    `https://office.example/events#secret_env=OFFICE_SECRET&name=office`. `secret_env` names the
+    environment variable of a signing secret, and may stand twice while one is being replaced."""
     url, _, fragment = address.partition("#")
     name, secrets = None, list[str]()
     for option, value in parse_qsl(fragment, keep_blank_values=True):
@@ -151,5 +158,6 @@ def webhook_subscriber(address: str, allow_cidrs: Iterable[str] = ()) -> Webhook
 
 
 def webhook_id(event_id: str) -> str:
-    """An event's id as it stands in the header `webhook-id`: percent-encoded where the header or the signature needs it."""
+    """An event's id as it stands in the header `webhook-id`: percent-encoded where the header or
+    the signature needs it."""
     return quote(event_id, safe=_ID_SAFE).replace(".", "%2E")

@@ -1,4 +1,5 @@
-"""Circuit breakers from the command line: opened by failures, shown, and closed with name and reason."""
+"""Circuit breakers from the command line: opened by failures, shown, and closed with name and
+reason."""
 
 from __future__ import annotations
 

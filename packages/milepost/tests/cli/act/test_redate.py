@@ -1,4 +1,5 @@
-"""After the machine's clock was three days ahead: what the commands say, and the act that dates the items anew."""
+"""After the machine's clock was three days ahead: what the commands say, and the act that dates the
+items anew."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ DAY_NS = 86_400_000_000_000
 
 @pytest.fixture
 def future(shell, monkeypatch: pytest.MonkeyPatch):
-    """A ledger with three items that were submitted while the clock was three days ahead, and one of the true time."""
+    """A ledger with three items that were submitted while the clock was three days ahead, and one
+    of the true time."""
     with monkeypatch.context() as patch:
         true_time = time.time_ns
         patch.setattr(time, "time_ns", lambda: true_time() + 3 * DAY_NS)

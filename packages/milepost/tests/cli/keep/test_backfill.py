@@ -1,4 +1,5 @@
-"""An added stage for finished items, at a pace, from the command line; and what operators ask of a route."""
+"""An added stage for finished items, at a pace, from the command line; and what operators ask of a
+route."""
 
 from __future__ import annotations
 

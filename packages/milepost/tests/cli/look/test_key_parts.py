@@ -28,7 +28,8 @@ SIGNED = ("--by", "ops", "--reason", "a test")
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """Two batches: of B-1 one asset is through, one failed, one is overdue; of B-2 one asset waits for its tape."""
+    """Two batches: of B-1 one asset is through, one failed, one is overdue; of B-2 one asset waits
+    for its tape."""
     shell = Shell(tmp_path_factory.mktemp("shell"))
     shell.write("assets.py", ROUTE)
     shell.write("milepost.toml", 'routes = ["assets.py"]\n')

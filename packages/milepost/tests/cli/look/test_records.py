@@ -1,4 +1,5 @@
-"""Recorded lists, acts and histories on the command line; a changed history is detected, and hints can be run as printed."""
+"""Recorded lists, acts and histories on the command line; a changed history is detected, and hints
+can be run as printed."""
 
 from __future__ import annotations
 
@@ -131,8 +132,9 @@ def test_pruning_and_letting_go_of_a_subscriber_are_signed(listed) -> None:
 
 
 def _told_by_item(out: str) -> dict[str, list[str]]:
-    """Event ids by item, in the order told. Only that order is promised: a page of lines is told in calls in which no item has two
-    events, so the order between items depends on how many lines were there when the page was read."""
+    """Event ids by item, in the order told. Only that order is promised: a page of lines is told in
+    calls in which no item has two events, so the order between items depends on how many lines were
+    there when the page was read."""
     events: dict[str, list[str]] = {}
     for event in map(json.loads, out.splitlines()):
         events.setdefault(event["subject"], []).append(event["id"])

@@ -13,7 +13,8 @@ from tests.cli.conftest import ROUTES, Answer, Shell
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A folder with three parcels: one under way, one that failed, and one that failed, was cancelled and has left."""
+    """A folder with three parcels: one under way, one that failed, and one that failed, was
+    cancelled and has left."""
     shell = Shell(tmp_path_factory.mktemp("shell"))
     shell.write("parcels.py", ROUTES.replace('key="id"', 'key="id", evidence=True'))
     shell.write("milepost.toml", 'routes = ["parcels.py"]\n')

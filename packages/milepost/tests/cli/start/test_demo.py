@@ -1,4 +1,5 @@
-"""The demo, small: it runs through, sums up, and what it says to try next works; at a terminal it stays until it is stopped."""
+"""The demo, small: it runs through, sums up, and what it says to try next works; at a terminal it
+stays until it is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""End of `milepost up` and `work`: running handlers have a configurable grace period, and a second signal ends at once."""
+"""End of `milepost up` and `work`: running handlers have a configurable grace period, and a second
+signal ends at once."""
 
 from __future__ import annotations
 

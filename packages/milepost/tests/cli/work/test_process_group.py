@@ -1,4 +1,5 @@
-"""`milepost work --processes N` and `milepost up --processes N`: several processes, one of which is killed, or ends with an error."""
+"""`milepost work --processes N` and `milepost up --processes N`: several processes, one of which is
+killed, or ends with an error."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def test_processes_share_the_work_and_end_together(noted: Any) -> None:
     assert running.pid not in workers(noted)
     assert "milepost work: processes " in said
     assert completed(noted) == 4
-    # Threads switch soon, so that no process waits long for another one's write; and none interrupts one at work when it wakes up.
+    # Threads switch soon, so that no process waits long for another one's write; and none
+    # interrupts one at work when it wakes up.
     batch = os.SCHED_BATCH if sys.platform == "linux" else ""
     assert {path.read_text() for path in Path(noted.folder).glob("A*.*")} == {f"0.001 {batch}"}
 
@@ -172,7 +174,8 @@ class Site:
     """`milepost up --processes 2`, and its address."""
 
     def __init__(self, noted: Any) -> None:
-        # Each server takes a free port: one that was free a moment ago may have been taken by another test.
+        # Each server takes a free port: one that was free a moment ago may have been taken by
+        # another test.
         command = noted.command(
             "up", "--processes", "2", "--grace", "20s", "--listen", "127.0.0.1:0"
         )

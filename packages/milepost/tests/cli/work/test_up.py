@@ -1,4 +1,5 @@
-"""`milepost up`: serves at the printed address, asks for the keys that it needs, and stops on a signal."""
+"""`milepost up`: serves at the printed address, asks for the keys that it needs, and stops on a
+signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`milepost up --no-work`: the server in one process, the work in others. The death of one does not touch the other."""
+"""`milepost up --no-work`: the server in one process, the work in others. The death of one does not
+touch the other."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ TIMEOUT = 60
 
 
 class Site:
-    """A folder with a route whose handler waits for the file `open`, and the processes that were started there."""
+    """A folder with a route whose handler waits for the file `open`, and the processes that were
+    started there."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack

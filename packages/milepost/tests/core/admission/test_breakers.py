@@ -1,4 +1,5 @@
-"""Breakers: when they open, which probes pass, when they close, and that none stays open for ever."""
+"""Breakers: when they open, which probes pass, when they close, and that none stays open for
+ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rates and fair lanes: no rate is exceeded, no call is refused that it allows, and slots are shared out evenly."""
+"""Rates and fair lanes: no rate is exceeded, no call is refused that it allows, and slots are
+shared out evenly."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def shared(want: int, lanes: list[tuple[int, int]], known: int) -> list[int]:
 
 
 def one_at_a_time(want: int, lanes: list[tuple[int, int]], known: int) -> list[int]:
-    """The same rule, written plainly: the next item goes to the lane with the fewest in hand that has one."""
+    """The same rule, written plainly: the next item goes to the lane with the fewest in hand that
+    has one."""
     got, left = [0] * len(lanes), want
     half = -(-(want + sum(held for held, _ in lanes)) // 2)
     while left:
@@ -140,7 +142,8 @@ def test_sharing_out_is_as_fair_as_one_item_at_a_time(
     for lane, (_, has) in enumerate(lanes):
         assert got[lane] <= has
         if got[lane] < has and sum(got) == want:
-            # No lane that was given something stands more than one above a lane that could have had more.
+            # No lane that was given something stands more than one above a lane that could have had
+            # more.
             assert all(
                 levels[other] <= levels[lane] + 1 for other in range(len(lanes)) if got[other]
             )

@@ -1,4 +1,5 @@
-"""Limits of wider lanes: the lanes named `A@B` lie within the lane `B`, and share its rate and its concurrency."""
+"""Limits of wider lanes: the lanes named `A@B` lie within the lane `B`, and share its rate and its
+concurrency."""
 
 from __future__ import annotations
 

@@ -187,7 +187,8 @@ def test_a_wrong_zone_is_refused(wrong: str) -> None:
 
 
 def test_the_local_zone_follows_summer_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time in the other half of the year, and one in the night of the change, by the machine's own rules."""
+    """A time in the other half of the year, and one in the night of the change, by the machine's
+    own rules."""
     monkeypatch.setenv("TZ", "Europe/London")
     tzset()
     try:

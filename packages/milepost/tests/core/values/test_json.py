@@ -1,4 +1,5 @@
-"""What JSON can hold: the greatest depth, numbers, lists, names given twice, and texts with half a character."""
+"""What JSON can hold: the greatest depth, numbers, lists, names given twice, and texts with half a
+character."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def the_act(world: World) -> Act:
     return read_as(Act, document.value)
 
 
-# One item -----------------------------------------------------------------------------------------------------------
+# One item -----------------------------------------------------------------------------------------
 def test_retry_one_item(world: World) -> None:
     rejected(world, 2)
     report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
@@ -159,7 +159,7 @@ def test_wrong_calls_change_nothing(world: World, options: dict[str, Any], messa
     assert world.ledger.change_counter() == before
 
 
-# Many items ---------------------------------------------------------------------------------------------------------
+# Many items ---------------------------------------------------------------------------------------
 def test_a_bulk_act_is_on_record_and_in_every_line(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +334,8 @@ def test_cut_off_and_run_again_does_the_rest(
         act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
     assert sum(faulty.row(key).status is Status.QUEUED for key in keys) == 4
     assert the_act(faulty).finished_at is None
-    # The worker has been at them meanwhile: what failed again after the act began is not retried by it again.
+    # The worker has been at them meanwhile: what failed again after the act began is not retried by
+    # it again.
     faulty.clock.advance("1m")
     faulty.work("weigh", Reject("still no such parcel"), want=1)
     report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
@@ -564,7 +565,7 @@ def test_a_hundred_thousand(world: World) -> None:
     assert act(world.ctx, "cancel", ROUTE, query=Query(route=ROUTE), **SIGNED).done == 100_000
 
 
-# Pauses and limits ----------------------------------------------------------------------------------------------------
+# Pauses and limits --------------------------------------------------------------------------------
 def test_pause_and_resume(world: World) -> None:
     world.add("a")
     first = pause(world.ctx, ROUTE, "weigh", by="ops", reason="repairs")

@@ -135,7 +135,8 @@ def test_lines_after_the_end_of_an_act_are_not_read_for_items_whose_lines_have_l
 def test_an_act_whose_lines_are_far_apart_is_counted_over_several_looks(
     world: World, small_looks: None
 ) -> None:
-    """As on a ledger that does not know where the lines of an act end, and beside much other work."""
+    """As on a ledger that does not know where the lines of an act end, and beside much other
+    work."""
     report = retried(world, 2)
     record = replace(recorded(world.ctx, report.id), from_seq=0, to_seq=None, done=3)
     world.add(*(f"later{number}" for number in range(30)))

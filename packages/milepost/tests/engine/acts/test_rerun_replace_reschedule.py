@@ -1,4 +1,5 @@
-"""Rerun, replace and reschedule: signed, previewed and recorded; and lists that replace changed content."""
+"""Rerun, replace and reschedule: signed, previewed and recorded; and lists that replace changed
+content."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 COMPLETED = Query(route=ROUTE, statuses=frozenset({Status.COMPLETED}))
 
 
-# Run again ----------------------------------------------------------------------------------------------------------
+# Run again ----------------------------------------------------------------------------------------
 def test_one_finished_item_is_run_again_from_a_stage(world: World) -> None:
     finished(world, "a")
     report = act(world.ctx, "rerun", ROUTE, keys=["a"], stage="stamp", **SIGNED)
@@ -160,7 +161,7 @@ def test_a_pace_is_for_filters_and_one_at_a_time(world: World) -> None:
         act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
 
 
-# Other content ------------------------------------------------------------------------------------------------------
+# Other content ------------------------------------------------------------------------------------
 def test_replace_shows_the_difference_first_and_keeps_the_old_content(world: World) -> None:
     world.add("a", grams=340, colour="red", tags=["x"])
     new = {"id": "a", "grams": 500, "tags": ["x", "y"], "box": {"n": 1}}
@@ -244,7 +245,7 @@ def test_replace_says_what_is_wrong(world: World) -> None:
     assert world.row("a").stage == "weigh"
 
 
-# Lists --------------------------------------------------------------------------------------------------------------
+# Lists --------------------------------------------------------------------------------------------
 def handed(world: World, folder: Path, *items: dict[str, Any], **how: Any) -> ListReport:
     path = folder / "list.jsonl"
     path.write_text("\n".join(map(json.dumps, items)))
@@ -340,7 +341,7 @@ def test_a_preview_names_each_changed_line_once_as_the_list_itself_does(
         ]
 
 
-# For later ----------------------------------------------------------------------------------------------------------
+# For later ----------------------------------------------------------------------------------------
 def test_an_item_for_later_starts_then(world: World) -> None:
     [receipt] = submit(world.ctx, ROUTE, [{"id": "a"}], not_before="2h")
     assert receipt.answer == "new"
@@ -414,7 +415,7 @@ def test_items_are_set_for_another_time_in_bulk(world: World) -> None:
         act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="tomorrow", **SIGNED)
 
 
-# Ids of acts ----------------------------------------------------------------------------------------------------------
+# Ids of acts --------------------------------------------------------------------------------------
 def test_the_id_of_a_replacement_is_refused_with_another_option(world: World) -> None:
     finished(world, "a")
     replacement: dict[str, Any] = {"keys": ["a"], "content": {"id": "a", "weight": 9}, **SIGNED}

@@ -1,4 +1,5 @@
-"""Rules of alerts: raised once, counted, over once, and each notice delivered once to each receiver."""
+"""Rules of alerts: raised once, counted, over once, and each notice delivered once to each
+receiver."""
 
 from __future__ import annotations
 

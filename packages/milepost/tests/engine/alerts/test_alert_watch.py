@@ -32,7 +32,8 @@ LEDGERS = ["memory", "sqlite", "aws"]
 
 
 class Scene:
-    """Parcels in lanes, whose carriers fail as a test says, and watches of several processes that tell `told`."""
+    """Parcels in lanes, whose carriers fail as a test says, and watches of several processes that
+    tell `told`."""
 
     def __init__(self, url: str, processes: int = 1, **rule: Any) -> None:
         self.clock = VirtualClock()

@@ -1,4 +1,5 @@
-"""Delivery to subscribers: at least once, in order per item, by one process at a time, and never past an outage."""
+"""Delivery to subscribers: at least once, in order per item, by one process at a time, and never
+past an outage."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.Mo
     first = relay.run_once()
     assert (first.delivered, first.waiting) == (3, 4)
     assert relay.turn() == 0.0
-    # A process that ends with the lease in hand holds up the next one only until the lease runs out.
+    # A process that ends with the lease in hand holds up the next one only until the lease runs
+    # out.
     other = EventRelay(world.beside().registered().ctx, ear, "p2")
     assert other.run_once().standing_by == "another process delivers to it"
     world.clock.advance("31s")
@@ -347,7 +349,8 @@ def test_letting_one_go_is_signed_and_on_record(world: World) -> None:
 
 
 def test_two_events_of_each_line_are_told_in_full_calls(world: World) -> None:
-    """To an external stage each item comes with two events; for many items that is not a call each."""
+    """To an external stage each item comes with two events; for many items that is not a call
+    each."""
     keys = [f"k{n:02}" for n in range(25)]
     world.add(*keys)
     world.work("weigh")

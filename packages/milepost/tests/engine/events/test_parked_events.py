@@ -1,4 +1,5 @@
-"""Parked events: one item waits for one subscriber, is retried with backoff, or released by an operator."""
+"""Parked events: one item waits for one subscriber, is retried with backoff, or released by an
+operator."""
 
 from __future__ import annotations
 
@@ -163,7 +164,8 @@ def test_dies_after_telling_a_parked_item_and_tells_it_again(faulty: World) -> N
 
 
 def test_dies_after_parking_and_before_the_cursor(faulty: World) -> None:
-    """The item is parked and the cursor still stands before it: nothing of it is told twice or out of turn."""
+    """The item is parked and the cursor still stands before it: nothing of it is told twice or out
+    of turn."""
     faulty.add("a", "b", "c")
     ear = RecordingSubscriber()
     ear.takes = refuses("b")
@@ -217,8 +219,9 @@ def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
 def slow_retry(
     world: World, meanwhile: Callable[[EventRelay, RecordingSubscriber], None]
 ) -> tuple[RecordingSubscriber, EventRelay]:
-    """Item "a" is parked at "accepted". While one process retries it, its call takes longer than its lease, and `meanwhile` happens
-    at a second process. Returns what the subscriber heard in all, and the second process's relay."""
+    """Item "a" is parked at "accepted". While one process retries it, its call takes longer than
+    its lease, and `meanwhile` happens at a second process. Returns what the subscriber heard in
+    all, and the second process's relay."""
     ear = RecordingSubscriber(batch=1)
     first, second = (
         EventRelay(world.ctx, ear, "p1"),
@@ -295,7 +298,7 @@ def test_a_parking_that_is_removed_while_a_page_is_read_does_not_hide_its_events
     assert "advanced" in ear.of("a")
 
 
-# Refusals -------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 def refusing(
     world: World, takes: Callable[[Envelope], Exception | None]
 ) -> tuple[RecordingSubscriber, EventRelay]:
@@ -452,9 +455,10 @@ def test_a_relay_that_takes_over_knows_what_another_has_parked(world: World) -> 
     assert (ear.of("a"), ear.of("b")) == (["accepted", "advanced"], [])
 
 
-# A clock that was ahead -----------------------------------------------------------------------------------------------
+# A clock that was ahead ---------------------------------------------------------------------------
 def test_what_a_clock_ahead_has_put_off_is_delivered_at_the_true_time(world: World) -> None:
-    """The lease of a relay that has died, the pause of a subscriber, and the retry of a parked item."""
+    """The lease of a relay that has died, the pause of a subscriber, and the retry of a parked
+    item."""
     world.add("a", "b")
     world.clock.advance("3d")
     failing(world, "b")

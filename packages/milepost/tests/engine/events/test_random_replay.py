@@ -1,5 +1,5 @@
-"""Random delivery, parking, release and replay by two processes that die now and then: in the end the subscriber has every event,
-each item's in order at first delivery and at the last."""
+"""Random delivery, parking, release and replay by two processes that die now and then: in the end
+the subscriber has every event, each item's in order at first delivery and at the last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Killed(BaseException):
 
 
 class Office:
-    """One receiver for all processes. It takes what its mood lets it, and after a call, as before one, anything may happen."""
+    """One receiver for all processes. It takes what its mood lets it, and after a call, as before
+    one, anything may happen."""
 
     name = "office"
 
@@ -101,7 +102,8 @@ class Story:
             self.relays[place] = self.born(place)
 
     def meanwhile(self) -> None:
-        """While a process waits for the answer: people act, items move on, it is so slow that the other one takes over, or it dies."""
+        """While a process waits for the answer: people act, items move on, it is so slow that the
+        other one takes over, or it dies."""
         if self.calm or self.chance.random() > 0.3:
             return
         self.calm = True
@@ -118,7 +120,8 @@ class Story:
         raise Killed
 
     def trip(self) -> None:
-        """The next write to a cursor, or of what is parked, is the last that its process makes, or the first that it does not."""
+        """The next write to a cursor, or of what is parked, is the last that its process makes, or
+        the first that it does not."""
         kind = self.chance.choice((CURSOR, PARKED))
         moment = self.chance.choice((self.faulty.before, self.faulty.after))
         moment("write", self.die, lambda written, *args, **options: written == kind)

@@ -41,7 +41,7 @@ def versions(ear: RecordingSubscriber, key: str) -> list[int]:
     )
 
 
-# From where on ----------------------------------------------------------------------------------------------------------------
+# From where on ------------------------------------------------------------------------------------
 def test_everything_since_a_moment_is_told_again_with_the_same_ids(world: World) -> None:
     began = world.clock.now()
     ear, relay = told(world, "a", "b", "c")
@@ -142,7 +142,7 @@ def test_the_wait_of_an_outage_ends(world: World) -> None:
     assert relay.run_once().delivered == 6
 
 
-# Finding the place ------------------------------------------------------------------------------------------------------------
+# Finding the place --------------------------------------------------------------------------------
 def test_the_place_of_a_moment_is_found_by_few_looks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +200,7 @@ def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:
         moment_ms(text, 1_000_000_000_000, "since")
 
 
-# Parked items -----------------------------------------------------------------------------------------------------------------
+# Parked items -------------------------------------------------------------------------------------
 def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_again(
     world: World,
 ) -> None:
@@ -269,7 +269,7 @@ def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world
     assert ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
 
 
-# A relay at work meanwhile ----------------------------------------------------------------------------------------------------
+# A relay at work meanwhile ------------------------------------------------------------------------
 def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(
     world: World,
 ) -> None:

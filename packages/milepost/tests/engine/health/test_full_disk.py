@@ -1,4 +1,5 @@
-"""While the disk is full no heartbeat can be written: which processes run is not known, and nothing says that none does."""
+"""While the disk is full no heartbeat can be written: which processes run is not known, and nothing
+says that none does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Daily heads prove something because others keep them: the doctor warns if no subscriber gets them."""
+"""Daily heads prove something because others keep them: the doctor warns if no subscriber gets
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The forms of a list: each line is read as it was meant, or set aside with its number; nothing stops the others."""
+"""The forms of a list: each line is read as it was meant, or set aside with its number; nothing
+stops the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Routes that read lists of others: the one column that holds the keys, and one item however its key is written."""
+"""Routes that read lists of others: the one column that holds the keys, and one item however its
+key is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The parser thread: batches in order, errors in their place, exact progress, and no thread that stays."""
+"""The parser thread: batches in order, errors in their place, exact progress, and no thread that
+stays."""
 
 from __future__ import annotations
 

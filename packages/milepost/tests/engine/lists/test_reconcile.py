@@ -217,7 +217,8 @@ def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_
 
 
 def test_a_key_counts_once_however_its_lines_lie(slots: ListFolder) -> None:
-    """Also across batches, where the second line meets the first one's row; each line whose content differs is a conflict."""
+    """Also across batches, where the second line meets the first one's row; each line whose content
+    differs is a conflict."""
     lines = [f'{{"id": "{n % 1_500}", "x": {n // 3_000}}}' for n in range(6_000)]
     assert counts(slots.submit(lines, "a.jsonl", dry_run=True)) == {
         "new": 1_500,

@@ -1,4 +1,5 @@
-"""Versions of routes: a change in flight is never silent and never applied twice, and an interrupted change is completed."""
+"""Versions of routes: a change in flight is never silent and never applied twice, and an
+interrupted change is completed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def change_to(
     return newer, apply_route(newer.ctx, newer.plan, mapping=mapping or {}, **SIGNED, **options)
 
 
-# Registering --------------------------------------------------------------------------------------------------------
+# Registering --------------------------------------------------------------------------------------
 def test_the_first_process_makes_version_one_and_the_next_finds_it(world: World) -> None:
     assert (stored(world).version, stored(world).by, stored(world).shape[2]) == (
         1,
@@ -100,7 +101,7 @@ def routes_named(name: str) -> Any:
     return route
 
 
-# Applying -----------------------------------------------------------------------------------------------------------
+# Applying -----------------------------------------------------------------------------------------
 def test_an_added_stage_needs_no_mapping_and_old_processes_stand_by(world: World) -> None:
     world.add("a")
     [held] = world.claim("weigh")

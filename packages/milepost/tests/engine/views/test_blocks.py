@@ -1,4 +1,5 @@
-"""What keeps an item from being started: the rule, and that every list says the same as the view of the single item."""
+"""What keeps an item from being started: the rule, and that every list says the same as the view of
+the single item."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def open_breaker(post: mp.Milepost, lane: str) -> None:
     post.context.ledger.write(BREAKER, scope("orders", "ship", lane), record)
 
 
-# The rule ---------------------------------------------------------------------------------------------------------------------
+# The rule -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "name", ["orders", "orders/ship", "orders/ship/host:443", f"orders/ship/{LANE}"]
 )
@@ -90,7 +91,7 @@ def test_an_ended_item_is_never_blocked_and_a_claimed_one_by_no_breaker(post: mp
     assert blocks_of(row, {}, {}) is UNBLOCKED
 
 
-# Single views and lists ---------------------------------------------------------------------------------------------------------
+# Single views and lists ---------------------------------------------------------------------------
 def all_views(post: mp.Milepost, key: str) -> list[dict[str, Any]]:
     """The item as each list and the single view show it."""
     ctx = post.context

@@ -1,4 +1,5 @@
-"""How many are late, from counters: exact where that costs nothing, and never more than there are."""
+"""How many are late, from counters: exact where that costs nothing, and never more than there
+are."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_without_an_index_they_are_counted_by_the_hour_with_bounds(
     world.clock.advance("1h")
     world.add("D")
     world.clock.advance("5h")
-    # Those of the first hour are late for certain; the fourth came in the hour that the mark falls into.
+    # Those of the first hour are late for certain; the fourth came in the hour that the mark falls
+    # into.
     assert taped(world).overdue == OverdueCount(3, 4)
     world.clock.advance("1h")
     assert taped(world).overdue == OverdueCount(4, 4)

@@ -1,4 +1,5 @@
-"""Numbers of overdue items: exact on embedded ledgers, bounds where only hourly counters are known."""
+"""Numbers of overdue items: exact on embedded ledgers, bounds where only hourly counters are
+known."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ N = 1_250
 
 @pytest.fixture(params=["memory", "sqlite"])
 def quick(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Items with an overdue mark of two minutes, which came in 29 minutes ago; the last one a minute ago."""
+    """Items with an overdue mark of two minutes, which came in 29 minutes ago; the last one a
+    minute ago."""
     route = Route("parcels", key="id")
     route.stage("weigh", checks=Checks(every="1h", up_to="1h", overdue="2m"))(lambda item: Done())
     ledger = MemoryLedger() if request.param == "memory" else SqliteLedger(f"{tmp_path}/ledger.db")

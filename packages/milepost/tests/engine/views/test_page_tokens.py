@@ -1,4 +1,5 @@
-"""Tokens of pages: they continue the search that made them, on the same kind of ledger, and nothing else."""
+"""Tokens of pages: they continue the search that made them, on the same kind of ledger, and nothing
+else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A memory ledger with a frozen clock and items at chosen states, for tests of views and health checks."""
+"""A memory ledger with a frozen clock and items at chosen states, for tests of views and health
+checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A worker on a ledger with a virtual clock, and ways to look at what it does: for the tests of the worker and its station."""
+"""A worker on a ledger with a virtual clock, and ways to look at what it does: for the tests of the
+worker and its station."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ class SteppedWorker:
 
 
 def together(clock: VirtualClock, *rigs: SteppedWorker, ms: int) -> None:
-    """Several processes work at the same time; who comes first at the same moment is a matter of chance."""
+    """Several processes work at the same time; who comes first at the same moment is a matter of
+    chance."""
     until, dice = clock.now() + ms, random.Random(0)
     while (first := min(stepped.runner.next_at() for stepped in rigs)) <= until:
         dice.choice(

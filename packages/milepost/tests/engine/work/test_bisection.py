@@ -1,4 +1,5 @@
-"""Bisection of a failed batch: the item that causes the failure is found alone and quickly, and no other item is counted."""
+"""Bisection of a failed batch: the item that causes the failure is found alone and quickly, and no
+other item is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An unreachable ledger: the worker keeps trying, repeats no finished work, and stops when asked to."""
+"""An unreachable ledger: the worker keeps trying, repeats no finished work, and stops when asked
+to."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from milepost.station import Station
 
 
 class Moody:
-    """A ledger that fails some verbs so many times each: before they are carried out, or after, when only the answer is lost."""
+    """A ledger that fails some verbs so many times each: before they are carried out, or after,
+    when only the answer is lost."""
 
     def __init__(
         self,

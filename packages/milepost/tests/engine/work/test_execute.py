@@ -82,7 +82,7 @@ def both(handler: Callable[[Item], Any]) -> list[Callable[..., Any]]:
 DEEP: list[Any] = reduce(lambda inner, _: [inner], range(300), [])
 
 
-# Answers ----------------------------------------------------------------------------------------------------------------
+# Answers ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "said",
     [Done({"grams": 3}), NotYet(after=3), HandedOver(within="2d"), Retry("busy"), Reject("no")],
@@ -149,7 +149,7 @@ def test_the_time_a_call_took_is_measured_with_its_probe() -> None:
     assert run(stage_of(slow), items())[0].response_ms == pytest.approx(2000, abs=1)
 
 
-# Exceptions -------------------------------------------------------------------------------------------------------------
+# Exceptions ---------------------------------------------------------------------------------------
 class Permanent(Exception):
     permanent = True
     http_status = 404
@@ -234,7 +234,8 @@ def test_a_batch_call_cannot_reject_by_raising() -> None:
 
 
 def test_a_call_that_we_cut_off_ourselves_has_no_outcome() -> None:
-    """What the crew cancels is given back by the worker: an outcome beside that would be counted."""
+    """What the crew cancels is given back by the worker: an outcome beside that would be
+    counted."""
 
     async def endless(item: Item) -> Outcome:
         await asyncio.Event().wait()
@@ -256,7 +257,7 @@ async def _collected(work: Any) -> Any:
     return await work
 
 
-# Timeouts ---------------------------------------------------------------------------------------------------------------
+# Timeouts -----------------------------------------------------------------------------------------
 def test_an_async_call_past_its_timeout_is_cut_off_and_its_result_unknown() -> None:
     ended = []
 
@@ -327,7 +328,7 @@ def test_after_a_timed_out_batch_the_probe_is_asked_before_anybody_is_called_aga
     assert [key for call in calls for key in call].count("a") == 1
 
 
-# Verify -----------------------------------------------------------------------------------------------------------------
+# Verify -------------------------------------------------------------------------------------------
 def counting_stage(
     answer: Any, *, is_async: bool, probe_async: bool = False, **options: Any
 ) -> tuple[Stage, list[str]]:

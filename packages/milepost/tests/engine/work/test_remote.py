@@ -48,7 +48,8 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
 
 
 def lease_settled_by_a_repeated_look(desk: Desk) -> ShownLease:
-    """The lease of a second NotYet, which writes no line: only the row remembers that it was settled."""
+    """The lease of a second NotYet, which writes no line: only the row remembers that it was
+    settled."""
     process = desk.process()
     for _ in range(2):
         lease = desk.claim(process)

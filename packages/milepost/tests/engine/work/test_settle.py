@@ -1,4 +1,5 @@
-"""Settle: an outcome is written while its lease holds, decided again if only a note came between, and else refused and noted."""
+"""Settle: an outcome is written while its lease holds, decided again if only a note came between,
+and else refused and noted."""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ def test_an_item_that_failed_alone_is_marked_until_it_advances(world: World) -> 
     assert not world.row("a").alone
 
 
-# Fencing ----------------------------------------------------------------------------------------------------------------
+# Fencing ------------------------------------------------------------------------------------------
 def test_an_outcome_after_the_lease_was_lost_is_refused_and_noted(world: World) -> None:
     world.add("a")
     [late] = world.claim("weigh", holder="slow:1")
@@ -162,7 +163,7 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     assert settle(world.ctx, [said(held, Done())]) == SettleResult(refused=1)
 
 
-# Notes and confirmations that come between ------------------------------------------------------------------------------
+# Notes and confirmations that come between --------------------------------------------------------
 def test_a_note_that_comes_between_does_not_cost_the_outcome(world: World) -> None:
     world.add("a")
     [held] = world.claim("weigh")
@@ -206,7 +207,7 @@ def test_a_confirmation_kept_for_the_next_stage_is_applied_at_once_when_the_item
     assert item.results == {"stamp": {"stamp": 1}, "Delivered": {"signed": "x"}}
 
 
-# Out of date ------------------------------------------------------------------------------------------------------------
+# Out of date --------------------------------------------------------------------------------------
 def test_an_outdated_process_writes_its_outcome_undecided_and_a_newer_one_decides_it(
     world: World,
 ) -> None:
@@ -243,7 +244,7 @@ def test_an_undecided_outcome_is_fenced_like_any_other(world: World) -> None:
     assert world.row("a").undecided is None
 
 
-# Giving back ------------------------------------------------------------------------------------------------------------
+# Giving back --------------------------------------------------------------------------------------
 def test_what_is_given_back_is_due_at_once_and_uncounted(world: World) -> None:
     world.add("a", "b")
     held = world.claim("weigh")

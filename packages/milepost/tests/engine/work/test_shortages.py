@@ -1,4 +1,5 @@
-"""A shortage of the process or of its ledger (locks, disk space, file descriptors) is no failure of a handler: it counts no attempt."""
+"""A shortage of the process or of its ledger (locks, disk space, file descriptors) is no failure of
+a handler: it counts no attempt."""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ def test_a_slow_stage_takes_no_more_than_it_gets_through_in_a_second() -> None:
     all_slots = make_desks(QUICK, 4, concurrency=4)
     fill(all_slots[0], 400, 400)
     fill(all_slots[1], 3, 0)
-    # Four can be started there: one is free, and it is taken although it is a trickle, since items arrive.
+    # Four can be started there: one is free, and it is taken although it is a trickle, since items
+    # arrive.
     assert rooms(all_slots)[1] == 1
     fill(all_slots[1], 4, 0)
     assert rooms(all_slots)[1] == 0
@@ -95,7 +96,8 @@ def test_a_stage_never_asks_for_more_than_the_shared_measure() -> None:
 
 
 def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
-    """Were finished ones counted, a lane with a limit would look full whenever its items are settled, and get none in that turn."""
+    """Were finished ones counted, a lane with a limit would look full whenever its items are
+    settled, and get none in that turn."""
     slots = make_desks(0, lane=lambda content: content["to"])[0]
     items: list[Any] = [
         SimpleNamespace(lane=lane, row=SimpleNamespace(key=str(number), lease="lease", lane=lane))
@@ -116,7 +118,8 @@ def test_the_pace_is_what_this_process_gets_through_while_it_has_items_in_hand()
         item: Any = SimpleNamespace(lane="", row=SimpleNamespace(claimed_at=claimed_at))
         return JobResult(item, Done(), response_ms)
 
-    # Handlers that compute share one interpreter: sixteen that took 1 ms of it each, and 16 by the clock.
+    # Handlers that compute share one interpreter: sixteen that took 1 ms of it each, and 16 by the
+    # clock.
     slots.learn([ran(1_000, 16)] * 16, 1_256)
     assert slots.pace == 62.5
     assert slots.room() == 62
@@ -150,7 +153,8 @@ def test_a_lane_may_hold_ahead_what_it_completed_of_late() -> None:
 
 
 def test_a_lower_limit_holds_for_items_that_wait_here_already() -> None:
-    """Items are claimed ahead of a lane's calls, and the lane is not claimed for while it holds more than it may call."""
+    """Items are claimed ahead of a lane's calls, and the lane is not claimed for while it holds
+    more than it may call."""
     [slots] = make_desks(
         0,
         lane=lambda content: content["to"],

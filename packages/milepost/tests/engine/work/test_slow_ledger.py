@@ -1,4 +1,5 @@
-"""A step that waits for the ledger, as for the lock of its file: what comes after it uses the time that it then is."""
+"""A step that waits for the ledger, as for the lock of its file: what comes after it uses the time
+that it then is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The life cycle of claimed items: the lanes in use follow from what is in hand, and every kind of worker leaves the same record."""
+"""The life cycle of claimed items: the lanes in use follow from what is in hand, and every kind of
+worker leaves the same record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A process that is not sure of the time claims and resends nothing; what it has claimed it settles and keeps."""
+"""A process that is not sure of the time claims and resends nothing; what it has claimed it settles
+and keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The worker, turn by turn in virtual time: how much it claims, what runs beside what, how it keeps and gives back."""
+"""The worker, turn by turn in virtual time: how much it claims, what runs beside what, how it keeps
+and gives back."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def held_by(ctx: Any, route: str, names: list[str]) -> dict[str, list[str]]:
     return found
 
 
-# How much is claimed ----------------------------------------------------------------------------------------------------
+# How much is claimed ------------------------------------------------------------------------------
 def test_of_slow_work_no_more_is_claimed_than_can_run(ledger: Ledger, clock: VirtualClock) -> None:
     ctx = context(ledger, clock, simple(concurrency=4))
     add(ctx, "parcels", *keys(40))
@@ -94,7 +95,7 @@ def test_a_slow_stage_does_not_hold_up_another(ledger: Ledger, clock: VirtualClo
     assert sum(row(ctx, "slow", key).status is Status.PROCESSING for key in keys(10)) == 2
 
 
-# Leases -----------------------------------------------------------------------------------------------------------------
+# Leases -------------------------------------------------------------------------------------------
 def test_leases_of_slow_work_are_extended_for_as_long_as_it_takes(
     ledger: Ledger, clock: VirtualClock
 ) -> None:
@@ -146,7 +147,7 @@ def test_an_item_that_is_lost_and_claimed_again_by_the_same_worker_is_two_calls(
     assert reasons(ctx, "parcels", "a")[-1] is Reason.COMPLETED
 
 
-# Draining ---------------------------------------------------------------------------------------------------------------
+# Draining -----------------------------------------------------------------------------------------
 def draining(ledger: Ledger, clock: VirtualClock, ms: int) -> tuple[SteppedWorker, list[str]]:
     """A worker with 20 quick items in hand, of which 2 run, is asked to stop."""
     seen: list[str] = []
@@ -214,9 +215,10 @@ def test_what_does_not_finish_while_draining_is_cut_off_and_verified_by_the_next
     assert not set(cut_off) & set(seen), "what the probe found is not done again"
 
 
-# Losses -----------------------------------------------------------------------------------------------------------------
+# Losses -------------------------------------------------------------------------------------------
 class Deadly:
-    """A route on which some items take their process with them; whoever is called is written down."""
+    """A route on which some items take their process with them; whoever is called is written
+    down."""
 
     def __init__(self, ledger: Ledger, clock: VirtualClock, **options: Any) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -355,7 +357,7 @@ def test_an_item_that_failed_alone_is_given_alone_until_it_advances(
     assert ("pack", "bad+n0+n1+n2") in calls, "at its next stage it is one among others again"
 
 
-# Limits -----------------------------------------------------------------------------------------------------------------
+# Limits -------------------------------------------------------------------------------------------
 class Tally:
     """When each call was made."""
 
@@ -481,7 +483,7 @@ def test_a_changed_rate_reaches_a_running_worker(ledger: Ledger, clock: VirtualC
     assert len(tally.at) >= 9 + 30 * 5
 
 
-# Lanes ------------------------------------------------------------------------------------------------------------------
+# Lanes --------------------------------------------------------------------------------------------
 def lanes_route(**options: Any) -> Route:
     return simple(lane=lambda content: content["to"], **options)
 
@@ -544,7 +546,7 @@ def test_a_batch_holds_items_of_one_lane_only(ledger: Ledger, clock: VirtualCloc
     assert {len(lanes) for lanes in seen} == {1}
 
 
-# What handlers say ------------------------------------------------------------------------------------------------------
+# What handlers say --------------------------------------------------------------------------------
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), MemoryError()])
 def test_whatever_a_handler_raises_the_worker_works_on(
     ledger: Ledger, clock: VirtualClock, error: BaseException

@@ -1,4 +1,5 @@
-"""A strict reader of the text format of Prometheus (0.0.4) and of OpenMetrics 1.0, as far as counters, gauges and histograms go."""
+"""A strict reader of the text format of Prometheus (0.0.4) and of OpenMetrics 1.0, as far as
+counters, gauges and histograms go."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Series = frozenset[tuple[str, str]]
 
 
 class Exposition:
-    """Every sample by name and labels; raises AssertionError at the first thing that is not as it must be."""
+    """Every sample by name and labels; raises AssertionError at the first thing that is not as it
+    must be."""
 
     def __init__(self, text: str, *, openmetrics: bool = False) -> None:
         self.kinds: dict[str, str] = {}

@@ -40,7 +40,7 @@ def row(live_server: LiveServer, key: str) -> dict[str, Any]:
     return found
 
 
-# Acts on items --------------------------------------------------------------------------------------------------------------
+# Acts on items ------------------------------------------------------------------------------------
 def test_an_act_by_filter_is_reported_and_recorded_with_who_and_why(failed: LiveServer) -> None:
     report = act(failed, "retry", filter=FAILED, **{"for": "the night shift"})
     assert (report.status, report.body["matched"], report.body["done"], report.body["refused"]) == (
@@ -318,7 +318,7 @@ def test_a_deed_that_cannot_be_meant_changes_nothing(
     assert len(row(shared_server, "a")["history"]) == 1
 
 
-# Pauses and limits ----------------------------------------------------------------------------------------------------------
+# Pauses and limits --------------------------------------------------------------------------------
 def test_a_paused_stage_is_left_alone_until_it_is_resumed(live_server: LiveServer) -> None:
     live_server.milepost.submit("parcels", {"id": "a"})
     paused = live_server.call(

@@ -28,7 +28,8 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def at(tmp_path: Path, clock: VirtualClock) -> Iterator[GuardedServer]:
-    """Two parcels of a lane are refused, of which a rule's watch has heard; its receiver does not answer. Letters arrive."""
+    """Two parcels of a lane are refused, of which a rule's watch has heard; its receiver does not
+    answer. Letters arrive."""
     routes = [mp.Route(name, key="id") for name in ("parcels", "letters")]
     routes[0].stage("send", lane=lambda content: content["by"])(
         lambda item: mp.Reject("no <street>", category="REFUSED")

@@ -1,4 +1,5 @@
-"""Items of a paused lane, or with an open breaker, say so in the API's list, on the page of items and in its exports."""
+"""Items of a paused lane, or with an open breaker, say so in the API's list, on the page of items
+and in its exports."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def test_the_exports_say_it_too(at: LiveServer) -> None:
 
 
 def test_an_open_breaker_is_named_while_the_stage_declares_one(at: LiveServer) -> None:
-    """The routes here declare none: a record that is left over from an earlier route file blocks nothing."""
+    """The routes here declare none: a record that is left over from an earlier route file blocks
+    nothing."""
     now = at.ctx.clock.now()
     at.ctx.ledger.write(
         BREAKER,

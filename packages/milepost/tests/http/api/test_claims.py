@@ -1,4 +1,5 @@
-"""Remote workers: the work they receive, fences around their outcomes, and answers to wrong requests."""
+"""Remote workers: the work they receive, fences around their outcomes, and answers to wrong
+requests."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def remote(tmp_path: Path) -> Iterator[RemoteWorkers]:
         yield opened
 
 
-# What a worker is given, and what becomes of its outcome --------------------------------------------------------------------
+# What a worker is given, and what becomes of its outcome ------------------------------------------
 def test_a_claimed_item_brings_all_that_its_worker_needs(remote: RemoteWorkers) -> None:
     remote.submit("a", file="a.png")
     [work] = remote.claim()
@@ -90,7 +91,7 @@ def test_people_are_told_that_it_waits_for_a_worker_elsewhere(remote: RemoteWork
     assert "waits for a worker (remote)" in late.what
 
 
-# Leases ---------------------------------------------------------------------------------------------------------------------
+# Leases -------------------------------------------------------------------------------------------
 def test_an_outcome_under_a_lost_lease_is_refused_and_noted(remote: RemoteWorkers) -> None:
     remote.submit("a")
     [first] = remote.claim("w1", lease="30s")
@@ -194,7 +195,7 @@ def test_a_lease_of_another_server_is_honoured(remote: RemoteWorkers, tmp_path: 
     assert remote.show("a")["stage"] == "publish"
 
 
-# What is wrong --------------------------------------------------------------------------------------------------------------
+# What is wrong ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("path", "body", "status", "code", "field"),
     [
@@ -238,7 +239,7 @@ def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -
             route.stage("other", remote=True, **options)
 
 
-# The page on workers --------------------------------------------------------------------------------------------------------
+# The page on workers ------------------------------------------------------------------------------
 def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     text = (ROOT / "docs/workers.md").read_text(encoding="utf-8")
     [code] = [block.body for block in blocks(text) if block.options.get("file") == "gallery.py"]
@@ -256,7 +257,7 @@ def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
         assert Page(page, tmp_path, {"URL": url}).run() == 10
 
 
-# On AWS ---------------------------------------------------------------------------------------------------------------------
+# On AWS -------------------------------------------------------------------------------------------
 def test_workers_are_served_from_a_ledger_on_aws() -> None:
     with new_aws_ledger() as ledger, server_over(ledger, images()) as visitor:
         remote = RemoteWorkers(visitor, VirtualClock())

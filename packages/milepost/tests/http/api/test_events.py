@@ -1,4 +1,5 @@
-"""The feed of events: pages, and streams that lose nothing and repeat nothing, however often they break off."""
+"""The feed of events: pages, and streams that lose nothing and repeat nothing, however often they
+break off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The evidence of one item over HTTP: the file that the command line writes, and one that proves itself."""
+"""The evidence of one item over HTTP: the file that the command line writes, and one that proves
+itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Failed items whose rows have left are named by the API's status, its lists, the overview and the page of items."""
+"""Failed items whose rows have left are named by the API's status, its lists, the overview and the
+page of items."""
 
 from __future__ import annotations
 

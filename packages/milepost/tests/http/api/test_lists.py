@@ -219,7 +219,8 @@ class Drip:
             yield self.piece
 
     def read(self, busy_s: float = 0.0) -> tuple[int, str]:
-        """Read in pieces, with so much time of the reader's own between them; the bytes received, and the code of the problem."""
+        """Read in pieces, with so much time of the reader's own between them; the bytes received,
+        and the code of the problem."""
 
         async def read_all() -> tuple[int, str]:
             loop = asyncio.get_running_loop()

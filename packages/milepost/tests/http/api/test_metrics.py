@@ -76,7 +76,8 @@ def test_keys_and_routes_that_nobody_knows_make_no_labels(live_server: LiveServe
     assert b"route-1" not in raw
     assert b"key-1" not in raw
     assert b"path-1" not in raw
-    # One path that was not called before, one that there is not, and this one itself, in two families each.
+    # One path that was not called before, one that there is not, and this one itself, in two
+    # families each.
     assert len(raw.splitlines()) - before <= 3 * (1 + 12) + 6
 
 

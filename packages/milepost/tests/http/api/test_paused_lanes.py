@@ -1,4 +1,5 @@
-"""A pause says how many items it holds back, and near names if it is for a lane without any: at every door."""
+"""A pause says how many items it holds back, and near names if it is for a lane without any: at
+every door."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def at(tmp_path: Path, clock: VirtualClock) -> Iterator[GuardedServer]:
-    """`a`, `b` and `c` were submitted while the clock was three days ahead, `now` at the true time."""
+    """`a`, `b` and `c` were submitted while the clock was three days ahead, `now` at the true
+    time."""
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as opened:
         clock.advance("3d")
         opened.milepost.submit("parcels", {"id": "a"}, {"id": "b"}, {"id": "c"})

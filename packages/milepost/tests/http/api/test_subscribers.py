@@ -50,7 +50,8 @@ class Office:
 
 
 class Told:
-    """A door, and an office that has been told of a parcel and a letter, a day apart, and has refused `odd` of each."""
+    """A door, and an office that has been told of a parcel and a letter, a day apart, and has
+    refused `odd` of each."""
 
     def __init__(self, at: GuardedServer, clock: VirtualClock) -> None:
         self.at, self.clock, self.office = at, clock, Office()

@@ -22,7 +22,7 @@ def remote(tmp_path: Path) -> Iterator[RemoteWorkers]:
         yield opened
 
 
-# The same limits as for our own ---------------------------------------------------------------------------------------------
+# The same limits as for our own -------------------------------------------------------------------
 def test_a_paused_stage_gives_nothing_until_it_is_resumed(remote: RemoteWorkers) -> None:
     remote.submit("a")
     remote.call("PUT", "/api/v1/routes/images/holds/resize", {"reason": "the disk is full"})
@@ -81,7 +81,7 @@ def test_an_item_that_took_two_workers_with_it_is_given_alone(remote: RemoteWork
     assert [work["key"] for work in remote.claim("w3", want=5)] == ["c"]
 
 
-# Waiting for work -----------------------------------------------------------------------------------------------------------
+# Waiting for work ---------------------------------------------------------------------------------
 def test_a_worker_that_waits_is_answered_when_work_comes(remote: RemoteWorkers) -> None:
     line = remote.visitor.opened.state.waiting
     with ThreadPoolExecutor(1) as threads:

@@ -1,6 +1,8 @@
-"""Every endpoint of Milepost and of its applications, called with every kind of key: a table says who may call it.
+"""Every endpoint of Milepost and of its applications, called with every kind of key: a table says
+who may call it.
 
-The endpoints are those of the running server, so that a new one without an entry in the table fails.
+The endpoints are those of the running server, so that a new one without an entry in the table
+fails.
 """
 
 from __future__ import annotations
@@ -79,13 +81,15 @@ OPEN, SHARED, ROUTE, ALL, APP, SENDER, OF_MESSAGE, SEND = (
     "of message",
     "send",
 )
-"""Who is refused beside those without the scope: nobody needs a key; nobody else; keys that do not see the messages' route (404), or not all
-routes (403); those that do not see all routes of the application (403); also those that speak for no sender (403); also those that speak for another
+"""Who is refused beside those without the scope: nobody needs a key; nobody else; keys that do not
+see the messages' route (404), or not all routes (403); those that do not see all routes of the
+application (403); also those that speak for no sender (403); also those that speak for another
 sender than the message's (404); those that may not send as its sender (403)."""
 
 
 class Entry(NamedTuple):
-    """One endpoint: the scope that it needs, who else is refused, and a call. `also`: statuses beside success that a permitted call may get."""
+    """One endpoint: the scope that it needs, who else is refused, and a call. `also`: statuses
+    beside success that a permitted call may get."""
 
     scope: str | None
     rule: str
@@ -262,7 +266,8 @@ def name_of(endpoint: Endpoint) -> str:
 
 
 class Office(LiveServer):
-    """A server with all applications, a message of the sender billing that is due in many years, and a key of each kind."""
+    """A server with all applications, a message of the sender billing that is due in many years,
+    and a key of each kind."""
 
     def __init__(
         self, milepost: mp.Milepost, opened: HttpServer, endpoints: list[Endpoint]

@@ -1,4 +1,5 @@
-"""A key for one route reveals nothing about another: on no page, in no file, by no id and by no error."""
+"""A key for one route reveals nothing about another: on no page, in no file, by no id and by no
+error."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def failing(name: str) -> mp.Route:
 
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
-    """Two routes. Of the other one there is everything: failures, a list, pauses, limits, acts, what is parked, slow handlers."""
+    """Two routes. Of the other one there is everything: failures, a list, pauses, limits, acts,
+    what is parked, slow handlers."""
     folder: Path = tmp_path_factory.mktemp("two-routes")
     with guarded_server(
         f"sqlite:///{folder}/ledger.db", [sample_route(), failing(OTHER)]

@@ -20,7 +20,8 @@ from milepost.ports import documents
 KINDS = {
     value for name, value in vars(documents).items() if name.isupper() and isinstance(value, str)
 } - {documents.PROBE}
-"""Of all documents that a ledger keeps beside its items. The probe is written by whoever asks whether all is ready."""
+"""Of all documents that a ledger keeps beside its items. The probe is written by whoever asks
+whether all is ready."""
 ENDLESS = ("/live",)
 
 

@@ -53,7 +53,7 @@ def address(endpoint: Endpoint, route: str = "parcels") -> str:
     )
 
 
-# Every endpoint ---------------------------------------------------------------------------------------------------------------
+# Every endpoint -----------------------------------------------------------------------------------
 
 
 def test_a_key_that_reads_can_write_nowhere(at: GuardedServer) -> None:
@@ -139,7 +139,7 @@ def test_every_write_to_another_route_is_to_one_that_is_not_there(at: GuardedSer
     assert at.milepost.show(HIDDEN, "hidden-item") == before
 
 
-# Without keys: this machine -----------------------------------------------------------------------------------------------------
+# Without keys: this machine -----------------------------------------------------------------------
 
 
 def test_without_keys_this_machine_may_do_everything(at: GuardedServer) -> None:
@@ -249,7 +249,7 @@ def test_addresses_of_one_ipv6_network_are_counted_as_one() -> None:
     )
 
 
-# Every answer -------------------------------------------------------------------------------------------------------------------
+# Every answer -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,8 @@ def kept(state: ServerState, call: Call) -> Answer:
 
 def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: GuardedServer) -> None:
     server = Server(make_app(at.opened.state, ENDPOINTS[__name__]), "127.0.0.1", 0)
-    # The state's authenticator belongs to one event loop at a time, and the other server is not called meanwhile.
+    # The state's authenticator belongs to one event loop at a time, and the other server is not
+    # called meanwhile.
     server.start()
     try:
         found = {}
@@ -335,7 +336,7 @@ def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: GuardedServer
     assert found["/kept"][1]["cache-control"] == "max-age=60"
 
 
-# On record ----------------------------------------------------------------------------------------------------------------------
+# On record ----------------------------------------------------------------------------------------
 
 
 def test_what_comes_through_the_door_is_on_record_under_the_keys_name(at: GuardedServer) -> None:

@@ -1,4 +1,5 @@
-"""The pages of lists as the server renders them: all lists, one list, and nothing that a key may not read."""
+"""The pages of lists as the server renders them: all lists, one list, and nothing that a key may
+not read."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def hand_over(
 
 @pytest.fixture
 def delivered(live_server: LiveServer) -> tuple[LiveServer, str, str]:
-    """Two full lists: in the second one item is gone, one is changed, one is new, and one line is broken."""
+    """Two full lists: in the second one item is gone, one is changed, one is new, and one line is
+    broken."""
     march = hand_over(live_server, "march.csv", b"id,n\nP-1,1\nP-2,2\n", full=True)
     april = hand_over(live_server, "april.csv", b"id,n\nP-2,9\nP-3,3\n,4\n", full=True)
     return live_server, march, april

@@ -282,7 +282,8 @@ def test_charts_are_drawn_in_the_zone_that_the_browser_names(at: GuardedServer) 
 def causes_of(
     live_server: LiveServer, route: str
 ) -> dict[str, tuple[list[str], dict[str, Any] | None]]:
-    """By cause: how many have failed, have it now and ever had it; and what Retry all is for, where it is offered."""
+    """By cause: how many have failed, have it now and ever had it; and what Retry all is for, where
+    it is offered."""
     page = live_server.call("GET", "/").raw.decode()
     part = page[page.index(f'data-live="route-{route}"') :]
     rows = re.findall(r"<tr data-name=.*?</tr>", part[: part.index("</section>")], re.S)

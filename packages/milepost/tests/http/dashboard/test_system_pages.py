@@ -90,7 +90,7 @@ def parked(at: GuardedServer, *routes: str) -> None:
     Station(at.ctx, subscribers=[CallSubscriber(hook, name="hook")]).run(until_idle_s=0)
 
 
-# Events ---------------------------------------------------------------------------------------------------------------
+# Events -------------------------------------------------------------------------------------------
 
 
 def test_all_that_happened_is_found_by_going_back_page_by_page(at: GuardedServer) -> None:
@@ -182,7 +182,7 @@ def test_who_is_told_and_what_they_do_not_take_stays_text(at: GuardedServer) -> 
     assert 'href="/items/parcels/parcels-1"' in page
 
 
-# Acts -----------------------------------------------------------------------------------------------------------------
+# Acts ---------------------------------------------------------------------------------------------
 
 
 def some_acts(at: GuardedServer) -> None:
@@ -318,7 +318,7 @@ def test_what_an_act_was_for_is_said_in_words(about: dict[str, object], words: s
     assert in_words(about, ActNames({"L1": "march.txt"}, {"g": "HTTP (no answer)"})) == words
 
 
-# The system -----------------------------------------------------------------------------------------------------------
+# The system ---------------------------------------------------------------------------------------
 
 
 def a_process(at: GuardedServer, name: str, **facts: object) -> None:
@@ -408,7 +408,7 @@ def test_what_was_set_aside_on_aws_is_shown_with_its_content(aws_server: LiveSer
     assert "Replay all…" in told
 
 
-# Who sees what --------------------------------------------------------------------------------------------------------
+# Who sees what ------------------------------------------------------------------------------------
 
 
 def test_a_key_for_one_route_sees_nothing_of_another(at: GuardedServer, tmp_path: Path) -> None:

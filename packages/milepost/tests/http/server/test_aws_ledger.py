@@ -1,4 +1,5 @@
-"""Every page, every reading endpoint and the main acts on an AWS ledger with an item in every status."""
+"""Every page, every reading endpoint and the main acts on an AWS ledger with an item in every
+status."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def told(answered: HttpAnswer) -> tuple[int, str]:
     ]
 
 
-# Looking ------------------------------------------------------------------------------------------------------------------
+# Looking ------------------------------------------------------------------------------------------
 SEEN: dict[str, dict[str, list[str]]] = {
     "/": {
         "/": [
@@ -221,7 +222,8 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(
     # The one that is no query is for the pace of the stages.
     assert {asked for asked in overview if not asked.startswith("query")} == {"get_item"}
     twice = {asked: n for asked, n in overview.items() if n > 1}
-    # The routes that are counted are looked up for counts and for causes; what a filter would cost is told from the counts.
+    # The routes that are counted are looked up for counts and for causes; what a filter would cost
+    # is told from the counts.
     assert twice == {"query counted": 2, "query count#parcels": 2}
     assert counted.of("/items/parcels").total() == 9
     assert counted.of("/items/parcels/offered") == {
@@ -239,7 +241,7 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(
         } == {}, address
 
 
-# Acting -------------------------------------------------------------------------------------------------------------------
+# Acting -------------------------------------------------------------------------------------------
 def test_how_the_items_came_to_where_they_are(scene: Scene) -> None:
     assert [receipt["answer"] for receipt in scene.taken.body["receipts"]] == ["new"] * 8
     assert {kind: n for kind, n in scene.listed.body["counts"].items() if n} == {
@@ -330,7 +332,8 @@ def test_what_no_index_serves_is_said_before_it_is_read(
         == scene.call("GET", f"{ITEMS}?stage=wrap&scan=true").status
         == 200
     )
-    # Nor are they read again whenever something happens; the first of all items are no more than a page.
+    # Nor are they read again whenever something happens; the first of all items are no more than a
+    # page.
     moves = {
         address: 'data-live="items"' in scene.call("GET", f"/items/parcels{address}").raw.decode()
         for address in ("", "?stage=wrap&scan=true")

@@ -1,4 +1,5 @@
-"""Behind a proxy with a path prefix: every URL that the server sends begins with it, and both ways in work."""
+"""Behind a proxy with a path prefix: every URL that the server sends begins with it, and both ways
+in work."""
 
 from __future__ import annotations
 

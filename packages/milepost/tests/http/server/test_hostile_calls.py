@@ -1,4 +1,5 @@
-"""Hostile requests: odd URLs, bodies that are not text, numbers out of range, markup and formulas in values."""
+"""Hostile requests: odd URLs, bodies that are not text, numbers out of range, markup and formulas
+in values."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def send(
     )
 
 
-# Addresses --------------------------------------------------------------------------------------------------------------------
+# Addresses ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_search_cannot_write_headers(shared_server: LiveServer) -> None:
     assert (answer.status, "set-cookie" in answer.headers) == (404, False)
 
 
-# Bodies -----------------------------------------------------------------------------------------------------------------------
+# Bodies -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -372,7 +373,7 @@ def test_a_place_among_the_events_is_written_in_plain_digits(
     assert shared_server.call("GET", f"/events?before={before}").status == 400
 
 
-# Answers that fail ------------------------------------------------------------------------------------------------------------
+# Answers that fail --------------------------------------------------------------------------------
 
 
 def test_a_file_that_breaks_off_is_not_taken_for_whole(
@@ -391,13 +392,14 @@ def test_a_file_that_breaks_off_is_not_taken_for_whole(
     assert live_server.call("GET", "/healthz").status == 200
 
 
-# Markup and formulas ----------------------------------------------------------------------------------------------------------
+# Markup and formulas ------------------------------------------------------------------------------
 
 MARKUP = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
 class Elements(HTMLParser):
-    """Of a page: elements that none of ours has, and attributes that would run or style something."""
+    """Of a page: elements that none of ours has, and attributes that would run or style
+    something."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -17,7 +17,8 @@ from milepost.http.server.listener import LARGEST_HEAD
 BODY = b'{"id": "z"}'
 CHUNKS = b"b\r\n" + BODY + b"\r\n0\r\n"
 LAST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-"""What comes behind it on the same connection. It must be read as a call of its own, or not at all."""
+"""What comes behind it on the same connection. It must be read as a call of its own, or not at
+all."""
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,8 @@ def hasty(shared_server: LiveServer) -> Iterator[int]:
 
 @pytest.fixture
 def brief(shared_server: LiveServer) -> Iterator[int]:
-    """The port of a server that waits for a tenth of a second for the rest of what it has answered."""
+    """The port of a server that waits for a tenth of a second for the rest of what it has
+    answered."""
     with serving(shared_server, Brief) as port:
         yield port
 
@@ -63,7 +64,8 @@ def said(port: int, *parts: bytes) -> bytes:
 
 
 def in_time(port: int, *parts: bytes) -> bytes:
-    """The same of a hasty server. That nothing is answered means that we were too slow for it to begin: once more."""
+    """The same of a hasty server. That nothing is answered means that we were too slow for it to
+    begin: once more."""
     for _ in range(100):
         with suppress(ConnectionError):
             if answer := said(port, *parts):
@@ -109,7 +111,8 @@ def test_the_time_for_a_head_runs_from_its_first_byte(hasty: int) -> None:
 
 
 def test_a_head_without_end_is_too_large(shared_server: LiveServer) -> None:
-    """The answer may be lost on the way, for the client has sent more than was read; but the connection ends."""
+    """The answer may be lost on the way, for the client has sent more than was read; but the
+    connection ends."""
     sent, answer = 0, b""
     with socket.create_connection(("127.0.0.1", shared_server.port), timeout=30) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -152,7 +155,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 
 
 def test_the_rest_of_a_request_that_was_answered_is_not_waited_for(brief: int) -> None:
-    """It is too large by what it says, so that it is answered before it is here; a byte now and then gains nothing."""
+    """It is too large by what it says, so that it is answered before it is here; a byte now and
+    then gains nothing."""
     with socket.create_connection(("127.0.0.1", brief), timeout=30) as connection:
         connection.sendall(POST + b'Content-Length: 10000000\r\n\r\n{"id"')
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
@@ -174,7 +178,8 @@ def test_a_connection_serves_several_calls_and_line_ends_between_them(
 
 
 def test_a_client_that_does_not_read_is_let_go(hasty: int) -> None:
-    """It asks for more than the way can hold and takes nothing of it: its answers pile up until the server has had enough."""
+    """It asks for more than the way can hold and takes nothing of it: its answers pile up until the
+    server has had enough."""
     with socket.socket() as connection, select.epoll() as ended:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", hasty))

@@ -1,4 +1,5 @@
-"""Accepting: submits that come together share a commit, and are counted for as long as they wait, however they end."""
+"""Accepting: submits that come together share a commit, and are counted for as long as they wait,
+however they end."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ def store_of(visitor: LiveServer) -> SqliteFile:
 
 @contextmanager
 def item_commits(store: SqliteFile) -> Iterator[list[int]]:
-    """For each commit meanwhile that adds items: how many INSERT statements it has. The server's own notes (last use of a key, figures) are
-    written by the clock, so their commits do not count."""
+    """For each commit meanwhile that adds items: how many INSERT statements it has. The server's
+    own notes (last use of a key, figures) are written by the clock, so their commits do not
+    count."""
     commits: list[int] = []
     inserts = 0
 

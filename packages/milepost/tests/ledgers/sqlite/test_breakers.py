@@ -1,4 +1,5 @@
-"""Circuit breakers in the SQLite ledger: a breaker's record and the rows that it is about are one transaction."""
+"""Circuit breakers in the SQLite ledger: a breaker's record and the rows that it is about are one
+transaction."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def parcels() -> Route:
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
-    """Forty items of two lists and two lanes over four hours: at both stages, through, failed in two ways, cancelled, retried."""
+    """Forty items of two lists and two lanes over four hours: at both stages, through, failed in
+    two ways, cancelled, retried."""
     clock = VirtualClock()
     found = open_context(
         f"sqlite:///{tmp_path_factory.mktemp('finding')}/ledger.db", [parcels()], clock=clock
@@ -149,7 +150,8 @@ def test_what_has_been_there_longest_comes_first(ctx: Context) -> None:
 
 
 def test_few_among_many_are_found_without_reading_the_others(tmp_path: Path) -> None:
-    """SQLite counts its own steps: for few that are late, or have one error, or are of one list, they do not grow with all the rest."""
+    """SQLite counts its own steps: for few that are late, or have one error, or are of one list,
+    they do not grow with all the rest."""
     steps = {n: _steps(tmp_path / f"{n}.db", n) for n in (200, 4_000)}
     assert steps[4_000] == steps[200]
 

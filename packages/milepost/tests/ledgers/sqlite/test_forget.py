@@ -1,4 +1,5 @@
-"""Forget in a SQLite file: what is removed is overwritten, also where SQLite would not do it by itself, and in the log."""
+"""Forget in a SQLite file: what is removed is overwritten, also where SQLite would not do it by
+itself, and in the log."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ def make_context(url: str, chance: random.Random) -> Context:
 
 
 def control(ctx: Context, chance: random.Random, now: int) -> None:
-    """What operators do meanwhile: pauses, limits, confirmations that come early, another version of the route."""
+    """What operators do meanwhile: pauses, limits, confirmations that come early, another version
+    of the route."""
     stage = chance.choice(STAGES)
     kind = chance.random()
     if kind < 0.10:
@@ -105,7 +106,8 @@ def play(url: str, seed: int, *, one_step: bool) -> Any:
         clock.advance_to(clock.now() + chance.choice([1, 20, 400, 400, 31_000]))
         now = clock.now()
         control(ctx, chance, now)
-        # In the order of their rows: among items that are due at one moment that is the order in which they are claimed.
+        # In the order of their rows: among items that are due at one moment that is the order in
+        # which they are claimed.
         mine = [
             held.pop(key)
             for key in sorted(chance.sample(sorted(held), chance.randint(0, len(held))))

@@ -1,4 +1,5 @@
-"""The questions that a running process asks again and again use an index: their cost does not grow with the rows of the ledger."""
+"""The questions that a running process asks again and again use an index: their cost does not grow
+with the rows of the ledger."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def parcels() -> mp.Route:
 
 
 def filled(path: Path, clock: VirtualClock, n: int) -> Context:
-    """A ledger with items everywhere on the route, some of them through it, and `n` that wait for a worker."""
+    """A ledger with items everywhere on the route, some of them through it, and `n` that wait for a
+    worker."""
     ctx = open_context(f"sqlite:///{path}", [parcels()], clock=clock)
     submit(ctx, "parcels", ({"id": f"p{number}", "n": number} for number in range(24)))
     Station(ctx, runner=SimRunner(clock), holder="first").run(until_idle_s=1)
@@ -201,7 +203,8 @@ def test_the_content_of_an_item_leaves_without_a_scan(tmp_path: Path, watch: Wat
 
 
 def test_a_backlog_makes_no_repeated_question_dearer(tmp_path: Path, watch: Watch) -> None:
-    """SQLite counts its own steps. A page of rows that share one due time is sorted by number, so that the page may take more."""
+    """SQLite counts its own steps. A page of rows that share one due time is sorted by number, so
+    that the page may take more."""
     steps: dict[int, dict[str, int]] = {}
     for n in (100, 3_000):
         ctx = filled(tmp_path / f"{n}.db", VirtualClock(), n)

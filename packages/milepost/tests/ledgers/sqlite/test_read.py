@@ -1,4 +1,5 @@
-"""Reads of a file in which another program has written wrong values: the others are read nevertheless."""
+"""Reads of a file in which another program has written wrong values: the others are read
+nevertheless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A function of a route that writes to the ledger while a write calls it: a clear error, and no process that waits for itself."""
+"""A function of a route that writes to the ledger while a write calls it: a clear error, and no
+process that waits for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Admission on AWS: which messages of a stage may be claimed now, by pauses, breakers, rates and the calls of each lane."""
+"""Admission on AWS: which messages of a stage may be claimed now, by pauses, breakers, rates and
+the calls of each lane."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ from milepost_aws.ledger.tables.documents import BUCKET, Control
 
 
 class _Granted(Struct):
-    """Number of items for which the tokens suffice that were taken for one lane, or for several together."""
+    """Number of items for which the tokens suffice that were taken for one lane, or for several
+    together."""
 
     left: int
 
@@ -46,7 +48,8 @@ class _Payment(Struct, frozen=True):
 
 
 class StageAdmission:
-    """Admission for one claim request of a stage. `admit` sorts its messages by the next step for each."""
+    """Admission for one claim request of a stage. `admit` sorts its messages by the next step for
+    each."""
 
     def __init__(self, store: AwsStore, ask: ClaimRequest, now: int) -> None:
         self._store, self._ask, self._now = store, ask, now
@@ -67,7 +70,8 @@ class StageAdmission:
         """The breaker of a stage without lanes lets nothing through now."""
 
     def room(self) -> int:
-        """Number of messages to receive: no more than there can be tokens for, and than the breaker lets through."""
+        """Number of messages to receive: no more than there can be tokens for, and than the breaker
+        lets through."""
         want = self._want
         for lane, spent in self._ask.spent.items():
             for name, rate in (
@@ -90,7 +94,8 @@ class StageAdmission:
         return want if self._stage.lane is not None else self._let_through(want)
 
     def _let_through(self, want: int) -> int:
-        """How many items of a stage without lanes its breaker lets through. The messages of the others stay in the queue."""
+        """How many items of a stage without lanes its breaker lets through. The messages of the
+        others stay in the queue."""
         record, breaker = self._record(""), self._stage.breaker_of("")
         if record is None or breaker is None:
             return want
@@ -105,8 +110,9 @@ class StageAdmission:
         return want if room is None else min(want, room)
 
     def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> None:
-        """Admit the messages that may be claimed, shared among the lanes (see `core.admission.lanes.share_out`). `known_lanes`: the lanes of the
-        stage that have been seen; empty if no lane need leave room for another."""
+        """Admit the messages that may be claimed, shared among the lanes (see
+        `core.admission.lanes.share_out`). `known_lanes`: the lanes of the stage that have been
+        seen; empty if no lane need leave room for another."""
         lanes: dict[str, list[SqsMessage]] = {}
         for message in messages:
             lane = lane_of(message)
@@ -163,14 +169,16 @@ class StageAdmission:
         return [message for lane, found in lanes.items() for message in found[: taken[lane]]]
 
     def _in_turn(self, lanes: Iterable[str]) -> list[str]:
-        """The lanes in an order that differs from claim to claim: of lanes that share a rate or a limit, the first gets what is left of it."""
+        """The lanes in an order that differs from claim to claim: of lanes that share a rate or a
+        limit, the first gets what is left of it."""
         return sorted(
             lanes,
             key=lambda lane: crc32(f"{self._ask.lease.token}/{lane}".encode(errors="replace")),
         )
 
     def _shut_out(self, lane: str, lanes: dict[str, list[SqsMessage]]) -> list[SqsMessage]:
-        """The messages of a lane that its breaker does not let through; the others stay with the lane, as probes."""
+        """The messages of a lane that its breaker does not let through; the others stay with the
+        lane, as probes."""
         found = lanes[lane]
         record, breaker = self._record(lane), self._stage.breaker_of(lane)
         if record is None or breaker is None:
@@ -191,7 +199,8 @@ class StageAdmission:
         return [message for message in found if message.body["key"] not in let_through]
 
     def settle(self, claimed: Sequence[Item]) -> None:
-        """Return unused tokens and probes: they were taken before it was known which items would be claimed."""
+        """Return unused tokens and probes: they were taken before it was known which items would be
+        claimed."""
         for payment in self._payments:
             by_lane = Counter(item.lane for item in claimed if item.lane in payment.lanes)
             over = payment.calls - sum(
@@ -206,8 +215,8 @@ class StageAdmission:
                 release_probes(self._store, self._route, self._ask.stage, lane, unused)
 
     def _granted(self, found: Mapping[str, int]) -> dict[str, list[_Granted]]:
-        """The tokens for each lane, of its own rate and of the wider lane's, which the lanes within that one share. `found`: the number of
-        messages of each lane."""
+        """The tokens for each lane, of its own rate and of the wider lane's, which the lanes within
+        that one share. `found`: the number of messages of each lane."""
         controls, route, stage = self._controls, self._route, self._stage
         held, ahead = LaneItems(self._ask.held), LaneItems(self._ask.ahead)
         granted: dict[str, list[_Granted]] = {lane: [] for lane in found}
@@ -253,7 +262,8 @@ def lane_of(message: SqsMessage) -> str:
 
 
 class Grant(Struct, frozen=True):
-    """Number of calls that may be made now, and when another one may be made (None: the bucket has more already)."""
+    """Number of calls that may be made now, and when another one may be made (None: the bucket has
+    more already)."""
 
     granted: int
     next_at: int | None
@@ -262,11 +272,11 @@ class Grant(Struct, frozen=True):
 def take_tokens(
     control: Control, name: str, rate: CallRate, now: int, wanted: int, spent: int = 0
 ) -> Grant:
-    """Take up to `wanted` tokens of a scope; `spent` ones are used already and may leave the bucket in debt. (A negative number
-    returns unused tokens.)
+    """Take up to `wanted` tokens of a scope; `spent` ones are used already and may leave the bucket
+    in debt. (A negative number returns unused tokens.)
 
-    One read; one conditional write if tokens were taken or charged, or if the clock was set back. A lost race is
-    repeated: the winners empty the bucket, so this ends soon.
+    One read; one conditional write if tokens were taken or charged, or if the clock was set back. A
+    lost race is repeated: the winners empty the bucket, so this ends soon.
     """
     while True:
         document = control.get(BUCKET, name)

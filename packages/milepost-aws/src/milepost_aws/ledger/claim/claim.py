@@ -1,4 +1,5 @@
-"""Claims on AWS: receive an SQS message, then claim its item with one conditional update. The message is a hint; the row is the truth."""
+"""Claims on AWS: receive an SQS message, then claim its item with one conditional update. The
+message is a hint; the row is the truth."""
 
 from __future__ import annotations
 
@@ -40,14 +41,17 @@ from milepost_aws.ledger.tables.item_rows import is_ours, item_of, row_of
 from milepost_aws.ledger.tables.keys import Image, Layout
 
 LOOK_MS = 250
-"""Interval at which a worker checks whether a long poll of an idle queue has returned messages; this costs no request."""
+"""Interval at which a worker checks whether a long poll of an idle queue has returned messages;
+this costs no request."""
 SOON_MS = 2_000
 """Delay of a message whose item cannot be claimed yet."""
 MOST_COPIES = 400
-"""Maximum delays of one message: after them it is deleted, and the resender sends a new one if the item exists."""
+"""Maximum delays of one message: after them it is deleted, and the resender sends a new one if the
+item exists."""
 
 MOST_LOOKS = 3
-"""Maximum receipts of a message for a check without a claim: after them the item is claimed, so that losses are counted."""
+"""Maximum receipts of a message for a check without a claim: after them the item is claimed, so
+that losses are counted."""
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -63,11 +67,13 @@ class MessageVerdict(Struct):
     """Delay of the message; None: it is done."""
     fragile: bool = False
     refused: Refused | None = None
-    """The row cannot be read or written: the failure was counted on the item, or the row is in quarantine."""
+    """The row cannot be read or written: the failure was counted on the item, or the row is in
+    quarantine."""
 
 
 class ItemClaims:
-    """Claims the items of one request's messages, one conditional update each, and gives a verdict on each message."""
+    """Claims the items of one request's messages, one conditional update each, and gives a verdict
+    on each message."""
 
     def __init__(
         self,
@@ -85,7 +91,8 @@ class ItemClaims:
             now,
             jitter,
         )
-        # An item that two workers were lost with is always claimed, also at a stage that only checks.
+        # An item that two workers were lost with is always claimed, also at a stage that only
+        # checks.
         self._only_checks = not ask.plan.by_name[ask.stage].claims and not ask.fragile
         checked = (
             [message.body["key"] for message in messages if message.received <= MOST_LOOKS]
@@ -96,8 +103,9 @@ class ItemClaims:
         """The rows to check without a claim, read together."""
 
     def answer(self, message: SqsMessage) -> MessageVerdict | LedgerError:
-        """Process one message; after a problem with AWS, the error. Neither that nor a row that cannot be read, decided or written affects
-        other items: those that are claimed belong to this worker."""
+        """Process one message; after a problem with AWS, the error. Neither that nor a row that
+        cannot be read, decided or written affects other items: those that are claimed belong to
+        this worker."""
         try:
             try:
                 return self._claim(message)
@@ -109,7 +117,8 @@ class ItemClaims:
             return error
 
     def _refuse(self, message: SqsMessage, error: Exception) -> MessageVerdict:
-        """Count the failure on the row, in a form that fits; if even that cannot be written, put the row into quarantine."""
+        """Count the failure on the row, in a form that fits; if even that cannot be written, put
+        the row into quarantine."""
         store, ask, layout, now = self._store, self._ask, self._layout, self._now
         stage, key = ask.plan.by_name[ask.stage], message.body["key"]
         image = store.images(layout.route, [key]).get(key)
@@ -142,7 +151,8 @@ class ItemClaims:
         return MessageVerdict(message, refused=Refused(reason, key, row))
 
     def _claim(self, message: SqsMessage) -> MessageVerdict:
-        """Try the plain claim first; if its condition fails, decide on the row that DynamoDB returns."""
+        """Try the plain claim first; if its condition fails, decide on the row that DynamoDB
+        returns."""
         store, layout, key = self._store, self._layout, message.body["key"]
         if key in self._checked:
             return self._decide(message, self._checked[key])
@@ -167,8 +177,9 @@ class ItemClaims:
             raise
 
     def _give_back(self, row: Row, error: LedgerError) -> None:
-        """Give back an item whose content cannot be read for now: a loss would be counted if its lease ran out. Its message stays hidden for
-        as long as the lease would have lasted, so the next claim does not follow at once."""
+        """Give back an item whose content cannot be read for now: a loss would be counted if its
+        lease ran out. Its message stays hidden for as long as the lease would have lasted, so the
+        next claim does not follow at once."""
         plan = self._ask.plan
         apply(
             self._store,
@@ -194,7 +205,8 @@ class ItemClaims:
             )
         if row.stage != ask.stage:
             ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
-            # The item has not reached this stage: the write that brings it here may come after the message.
+            # The item has not reached this stage: the write that brings it here may come after the
+            # message.
             return MessageVerdict(message, later_ms=SOON_MS if ahead else None)
         if fragile(row) is not ask.fragile:
             return MessageVerdict(
@@ -217,7 +229,8 @@ class ItemClaims:
             and self._only_checks
             and message.received <= MOST_LOOKS
         ):
-            # Nothing is written: the outcome of a check is valid only for the present row (see `engine.work.settle`).
+            # Nothing is written: the outcome of a check is valid only for the present row (see
+            # `engine.work.settle`).
             return MessageVerdict(
                 message,
                 Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message),
@@ -233,7 +246,8 @@ class ItemClaims:
 
 
 class MessageClaims:
-    """Answers claim requests. Messages of fragile items are kept until a request for fragile items comes, or returned to the queue."""
+    """Answers claim requests. Messages of fragile items are kept until a request for fragile items
+    comes, or returned to the queue."""
 
     def __init__(self, store: AwsStore) -> None:
         self._store = store
@@ -289,7 +303,8 @@ class MessageClaims:
             admission.settle(items)
             self._settle_messages(ask, layout, verdicts, admission, now)
         except LedgerError as error:
-            # The claimed items are processed all the same; the other messages come again after their visibility timeout.
+            # The claimed items are processed all the same; the other messages come again after
+            # their visibility timeout.
             if not items:
                 raise
             log.warning(
@@ -309,7 +324,8 @@ class MessageClaims:
         )
 
     def _receive(self, ask: ClaimRequest, url: str, room: int, now: int) -> list[SqsMessage]:
-        """Messages for the request, one for each item. A request for a fragile item first gets the messages that were kept."""
+        """Messages for the request, one for each item. A request for a fragile item first gets the
+        messages that were kept."""
         found = self._fragile_messages(ask, now) if ask.fragile else []
         if ask.fragile:
             self._fragile_kept.pop((ask.plan.name, ask.stage), None)
@@ -322,8 +338,10 @@ class MessageClaims:
         return self._distinct(ask, found)
 
     def _distinct(self, ask: ClaimRequest, found: Sequence[SqsMessage]) -> list[SqsMessage]:
-        """The messages for this stage, one for each item: of several the one with the highest version, because only that one may precede the
-        write that it refers to. The others are deleted; not the same message that SQS has delivered twice, of which the newest receipt counts."""
+        """The messages for this stage, one for each item: of several the one with the highest
+        version, because only that one may precede the write that it refers to. The others are
+        deleted; not the same message that SQS has delivered twice, of which the newest receipt
+        counts."""
         seen: dict[str, SqsMessage] = {}
         duplicates: list[SqsMessage] = []
         for message in found:
@@ -360,7 +378,8 @@ class MessageClaims:
         admission: StageAdmission,
         now: int,
     ) -> None:
-        """Every message without a claimed item: delete it, delay it, keep it, or return it to the queue at once."""
+        """Every message without a claimed item: delete it, delay it, keep it, or return it to the
+        queue at once."""
         kept = self._fragile_kept.setdefault((ask.plan.name, ask.stage), [])
         kept += [
             (verdict.message, ask.lease.until)
@@ -378,7 +397,8 @@ class MessageClaims:
         self._store.queues.release([*at_once, *admission.waiting])
 
     def _delay(self, later: Sequence[tuple[SqsMessage, int]]) -> None:
-        """Replace the message by a delayed copy: a hidden message would count against the queue's in-flight limit."""
+        """Replace the message by a delayed copy: a hidden message would count against the queue's
+        in-flight limit."""
         queues, longest = self._store.queues, self._store.settings.longest_delay_s
         copies = []
         for message, wait_ms in later:
@@ -406,7 +426,8 @@ class MessageClaims:
         queues.delete([message for message, _ in later])
 
     def _hold(self, layout: Layout, paused: Sequence[SqsMessage], now: int) -> None:
-        """Move a paused row to a separate index partition until it is resumed, and delete its message."""
+        """Move a paused row to a separate index partition until it is resumed, and delete its
+        message."""
         for image in self._store.images(
             layout.route, [message.body["key"] for message in paused]
         ).values():
@@ -431,7 +452,8 @@ def _version_in(message: SqsMessage) -> int:
 
 
 def _plain_claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[str, object]:
-    """The plain claim (see `core.due.look`): ready, without a lease, and without a confirmation that must be decided first."""
+    """The plain claim (see `core.due.look`): ready, without a lease, and without a confirmation
+    that must be decided first."""
     update, until = Update(layout, key), iso(ask.lease.until)
     update.set("status", {"S": Status.PROCESSING.value})
     update.set("lease", {"S": ask.lease.token})
@@ -461,7 +483,7 @@ def _plain_claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[
     return update.params()
 
 
-# Lambda ---------------------------------------------------------------------------------------------------------------
+# Lambda -------------------------------------------------------------------------------------------
 class MessageResults(Struct):
     """Results of some messages. Messages that are not listed here are done."""
 
@@ -478,18 +500,21 @@ class MessageResults(Struct):
     announced: bool = False
     """A changed route is announced: from `next_at` on they may all be claimed."""
     failed: list[SqsMessage] = field(default_factory=list)
-    """They must be delivered again: because of an error of AWS, or because the route is outdated here."""
+    """They must be delivered again: because of an error of AWS, or because the route is outdated
+    here."""
     outdated: bool = False
 
 
 class FunctionMessages(MessageClaims):
-    """Answers messages that a Lambda function has received from its queue; the queue deletes those that the function does not report. The
-    rules are those of `MessageClaims`; only the handling of messages differs."""
+    """Answers messages that a Lambda function has received from its queue; the queue deletes those
+    that the function does not report. The rules are those of `MessageClaims`; only the handling of
+    messages differs."""
 
     def answer(
         self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float
     ) -> MessageResults:
-        """Claim the items of these messages, within pauses and rates. An error of one does not affect the others."""
+        """Claim the items of these messages, within pauses and rates. An error of one does not
+        affect the others."""
         store, route = self._store, ask.plan.name
         layout = store.load_route(ask.plan)
         if store.outdated(route, ask.plan.version, now):
@@ -533,7 +558,8 @@ class FunctionMessages(MessageClaims):
         self._store.queues.set_aside_message(message.url, message.id, body, reason)
 
     def delay(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:
-        """Send a copy of each that arrives after so many milliseconds; returns those for which that failed."""
+        """Send a copy of each that arrives after so many milliseconds; returns those for which that
+        failed."""
         try:
             self._delay(later)
         except LedgerError:
@@ -545,7 +571,8 @@ class FunctionMessages(MessageClaims):
 
 
 def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsMessage]:
-    """The messages of an SQS event of one queue. A body that is not a JSON object goes into quarantine, and is done."""
+    """The messages of an SQS event of one queue. A body that is not a JSON object goes into
+    quarantine, and is done."""
     messages = []
     for record in event["Records"]:
         raw = {

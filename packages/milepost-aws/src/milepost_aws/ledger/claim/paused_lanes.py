@@ -1,4 +1,5 @@
-"""Held rows: rows of paused lanes and of lanes with an open breaker have their own index partition until `HeldLanes` offers them again."""
+"""Held rows: rows of paused lanes and of lanes with an open breaker have their own index partition
+until `HeldLanes` offers them again."""
 
 from __future__ import annotations
 
@@ -33,9 +34,11 @@ from milepost_aws.ledger.tables.keys import Layout, due_query
 PORTION = 100
 """Rows of one lane that are offered together."""
 RATED_MS = 60_000
-"""Lanes with a rate are offered what the rate allows in this time, and again when it is over: their other rows would only be put off."""
+"""Lanes with a rate are offered what the rate allows in this time, and again when it is over: their
+other rows would only be put off."""
 EMPTY_MS = 600_000
-"""A lane must be empty for this long before its record is removed: the index may show a row late."""
+"""A lane must be empty for this long before its record is removed: the index may show a row
+late."""
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +54,9 @@ def hold(store: AwsStore, layout: Layout, row: Row, now: int) -> None:
 
 
 def record_hold(store: AwsStore, row: Row, now: int) -> bool:
-    """Record that this row's lane may have held rows, so that `HeldLanes` checks it; False: it was recorded. A record that was marked as
-    empty is written again, so that it is not removed because of the earlier check."""
+    """Record that this row's lane may have held rows, so that `HeldLanes` checks it; False: it was
+    recorded. A record that was marked as empty is written again, so that it is not removed because
+    of the earlier check."""
     name = scope(row.route, row.stage, row.lane)
     lane = {"route": row.route, "stage": row.stage, "lane": row.lane, "since": now}
     while True:
@@ -136,7 +140,8 @@ class HeldLanes:
         return any(lane.name in closed for lane in lanes)
 
     def oldest(self, now: int) -> int:
-        """Milliseconds since the first row was held, of the lane whose rows have waited longest; 0: no rows are held."""
+        """Milliseconds since the first row was held, of the lane whose rows have waited longest; 0:
+        no rows are held."""
         records, _ = sort_out(self._store.read(HOLDING), HOLDING, HoldingRecord)
         return max(
             (
@@ -148,8 +153,9 @@ class HeldLanes:
         )
 
     def resume(self, clock: Clock, in_time: Callable[[], bool] = lambda: True) -> Resumed:
-        """Offer the held rows of all lanes that are open again, a portion of each lane in turn, while there is time. A lane with a rate gets
-        what the rate allows in a minute; one whose breaker is half-open, its probes. A lane's record is removed only when the whole lane was
+        """Offer the held rows of all lanes that are open again, a portion of each lane in turn,
+        while there is time. A lane with a rate gets what the rate allows in a minute; one whose
+        breaker is half-open, its probes. A lane's record is removed only when the whole lane was
         found empty twice, `EMPTY_MS` apart."""
         done = 0
         lanes = self._open_lanes(clock.now())
@@ -206,7 +212,8 @@ class HeldLanes:
 
 
 class Resumed(Struct, frozen=True):
-    """The number of rows that were offered; `ended` is false if open lanes have more and the time was over."""
+    """The number of rows that were offered; `ended` is false if open lanes have more and the time
+    was over."""
 
     rows: int
     ended: bool = True
@@ -237,7 +244,8 @@ def _resume_some(store: AwsStore, lane: _Lane, now: int) -> int:
 
 
 def _note_emptiness(store: AwsStore, lane: _Lane, now: int) -> None:
-    """Remove the record of a lane that was also empty some time ago; otherwise note whether it is empty now."""
+    """Remove the record of a lane that was also empty some time ago; otherwise note whether it is
+    empty now."""
     since = lane.record.value.get("emptyAt")
     if lane.seen:
         if since is not None:
@@ -259,7 +267,8 @@ def _write_record(store: AwsStore, lane: _Lane, empty_at: int | None) -> None:
 
 
 def _offer(store: AwsStore, lane: _Lane, rows: Sequence[Row], now: int) -> int:
-    """Move the rows back to the index of due rows, and send messages at once for those that are due; returns how many are no longer held."""
+    """Move the rows back to the index of due rows, and send messages at once for those that are
+    due; returns how many are no longer held."""
     due = [row for row in rows if _is_ready(row, lane.stage, now)]
     changes = [
         resent(row, lane.stage, now, by="resender")

@@ -1,7 +1,9 @@
-"""Cost meter: requests, units and bytes of each step of an item, and its share of what many items have in common.
+"""Cost meter: requests, units and bytes of each step of an item, and its share of what many items
+have in common.
 
-A row's size follows from its parts; DynamoDB charges a write by the larger of the sizes before and after, in whole KB. Shared costs
-(journal blocks, counter cells, function calls, message batches) follow from how full batches are.
+A row's size follows from its parts; DynamoDB charges a write by the larger of the sizes before and
+after, in whole KB. Shared costs (journal blocks, counter cells, function calls, message batches)
+follow from how full batches are.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     rejects: float = 0.0
     """Share of attempts at handler stages that are rejected for good."""
     checks: int = 1
-    """Looks at each waiting item, at external stages and at handler stages with their own schedule of looks."""
+    """Looks at each waiting item, at external stages and at handler stages with their own schedule
+    of looks."""
     wait_ms: int = 86_400_000
     """Time that an item spends at each external stage."""
     payload: int = 500
@@ -41,13 +44,15 @@ class Usage(Struct, frozen=True, kw_only=True):
     sends: int = 0
     """Bytes that each handler call sends out of AWS."""
     endpoint: bool = False
-    """Each item comes by a request of its own, through API Gateway and the function that accepts it."""
+    """Each item comes by a request of its own, through API Gateway and the function that accepts
+    it."""
     adopted: bool = False
     """Rows are put by other programs and adopted by the relay."""
     offers: bool = True
     """Offers to external stages are also published on the topic."""
     lambdas: bool = True
-    """Relay and workers are Lambda functions; otherwise processes of your own, which are not priced here."""
+    """Relay and workers are Lambda functions; otherwise processes of your own, which are not priced
+    here."""
 
 
 class Need(Struct):
@@ -132,7 +137,8 @@ class Meter:
         if written:
             size = steps.LINE + (min(self._usage.payload, LARGEST) if offers else 0)
             need.lines += written
-            # The relay's own offer makes only the event `offered`; an offer in another line makes it in addition.
+            # The relay's own offer makes only the event `offered`; an offer in another line makes
+            # it in addition.
             need.events += written * (
                 (name not in steps.OFFERS_ALONE) + (offers and self._usage.offers)
             )
@@ -179,15 +185,17 @@ class Meter:
         self.need.gb_seconds += weight * ms / 1000 * memory_gb
         self.need.log_bytes += weight * steps.LOG_BYTES
 
-    # Shared costs -------------------------------------------------------------------------------------------------------
+    # Shared costs ---------------------------------------------------------------------------------
     def share(self) -> None:
-        """The relay's calls and the writes made once per call; the topic, whose subscriber reads every line."""
+        """The relay's calls and the writes made once per call; the topic, whose subscriber reads
+        every line."""
         need, usage, control = self.need, self._usage, self.names.control
         many = min(steps.RECORDS, max(1, usage.batch))
         calls = need.records / many
         blocks = min(need.lines, calls)
         block = steps.BLOCK + need.lines / blocks * (usage.key + steps.BLOCK_LINE)
-        # In a busy table one call handles all kinds of steps; each cell is written once per call, however many items move.
+        # In a busy table one call handles all kinds of steps; each cell is written once per call,
+        # however many items move.
         cells = sum(min(calls, touched) for touched in self._cells.values())
         need.calls["dynamodb", "put_item"] += blocks
         need.calls["dynamodb", "update_item"] += cells + (0 if usage.lambdas else calls)
@@ -215,8 +223,9 @@ class Meter:
             self.invoke(calls, steps.RELAY_MS + steps.RELAY_RECORD_MS * many)
 
     def evidence(self, results: float) -> None:
-        """Cost of an item's end where evidence is kept, and of its lines in the daily head; `results`: bytes of its stages' results. The
-        relay already has the row: it reads the earlier lines and writes one blob."""
+        """Cost of an item's end where evidence is kept, and of its lines in the daily head;
+        `results`: bytes of its stages' results. The relay already has the row: it reads the earlier
+        lines and writes one blob."""
         need = self.need
         need.calls["dynamodb", "query"] += 1
         need.units[self.names.history, "read"] += ceil(self._history / steps.READ)
@@ -226,7 +235,8 @@ class Meter:
         )
         if self._usage.lambdas:
             need.gb_seconds += steps.EVIDENCE_MS / 1000 * steps.MEMORY_GB
-        # Each line is read once more, with its share of a block, and has an entry in a blob of the head's tree.
+        # Each line is read once more, with its share of a block, and has an entry in a blob of the
+        # head's tree.
         need.calls["dynamodb", "query"] += need.lines / steps.FEED
         need.units[self.names.control, "read"] += (
             need.lines * (self._usage.key + steps.BLOCK_LINE) / steps.READ

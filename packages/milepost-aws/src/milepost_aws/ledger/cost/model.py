@@ -1,6 +1,8 @@
-"""Cost model of an item on AWS: adds up every request of its route. Pure: no ledger and no network needed.
+"""Cost model of an item on AWS: adds up every request of its route. Pure: no ledger and no network
+needed.
 
-`steps.STEPS` has the cost of each step and `meter` adds it up. Tests compare the result with what was counted (see `bench.meter`).
+`steps.STEPS` has the cost of each step and `meter` adds it up. Tests compare the result with what
+was counted (see `bench.meter`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ __all__ = ["Need", "Usage", "predicted"]
 
 
 def predicted(route: Route, usage: Usage | None = None, names: ResourceNames | None = None) -> Need:
-    """Needs of one item of the route. With `names` the tables have the names of that deployment, for comparison with its counts."""
+    """Needs of one item of the route. With `names` the tables have the names of that deployment,
+    for comparison with its counts."""
     return _RouteCost(route, usage or Usage(), names or ResourceNames("milepost")).need()
 
 
@@ -66,7 +69,8 @@ class _RouteCost:
         return self._meter.need
 
     def _stored(self) -> int:
-        """Bytes of the input on the row: key fields repeated in a submitted input are stored once."""
+        """Bytes of the input on the row: key fields repeated in a submitted input are stored
+        once."""
         fields = key_attributes(self._route)
         if (
             self._usage.adopted
@@ -80,7 +84,8 @@ class _RouteCost:
         )
 
     def _columns(self) -> int:
-        """Bytes of the attributes that the route's rows have for people: fields of the key are there once more."""
+        """Bytes of the attributes that the route's rows have for people: fields of the key are
+        there once more."""
         fields = key_fields(self._route.key)
         columns = [name for name in self._route.columns if name not in key_attributes(self._route)]
         repeated = self._usage.key if any(name in fields for name in columns) else 0
@@ -88,7 +93,7 @@ class _RouteCost:
             len(name) + (0 if name in fields else steps.COLUMN) for name in columns
         )
 
-    # The steps ----------------------------------------------------------------------------------------------------------
+    # The steps ------------------------------------------------------------------------------------
     def _intake(self, first: Stage) -> None:
         usage, need = self._usage, self._meter.need
         many = min(steps.KEYS, max(1, usage.batch))
@@ -150,7 +155,8 @@ class _RouteCost:
         return 1.0
 
     def _handler_stage(self, stage: Stage, following: Stage | None, weight: float) -> float:
-        """A handler stage with its attempts and looks; returns the share of items that complete it."""
+        """A handler stage with its attempts and looks; returns the share of items that complete
+        it."""
         usage, fails = self._usage, self._usage.retries
         waits = stage.checks != Checks()
         for look in range(usage.checks - 1 if waits else 0):
@@ -177,7 +183,8 @@ class _RouteCost:
             self._move(following, tried * (1 - fails - rejects), stage, {**settled, **output})
             through = dict(self._meter.row) if number == 0 else through
             self._meter.row = claimed
-            # The details of an error are in retryHistory, in lastError and, until it is copied, in the history line.
+            # The details of an error are in retryHistory, in lastError and, until it is copied, in
+            # the history line.
             after = {
                 **settled,
                 "trail": claimed["trail"] + steps.FAILED_LINE,
@@ -209,7 +216,8 @@ class _RouteCost:
             self._meter.invoke(weight / self._meter.full, ms)
 
     def _again(self, stage: Stage, weight: float, delay_ms: float) -> None:
-        """The next attempt: by a delayed message, or by the resender where the delay is too long for SQS."""
+        """The next attempt: by a delayed message, or by the resender where the delay is too long
+        for SQS."""
         if delay_ms > steps.LONGEST_DELAY_MS:
             self._meter.reads(self._meter.rows, weight, min(steps.KEYS, self._usage.batch))
             self._meter.step("called again", weight, stage)

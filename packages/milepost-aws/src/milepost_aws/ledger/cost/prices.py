@@ -1,5 +1,5 @@
-"""AWS list prices by region, without free tiers, discounts or tax, copied by hand on the date below; check AWS's pages before you
-rely on them."""
+"""AWS list prices by region, without free tiers, discounts or tax, copied by hand on the date
+below; check AWS's pages before you rely on them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ MILLION = 1_000_000
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """One region's prices of one unit, in dollars; those with a default are the same in all of these regions."""
+    """One region's prices of one unit, in dollars; those with a default are the same in all of
+    these regions."""
 
     writes: float
-    """Write request units: on-demand, up to 1 KB each; an index's share is charged like the table's."""
+    """Write request units: on-demand, up to 1 KB each; an index's share is charged like the
+    table's."""
     reads: float
     """Read request units: on-demand, up to 4 KB each, read consistently."""
     stream_reads: float
@@ -38,7 +40,8 @@ class Prices(Struct, frozen=True, kw_only=True):
     deliveries: float = 0.0
     """From a topic to a queue."""
     api_requests: float
-    """HTTP APIs of API Gateway, the first 300 million a month; each 512 KB of a request counts as one."""
+    """HTTP APIs of API Gateway, the first 300 million a month; each 512 KB of a request counts as
+    one."""
     data_out: float = 0.09
     """GB from AWS to the internet, the first 10 TB a month."""
     calls: float = 0.20 / MILLION
@@ -95,7 +98,8 @@ def prices_in(region: str) -> Prices:
 
 
 def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, float]:
-    """Cost of one item by service; storage is one month of what it leaves. Lambda reads streams free of charge."""
+    """Cost of one item by service; storage is one month of what it leaves. Lambda reads streams
+    free of charge."""
     kept_gb, blob_gb = need.kept_bytes / 1e9, need.blob_bytes / 1e9
     puts, gets = need.calls.get(("s3", "put_object"), 0), need.calls.get(("s3", "get_object"), 0)
     return {
@@ -119,15 +123,15 @@ def standing(routes: Sequence[Route], prices: Prices) -> float:
     """Dollars a month without any items: alarms, metrics, the resender's runs, and empty polls."""
     stages = sum(len(route.stages) for route in routes)
     workers = sum(stage.ours for route in routes for stage in route.stages)
-    # Alarms: one per stage (oldest item), per worker two for its queue and two for its function, four or two per table, two for each of
-    # the three other functions, six others.
+    # Alarms: one per stage (oldest item), per worker two for its queue and two for its function,
+    # four or two per table, two for each of the three other functions, six others.
     alarms = stages + 4 * workers + 4 * len(routes) + 6 + 6 + 6
     minutes = 30 * 24 * 60
     # Lambda polls an empty queue with five pollers, 20 seconds each.
     polls = workers * minutes * 15
     resender = prices.calls * minutes + prices.compute * minutes * MEMORY_GB
-    # Metrics: two per stage, one per worker (items without a message), the lag of subscribers, parked items, held rows, and the
-    # resender's runs.
+    # Metrics: two per stage, one per worker (items without a message), the lag of subscribers,
+    # parked items, held rows, and the resender's runs.
     return (
         prices.alarms * alarms
         + prices.metrics * (2 * stages + workers + 4)

@@ -1,4 +1,5 @@
-"""Steps of an item on AWS with the cost of each and the reason, and measured weights and sizes: figures only."""
+"""Steps of an item on AWS with the cost of each and the reason, and measured weights and sizes:
+figures only."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from msgspec import Struct
 
 
 class CostStep(Struct, frozen=True):
-    """One write of a row: one request, units for its index entry, history lines, and writes of counter cells (mostly two: the status
-    that the item enters and the one it leaves)."""
+    """One write of a row: one request, units for its index entry, history lines, and writes of
+    counter cells (mostly two: the status that the item enters and the one it leaves)."""
 
     index: int
     lines: int
@@ -72,16 +73,18 @@ MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
 # Bytes on a row, names and values, measured on real rows.
 FIXED = 248
 ACCEPTED, LINE_ON_ROW, MOVED_ON, CONFIRMER, FAILED_LINE = 72, 105, 43, 35, 340
-"""A packed history line: the first, any other, its extra bytes when it also offers the next stage and when it names who has confirmed a
-stage, and that of a failed attempt."""
+"""A packed history line: the first, any other, its extra bytes when it also offers the next stage
+and when it names who has confirmed a stage, and that of a failed attempt."""
 KEY_FIELD, WITH_KEY = 6, 8
-"""Bytes of a key field in the input beside its name and value, and of the mark of an input stored without them."""
+"""Bytes of a key field in the input beside its name and value, and of the mark of an input stored
+without them."""
 QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
 ENTERED, TOKEN, LONG_ID = 33, 27, 14
-"""The time it entered its stage, where that is not the last change; the put's token, until it leaves its first stage; and the extra
-length of an adopted row's correlation id."""
+"""The time it entered its stage, where that is not the last change; the put's token, until it
+leaves its first stage; and the extra length of an adopted row's correlation id."""
 COLUMN, LANE = 6, 24
-"""Mean length of the value of a column that is no field of the key (its name is added), and the lane with its name."""
+"""Mean length of the value of a column that is no field of the key (its name is added), and the
+lane with its name."""
 TRIED = 450
 """A failed attempt: an entry of retryHistory, lastError and nextRetryAt."""
 # Bytes elsewhere.
@@ -90,7 +93,8 @@ ANSWER = 950
 """The answer to POST /message with its headers."""
 BLOCK, BLOCK_LINE = 80, 8
 EVIDENCE, EVIDENCE_LINE = 540, 480
-"""Kept evidence of an ended item: fixed bytes, and bytes per line, as text and as prose; input and results are added."""
+"""Kept evidence of an ended item: fixed bytes, and bytes per line, as text and as prose; input and
+results are added."""
 FEED, PART, PLACE = 1000, 1024, 40
 """For the daily head: lines read at once, lines in one blob, and bytes of each there."""
 

@@ -1,5 +1,5 @@
-"""Adoption of rows that other programs put: new ones are taken in, overwritten ones restored, faulty ones quarantined; and operators
-list them, and adopt each at its present stage."""
+"""Adoption of rows that other programs put: new ones are taken in, overwritten ones restored,
+faulty ones quarantined; and operators list them, and adopt each at its present stage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ TODAY = PREFIXES["today"]
 
 
 class Adoption(Struct, frozen=True):
-    """A row about to be adopted: the message for its stage, if any, and the write that follows the send."""
+    """A row about to be adopted: the message for its stage, if any, and the write that follows the
+    send."""
 
     layout: Layout
     image: Image
@@ -52,7 +53,8 @@ class Adoption(Struct, frozen=True):
 def adopt(
     store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, old: Image | None, now: int
 ) -> Adoption | str:
-    """Handle a row without a version. Returns "restored", "known" or "set aside", or its adoption, for `carry_out` to do many at once."""
+    """Handle a row without a version. Returns "restored", "known" or "set aside", or its adoption,
+    for `carry_out` to do many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
     fault = plan.route.closed or _fault_of(layout, image) or _known_in_form(store, plan, key)
@@ -81,7 +83,8 @@ def adopt(
 
 
 def _known_in_form(store: AwsStore, plan: Plan, key: str) -> str | None:
-    """Why the row is of an item that the ledger has already, with its key in the route's form (see `Route.key_forms`)."""
+    """Why the row is of an item that the ledger has already, with its key in the route's form (see
+    `Route.key_forms`)."""
     formed = plan.route.formed(key)
     if formed == key or not (store.images(plan.name, [formed]) or store.seals(plan.name, [formed])):
         return None
@@ -89,14 +92,15 @@ def _known_in_form(store: AwsStore, plan: Plan, key: str) -> str | None:
 
 
 def _forgotten(plan: Plan, last: Line, now: int) -> bool:
-    """Whether this is the last line of an item that ended so long ago that the route has forgotten its key."""
+    """Whether this is the last line of an item that ended so long ago that the route has forgotten
+    its key."""
     remembered = plan.route.remember_ms
     return remembered is not None and last.status in TERMINAL and last.at < now - remembered
 
 
 def carry_out(store: AwsStore, adoptions: Sequence[Adoption], now: int) -> list[str]:
-    """Send all messages, then write the rows. Returns for each "adopted", "known" (another process adopted it), or "set aside": a row whose
-    message SQS will never accept goes into quarantine."""
+    """Send all messages, then write the rows. Returns for each "adopted", "known" (another process
+    adopted it), or "set aside": a row whose message SQS will never accept goes into quarantine."""
     calls = {
         place: adoption.call
         for place, adoption in enumerate(adoptions)
@@ -190,7 +194,8 @@ def adoption_update(
     image: Image,
     omit: Sequence[str] = (),
 ) -> Update:
-    """The write that adopts a row: sets only our own attributes, and only if they are still absent and its input is unchanged."""
+    """The write that adopts a row: sets only our own attributes, and only if they are still absent
+    and its input is unchanged."""
     update = Update(layout, first.after.key)
     row = put_of(first, content, layout, store.values, token="")
     update.set_all(
@@ -206,7 +211,8 @@ def adoption_update(
 
 
 def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image, now: int) -> str:
-    """Restore a row of ours that another program overwrote: all our attributes return, and a history line notes it."""
+    """Restore a row of ours that another program overwrote: all our attributes return, and a
+    history line notes it."""
     row = row_of(old, layout, store.values)
     again = store.values.decode(image["input"]) if "input" in image else None
     note = {
@@ -253,7 +259,8 @@ def _remove(store: AwsStore, layout: Layout, key: str, image: Image) -> str:
 
 
 def _set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> str:
-    """Put the row into quarantine, unless it was adopted in the meantime: a repeated record shows an older state."""
+    """Put the row into quarantine, unless it was adopted in the meantime: a repeated record shows
+    an older state."""
     key = layout.key_of(image)
     if is_ours(store.images(layout.route, [key]).get(key, {})):
         return "known"
@@ -261,7 +268,7 @@ def _set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: 
     return "set aside"
 
 
-# By operators ---------------------------------------------------------------------------------------------------------
+# By operators -------------------------------------------------------------------------------------
 class AwsForeignRows:
     """Access to the foreign rows of one deployment (see `ports.foreign_rows.ForeignRowStore`)."""
 
@@ -307,8 +314,8 @@ class AwsForeignRows:
 
 
 def foreign_row_of(store: AwsStore, plan: Plan, image: Image) -> ForeignRow:
-    """The stage of a foreign row: the one in its `queue`, else the first; the stages before it that have a valid answer count as
-    completed."""
+    """The stage of a foreign row: the one in its `queue`, else the first; the stages before it that
+    have a valid answer count as completed."""
     layout = store.load_route(plan)
     try:
         key = layout.key_of(image)
@@ -343,7 +350,8 @@ def foreign_row_of(store: AwsStore, plan: Plan, image: Image) -> ForeignRow:
 
 
 def adopt_at(store: AwsStore, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
-    """Adopt it at its stage, and offer it, unless its earlier message is still in the same queue or the answer exists."""
+    """Adopt it at its stage, and offer it, unless its earlier message is still in the same queue or
+    the answer exists."""
     layout, foreign = store.load_route(plan), foreign_row_of(store, plan, image)
     wrong = foreign.wrong or _known_before(store, layout, foreign.key)
     if wrong is not None:
@@ -436,7 +444,8 @@ def _first(
 
 
 def _carried(plan: Plan, layout: Layout, foreign: ForeignRow, image: Image) -> Image:
-    """Completed stages and the stage's payload: in today's dialect, the answer of the stage before."""
+    """Completed stages and the stage's payload: in today's dialect, the answer of the stage
+    before."""
     if not foreign.through:
         return {}
     carried: Image = {"through": {"SS": sorted(foreign.through)}}

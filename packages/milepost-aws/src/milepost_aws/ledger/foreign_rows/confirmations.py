@@ -1,5 +1,5 @@
-"""Attributes that partners put on a row: confirmations of its stage, and repeated answers for earlier stages; the same for the relay
-(stream record) and the repair (scan)."""
+"""Attributes that partners put on a row: confirmations of its stage, and repeated answers for
+earlier stages; the same for the relay (stream record) and the repair (scan)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ OUTSIDE = Author("outside")
 
 
 def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
-    """For a confirmer that has rewritten `input`: keep its stage's original payload, so that a resend or send-back gives the same.
-    The confirmation in this record is judged by that payload too."""
+    """For a confirmer that has rewritten `input`: keep its stage's original payload, so that a
+    resend or send-back gives the same. The confirmation in this record is judged by that payload
+    too."""
     old, new = record.old, record.new
     if (
         old is None
@@ -59,9 +60,10 @@ def confirmed_change(
 ) -> Change | None:
     """The change for confirmations found on the row; None: there is nothing to do.
 
-    A confirmation of the row's stage is applied, unless a worker has claimed the item: then it takes precedence when the worker
-    settles. A confirmation of the stage at which the item failed still moves it. It does not move a cancelled item, since it may be
-    older than the cancellation. A confirmation of an earlier stage came too late and is noted."""
+    A confirmation of the row's stage is applied, unless a worker has claimed the item: then it
+    takes precedence when the worker settles. A confirmation of the stage at which the item failed
+    still moves it. It does not move a cancelled item, since it may be older than the cancellation.
+    A confirmation of an earlier stage came too late and is noted."""
     row = item.row
     here = plan.position.get(row.stage)
     if here is None:
@@ -103,8 +105,9 @@ def has_refused_answer(row: Row) -> bool:
 def remove_refused_answer(
     store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable[[], float]
 ) -> Change | None:
-    """The change for an answer that does not confirm its stage: note it once and remove it from the row, so that the same answer, given
-    again, makes a new stream record. None: there is no such answer."""
+    """The change for an answer that does not confirm its stage: note it once and remove it from the
+    row, so that the same answer, given again, makes a new stream record. None: there is no such
+    answer."""
     row = item.row
     if row.stage not in plan.by_name or not has_refused_answer(row):
         return None
@@ -123,8 +126,9 @@ def remove_refused_answer(
 
 
 def still_waiting(row: Row, image: Image, plan: Plan, now: int) -> Change | None:
-    """The write for a confirmer's report of what it still waits for, such as missing files: it becomes the row's note, with a history
-    line if it is new, and its attribute is removed. None: there is no report for the row's stage."""
+    """The write for a confirmer's report of what it still waits for, such as missing files: it
+    becomes the row's note, with a history line if it is new, and its attribute is removed. None:
+    there is no report for the row's stage."""
     stage = plan.by_name.get(row.stage)
     report = image.get(WAITING + row.stage)
     if stage is None or not stage.external or report is None:
@@ -144,8 +148,9 @@ def disputed(
     values: Values,
     now: int,
 ) -> Change | None:
-    """The change for answers of completed stages that another program has overwritten, emptied or removed: the first valid answer is
-    written back, and the other one is noted. None: there is no such answer."""
+    """The change for answers of completed stages that another program has overwritten, emptied or
+    removed: the first valid answer is written back, and the other one is noted. None: there is no
+    such answer."""
     puts, notes = [], []
     for stage, before in _overwritten(layout, records).items():
         after = image.get(layout.prefix + stage)
@@ -168,7 +173,8 @@ def disputed(
 
 
 def _overwritten(layout: Layout, records: Sequence[StreamRecord]) -> Image:
-    """The answers for completed stages before another program overwrote them. Our own writes raise the version."""
+    """The answers for completed stages before another program overwrote them. Our own writes raise
+    the version."""
     first: Image = {}
     for record in records:
         old, new = record.old, record.new

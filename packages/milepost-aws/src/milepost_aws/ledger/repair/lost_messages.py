@@ -1,15 +1,19 @@
 """Lost SQS messages: find the items whose message is gone, so that the resender sends another.
 
-1. A message is lost when a queue is purged, or a message is moved, expires or is deleted by mistake. Its row stays QUEUED.
-2. Each QUEUED row has an offer life (`StoreSettings.offer_life_ms`). When it is over, the row's index entry is due.
-3. The resender (`engine.resend`) asks for lost messages. SQS cannot be asked for a single message, so `LostMessages` compares
-   numbers: the messages in the stage's queue with its rows in the due index (`missing_messages`).
-4. For as many rows as messages are missing, the resender applies a change that sends a new message (`apply`, `offers`). A backlog
-   whose messages exist is not sent again.
-5. A message that is not lost after all only comes twice: the claim of the second one fails its condition and deletes it.
+1. A message is lost when a queue is purged, or a message is moved, expires or is deleted by
+   mistake. Its row stays QUEUED.
+2. Each QUEUED row has an offer life (`StoreSettings.offer_life_ms`). When it is over, the row's
+   index entry is due.
+3. The resender (`engine.resend`) asks for lost messages. SQS cannot be asked for a single message,
+   so `LostMessages` compares numbers: the messages in the stage's queue with its rows in the due
+   index (`missing_messages`).
+4. For as many rows as messages are missing, the resender applies a change that sends a new message
+   (`apply`, `offers`). A backlog whose messages exist is not sent again.
+5. A message that is not lost after all only comes twice: the claim of the second one fails its
+   condition and deletes it.
 
-A message that a worker received and did not settle is not lost: SQS delivers it again. A message that was never sent, because its stream
-record was lost, is sent by the repair scan (`repair`).
+A message that a worker received and did not settle is not lost: SQS delivers it again. A message
+that was never sent, because its stream record was lost, is sent by the repair scan (`repair`).
 """
 
 from __future__ import annotations
@@ -33,21 +37,23 @@ from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.keys import Layout, due_query
 
 CHECK_MS = 60_000
-"""Interval between comparisons of a queue with its rows; SQS takes about as long to update its counts."""
+"""Interval between comparisons of a queue with its rows; SQS takes about as long to update its
+counts."""
 FOREVER = iso(2**62)
 log = logging.getLogger(__name__)
 
 
 class _Comparison(Struct):
-    """Result of comparing a stage's queue with its rows: how many rows need a new message. `find` counts it down."""
+    """Result of comparing a stage's queue with its rows: how many rows need a new message. `find`
+    counts it down."""
 
     at: int
     missing: int
 
 
 class LostMessages:
-    """Compares queues with rows, each at most once a minute, and returns as many rows as messages are missing. Every stage run by
-    our workers has its own queue."""
+    """Compares queues with rows, each at most once a minute, and returns as many rows as messages
+    are missing. Every stage run by our workers has its own queue."""
 
     def __init__(self, store: AwsStore) -> None:
         self._store = store
@@ -87,7 +93,8 @@ class LostMessages:
         return items
 
     def _compare_if_possible(self, layout: Layout, stage: str, now: int) -> int:
-        """`_compare`; a queue that cannot be read now delays neither other stages nor other routes."""
+        """`_compare`; a queue that cannot be read now delays neither other stages nor other
+        routes."""
         try:
             return self._compare(layout, stage, now)
         except LedgerError as error:
@@ -97,8 +104,10 @@ class LostMessages:
             return 0
 
     def _compare(self, layout: Layout, stage: str, now: int) -> int:
-        """How many rows past their offer life have no message. The queue is read only if there are such rows."""
-        # For a row with an overdue mark, only the row shows whether its offer life is over: count all of them.
+        """How many rows past their offer life have no message. The queue is read only if there are
+        such rows."""
+        # For a row with an overdue mark, only the row shows whether its offer life is over: count
+        # all of them.
         marked = self._count(layout, f"{MARKED_SHARD}#{stage}", FOREVER)
         stale = marked + self._count(layout, f"{QUEUED_SHARD}#{stage}", iso(now))
         if not stale:
@@ -121,7 +130,8 @@ class LostMessages:
         )
 
     def _stale_rows(self, layout: Layout, stage: str, now: int) -> Iterator[Item]:
-        """Rows past their offer life that are not paused, page by page; the oldest first in each shard."""
+        """Rows past their offer life that are not paused, page by page; the oldest first in each
+        shard."""
         store = self._store
         holds = store.holds(now)
         kinds = ((QUEUED_SHARD, iso(now)), (MARKED_SHARD, FOREVER))
@@ -144,15 +154,17 @@ class LostMessages:
 
 
 TOLERANCE = 50
-"""SQS counts are approximate: beside a backlog, a difference below one in so many is not treated as a loss yet."""
+"""SQS counts are approximate: beside a backlog, a difference below one in so many is not treated as
+a loss yet."""
 
 
 def missing_messages(queued: int, others: int, visible: int, in_flight: int, delayed: int) -> int:
     """How many of a stage's `queued` items have no message, as far as the counts show.
 
-    `others` are items of the same queue that may have a message too: those claimed, and those due for a look soon. Two conditions
-    must both hold: more items are queued than messages are visible, and there are more items than messages altogether. So a backlog
-    whose messages are in the queue is never sent again, however old it is. Since each new message counts, at most the missing
+    `others` are items of the same queue that may have a message too: those claimed, and those due
+    for a look soon. Two conditions must both hold: more items are queued than messages are visible,
+    and there are more items than messages altogether. So a backlog whose messages are in the queue
+    is never sent again, however old it is. Since each new message counts, at most the missing
     number is sent.
     """
     missing = min(queued - visible, queued + others - visible - in_flight - delayed)

@@ -167,7 +167,8 @@ def _replay(
 
 
 def _stage_queue(store: AwsStore, plans: Mapping[str, Plan], url: str) -> str | None:
-    """The stage's queue with this account and name; None: there is none. Any program that may write to the quarantine chooses the address."""
+    """The stage's queue with this account and name; None: there is none. Any program that may write
+    to the quarantine chooses the address."""
     queues = (
         store.queues.url(plan.name, stage.name, stage.queue)
         for plan in plans.values()
@@ -181,8 +182,8 @@ def _stage_queue(store: AwsStore, plans: Mapping[str, Plan], url: str) -> str | 
 def _repair_soon(
     store: AwsStore, plans: Mapping[str, Plan], entry: QuarantineEntry, now: int
 ) -> Adopted:
-    """Start the repair for stream records that the relay function gave up. The repair scan reads the whole table and so covers every
-    sequence number of the batch."""
+    """Start the repair for stream records that the relay function gave up. The repair scan reads
+    the whole table and so covers every sequence number of the batch."""
     table, shard = batch_of(entry.content)
     route = next((name for name in plans if store.names.rows(name) == table), None)
     if route is None:
@@ -200,7 +201,8 @@ def _repair_soon(
 
 
 def _find(store: AwsStore, ids: Sequence[str]) -> tuple[list[_Received], list[_Received]]:
-    """The received entries with these ids, and the other entries that had to be received to find them."""
+    """The received entries with these ids, and the other entries that had to be received to find
+    them."""
     received = _receive(store, MOST, frozenset(ids))
     wanted = set(ids)
     return [one for one in received if one.entry.id in wanted], [
@@ -247,9 +249,10 @@ def _entry_of(url: str, raw: dict[str, Any]) -> _Received:
     return _Received(entry, SqsMessage(url, raw["ReceiptHandle"], {}, 1, name))
 
 
-# Lambda's own failure messages: a batch of stream records, or a delivered list, that Lambda gave up -------------------
+# Lambda's own failure messages: a batch of stream records, or a delivered list, that Lambda gave up
 def read_failure(body: Any) -> tuple[str, str] | None:
-    """The kind of event that Lambda gave up and a sentence for people, from its on-failure message; None if the message is not one."""
+    """The kind of event that Lambda gave up and a sentence for people, from its on-failure message;
+    None if the message is not one."""
     try:
         condition = str(body["requestContext"].get("condition", ""))
         because = CONDITIONS.get(condition, condition or "Lambda does not say why")

@@ -1,9 +1,12 @@
-"""Repair scan: reads a route's whole table at a set pace, carries out what the stream did not deliver, and corrects counters.
+"""Repair scan: reads a route's whole table at a set pace, carries out what the stream did not
+deliver, and corrects counters.
 
-It runs once a day and after a stream has lost records. Its position is a control document (kind "repair", named after the route),
-written after every page by the process that holds the run; if that process dies, another continues there. Processing a page
-twice is harmless: every write is conditional on the row being as it was read. If another writer was first, nothing is lost: its change
-has a stream record of its own, and so has every change made here, and the stream relay handles what follows from them.
+It runs once a day and after a stream has lost records. Its position is a control document (kind
+"repair", named after the route), written after every page by the process that holds the run; if
+that process dies, another continues there. Processing a page twice is harmless: every write is
+conditional on the row being as it was read. If another writer was first, nothing is lost: its
+change has a stream record of its own, and so has every change made here, and the stream relay
+handles what follows from them.
 """
 
 from __future__ import annotations
@@ -82,7 +85,8 @@ class Findings(Struct):
 
     rows: int = 0
     mended: dict[str, int] = field(default_factory=dict)
-    """Repaired, by kind: adopted, known, lines, confirmed, noted, indexed, held, kept, sealed, ended, set aside; counters at the end."""
+    """Repaired, by kind: adopted, known, lines, confirmed, noted, indexed, held, kept, sealed,
+    ended, set aside; counters at the end."""
     left: dict[str, int] = field(default_factory=dict)
     """Left for an operator, by kind: unknown stage, set aside."""
     from_future: int = 0
@@ -109,9 +113,10 @@ class Findings(Struct):
             self.examples.append(f"{key}: {why}")
 
 
-# Rows -----------------------------------------------------------------------------------------------------------------
+# Rows ---------------------------------------------------------------------------------------------
 class _ScannedRow(Struct):
-    """A row of Milepost, its lines that may be undelivered, and whether some of them are not in the journal."""
+    """A row of Milepost, its lines that may be undelivered, and whether some of them are not in the
+    journal."""
 
     image: Image
     row: Row
@@ -122,7 +127,8 @@ class _ScannedRow(Struct):
 
 
 class RowRepair:
-    """Repairs the rows of one route: carries out what the stream should have triggered, derived from each row's present state."""
+    """Repairs the rows of one route: carries out what the stream should have triggered, derived
+    from each row's present state."""
 
     def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float]) -> None:
         self._store, self._jitter = store, jitter
@@ -132,8 +138,9 @@ class RowRepair:
         """Lines and seals that were read one by one."""
 
     def mend(self, images: Sequence[Image], tally: CounterTally, now: int) -> Findings:
-        """Count each row in its present state and repair it. Raises LedgerError for a problem with AWS: then the page must be processed
-        again. A fault in one row puts that row into quarantine and affects no other."""
+        """Count each row in its present state and repair it. Raises LedgerError for a problem with
+        AWS: then the page must be processed again. A fault in one row puts that row into quarantine
+        and affects no other."""
         found = Findings(len(images))
         others, seen = self._read(images, tally, found, now)
         self._copy_out(seen, found)
@@ -175,10 +182,10 @@ class RowRepair:
             seen.append(one)
         return others, seen
 
-    # Lines and seals, for all rows together -----------------------------------------------------------------------------
+    # Lines and seals, for all rows together -------------------------------------------------------
     def _copy_out(self, seen: Sequence[_ScannedRow], found: Findings) -> None:
-        """Write missing lines to the journal. Later lines of such an item are written again behind them, even if they were delivered:
-        the order matters, and twice is better than never."""
+        """Write missing lines to the journal. Later lines of such an item are written again behind
+        them, even if they were delivered: the order matters, and twice is better than never."""
         entries = [entry for one in seen for entry in one.lines]
         self.reads += len(entries)
         places = self._store.journal.placed(entries)
@@ -205,7 +212,8 @@ class RowRepair:
         found.mend("lines", sum(one.has_uncopied for one in seen))
 
     def _seal(self, ended: Sequence[_ScannedRow], found: Findings, now: int) -> None:
-        """Write the seals of ended rows where they are missing or differ; a route that forgets has removed the old ones on purpose."""
+        """Write the seals of ended rows where they are missing or differ; a route that forgets has
+        removed the old ones on purpose."""
         forgotten = self._plan.route.remember_ms
         kept = [one for one in ended if forgotten is None or one.row.entered_at > now - forgotten]
         self.reads += len(kept)
@@ -222,13 +230,15 @@ class RowRepair:
         found.mend("sealed", len(fresh))
 
     def _record_holds(self, seen: Sequence[_ScannedRow], found: Findings, now: int) -> None:
-        """Record that paused partitions may hold rows: without that record, resuming would not find them."""
+        """Record that paused partitions may hold rows: without that record, resuming would not find
+        them."""
         lanes = {(one.row.stage, one.row.lane): one.row for one in seen if _is_held(one)}
         found.mend("held", sum(record_hold(self._store, row, now) for row in lanes.values()))
 
-    # One row --------------------------------------------------------------------------------------------------------------
+    # One row --------------------------------------------------------------------------------------
     def _adopt(self, image: Image, now: int) -> Findings:
-        """Adopt a row that another program put and that was never taken in. A quarantined one is left for an operator."""
+        """Adopt a row that another program put and that was never taken in. A quarantined one is
+        left for an operator."""
         found = Findings()
         key = self._layout.key_of(image)
         known = known_in_quarantine(self._store, self._layout, image, now)
@@ -262,7 +272,8 @@ class RowRepair:
         return found
 
     def _leaves_by_mistake(self, one: _ScannedRow) -> bool:
-        """Whether an ended row has a time to live, as an earlier version gave to all of them, although the route lets no such row leave."""
+        """Whether an ended row has a time to live, as an earlier version gave to all of them,
+        although the route lets no such row leave."""
         return "ttl" in one.image and one.row.status not in self._plan.route.keep
 
     def _repair_live(self, one: _ScannedRow, now: int) -> list[str]:
@@ -312,7 +323,8 @@ class RowRepair:
         place = index_place(row, self._layout)
         found = "dueAt" in image and place is not None and image.get("dueShard") == {"S": place[0]}
         if not found and row.status in (Status.PENDING, Status.QUEUED):
-            # It is not known whether a message was sent: send another in any case, but not before its time.
+            # It is not known whether a message was sent: send another in any case, but not before
+            # its time.
             look_at = row.not_before or min(now, row.entered_at)
         elif look_at is None:
             shown = image.get(KNOWN_UNTIL.get(row.status, ""), {}).get("S")
@@ -323,7 +335,8 @@ class RowRepair:
     def _quarantine(
         self, image: Image, what: str, error: Exception, found: Findings, now: int
     ) -> None:
-        """Put a row with a fault of its own into quarantine, once. A problem with AWS or the route's version is raised."""
+        """Put a row with a fault of its own into quarantine, once. A problem with AWS or the
+        route's version is raised."""
         if not concerns_one_row(error):
             raise error
         reason = f"{what}: {why_unreadable(error, image, self._layout)}"
@@ -339,7 +352,8 @@ def _is_held(one: _ScannedRow) -> bool:
 
 
 def _is_unfinished(one: _ScannedRow) -> bool:
-    """Whether an ended row has lines to be copied or is not in its right place: failed ones in their partition, others in no index."""
+    """Whether an ended row has lines to be copied or is not in its right place: failed ones in
+    their partition, others in no index."""
     image, row = one.image, one.row
     if one.has_uncopied or "trail" in image or copied_of(image) < row.version:
         return True
@@ -350,10 +364,10 @@ def _is_unfinished(one: _ScannedRow) -> bool:
     return "dueShard" in image
 
 
-# The scan -------------------------------------------------------------------------------------------------------------
+# The scan -----------------------------------------------------------------------------------------
 class ScanPace(Struct, frozen=True):
-    """How fast the rest of a table is read. `rows` and `ms`: the rows that are left, as far as they are known, and the time in which the run
-    should end."""
+    """How fast the rest of a table is read. `rows` and `ms`: the rows that are left, as far as they
+    are known, and the time in which the run should end."""
 
     rows: int
     ms: int
@@ -364,7 +378,8 @@ class ScanPace(Struct, frozen=True):
         return min(LARGEST_PAGE, max(PAGE, ceil(1000 * self.rows / max(1, self.ms))))
 
     def pause_ms(self, rows: int, units: float, pace: float) -> int:
-        """Milliseconds from the beginning of a page to that of the next: by the pace, or shorter where the rest would not end in time."""
+        """Milliseconds from the beginning of a page to that of the next: by the pace, or shorter
+        where the rest would not end in time."""
         by_units = 1000 * units / pace
         return round(min(by_units, max(0, self.ms) * rows / self.rows) if self.rows else by_units)
 
@@ -390,7 +405,8 @@ class RepairRun(Struct, frozen=True):
     holder: str = ""
     until: int = 0
     counts_future: bool = False
-    """Every page so far has counted the rows that are dated in the future. A run that a process of an earlier version took part in has not."""
+    """Every page so far has counted the rows that are dated in the future. A run that a process of
+    an earlier version took part in has not."""
     future: FutureCount | None = None
     """The rows that are dated in the future, by the last run that counted them all."""
 
@@ -402,7 +418,8 @@ class Progress(Struct, frozen=True):
     found: Findings = field(default_factory=Findings)
     done: bool = False
     next_at: int | None = None
-    """When to call again, to keep the pace. None: the run is finished, and the next call begins another."""
+    """When to call again, to keep the pace. None: the run is finished, and the next call begins
+    another."""
     standing_by: str | None = None
     """Why this call did nothing."""
 
@@ -418,7 +435,8 @@ class Progress(Struct, frozen=True):
 
 
 def counted_future(store: AwsStore, route: str) -> FutureCount | None:
-    """The rows of a route that are dated in the future, by the last run that counted them; None: none has."""
+    """The rows of a route that are dated in the future, by the last run that counted them; None:
+    none has."""
     document = store.control.get(REPAIR, route)
     run = None if document is None else _run_in(document)
     return None if run is None else run.future
@@ -433,11 +451,13 @@ def _run_in(document: Document) -> RepairRun | None:
 
 
 class Repair:
-    """The repair of one route, run by one process. Call `step` at the times it returns until it is done.
+    """The repair of one route, run by one process. Call `step` at the times it returns until it is
+    done.
 
-    Afterwards the counters are correct, except cells written during the run: they are left for a run that finds them unchanged. This
-    requires that the stream reader is at most the resend delay (two minutes) behind when the scan ends; later changes
-    would be counted twice and stay wrong until the next run.
+    Afterwards the counters are correct, except cells written during the run: they are left for a
+    run that finds them unchanged. This requires that the stream reader is at most the resend delay
+    (two minutes) behind when the scan ends; later changes would be counted twice and stay wrong
+    until the next run.
     """
 
     def __init__(
@@ -458,7 +478,8 @@ class Repair:
         self._version = 0
 
     def due(self, now: int) -> bool:
-        """Whether a run is in progress, a day has passed since the last one began, records were lost since, or old seals are not noted."""
+        """Whether a run is in progress, a day has passed since the last one began, records were
+        lost since, or old seals are not noted."""
         if not self._store.left.complete(self._route):
             return True
         document = self._store.control.get(REPAIR, self._route)
@@ -477,11 +498,13 @@ class Repair:
         return self._gap() is not None
 
     def step(self, clock: Clock) -> Progress:
-        """Process the next page, beginning a run if there is none. The last step corrects the counters. A page may take minutes, so the lease
-        is renewed, and the pace kept, by the time at its end.
+        """Process the next page, beginning a run if there is none. The last step corrects the
+        counters. A page may take minutes, so the lease is renewed, and the pace kept, by the time
+        at its end.
 
-        Raises LedgerError for a problem with AWS: the next step processes the page again. Raises RouteChanged when the ledger has a
-        newer version of the route: a newer process must continue.
+        Raises LedgerError for a problem with AWS: the next step processes the page again. Raises
+        RouteChanged when the ledger has a newer version of the route: a newer process must
+        continue.
         """
         now = clock.now()
         self._store.check_current(self._plan, now)
@@ -521,7 +544,8 @@ class Repair:
         return self._progress(next_run)
 
     def _note_seals(self, run: RepairRun, now: int) -> Progress:
-        """Before the rows, once in the life of a deployment: note the failed items whose rows had left before there were notes."""
+        """Before the rows, once in the life of a deployment: note the failed items whose rows had
+        left before there were notes."""
         seals = self._store.left.note_page(self._route, SEALS)
         next_at = now + round(1000 * max(1, seals // SEALS_PER_UNIT) / self._pace)
         if not self._save(replace(run, next_at=next_at, until=next_at + LEASE_MS)):
@@ -532,7 +556,7 @@ class Repair:
             )
         return Progress(run.started, run.found, next_at=next_at)
 
-    # Lease on the run ---------------------------------------------------------------------------------------------------
+    # Lease on the run -----------------------------------------------------------------------------
     def _hold(self, now: int) -> RepairRun | None:
         """The run, leased to this process; None: another process holds it."""
         if self._run is not None and now < self._run.until:
@@ -555,7 +579,7 @@ class Repair:
         self._run, self._version = run, version
         return True
 
-    # Steps --------------------------------------------------------------------------------------------------------------
+    # Steps ----------------------------------------------------------------------------------------
     def _begin(self, now: int) -> RepairRun:
         """Record counter tokens and known losses before the first row is read."""
         gap = self._gap()
@@ -646,7 +670,7 @@ class Repair:
         lost = lost_records(self._store.control, self._route)
         return None if lost is None else lost.version
 
-    # Blobs of the run ---------------------------------------------------------------------------------------------------
+    # Blobs of the run -----------------------------------------------------------------------------
     def _keep(self, value: Any) -> Attribute:
         return self._store.values.encode(value, self._blob_place)
 

@@ -1,7 +1,9 @@
-"""Clock of AWS's answers: the time in their `Date` headers, with which every process of a deployment agrees.
+"""Clock of AWS's answers: the time in their `Date` headers, with which every process of a
+deployment agrees.
 
-AWS accepts requests of a machine whose clock is minutes off. Leases and due times are written by one machine and judged by another, so each
-compares its clock with the answers that it gets anyway, and corrects it.
+AWS accepts requests of a machine whose clock is minutes off. Leases and due times are written by
+one machine and judged by another, so each compares its clock with the answers that it gets anyway,
+and corrects it.
 """
 
 from __future__ import annotations
@@ -95,9 +97,11 @@ def _wall_ms() -> int:
 
 
 class AnswerClock:
-    """The machine's clock, corrected by the dates of AWS's answers where it is more than seconds off. Thread-safe.
+    """The machine's clock, corrected by the dates of AWS's answers where it is more than seconds
+    off. Thread-safe.
 
-    `ask` makes one cheap request, once and without waiting long; it is used only while no other answers come.
+    `ask` makes one cheap request, once and without waiting long; it is used only while no other
+    answers come.
     """
 
     def __init__(
@@ -134,7 +138,8 @@ class AnswerClock:
         )
 
     def follow(self, moment: int) -> None:
-        """No-op: a line that is ahead was written by a process that had not compared its clock yet."""
+        """No-op: a line that is ahead was written by a process that had not compared its clock
+        yet."""
 
     def _ticks(self) -> int:
         return round(self._monotonic_s() * 1000)
@@ -143,7 +148,8 @@ class AnswerClock:
         ticks = self._ticks()
         machine = self._wall() - ticks
         if abs(machine - self._machine) > STEP_MS:
-            # Set by hand or by a time server, or suspended: the monotonic clock may have stood still, so nothing measured holds.
+            # Set by hand or by a time server, or suspended: the monotonic clock may have stood
+            # still, so nothing measured holds.
             log.warning(
                 "this machine's clock has moved by %s; it is compared with AWS's answers again",
                 short_span(machine - self._machine),

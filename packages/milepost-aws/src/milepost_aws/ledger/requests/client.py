@@ -1,4 +1,5 @@
-"""AWS client: the only code that calls boto3, with retries under a deadline, translated errors and a count of all requests."""
+"""AWS client: the only code that calls boto3, with retries under a deadline, translated errors and
+a count of all requests."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, LedgerR
 from milepost_aws.ledger.requests.answer_clock import AnswerDates
 
 
-# Deadline -------------------------------------------------------------------------------------------------------------
+# Deadline -----------------------------------------------------------------------------------------
 class Deadline:
-    """The deadline of the present work, shared by all threads that make requests for it; optional."""
+    """The deadline of the present work, shared by all threads that make requests for it;
+    optional."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -43,10 +45,11 @@ class Deadline:
 
 
 CALL = Deadline()
-"""The deadline of this process: a Lambda container handles one call at a time and sets it from that call's remaining time."""
+"""The deadline of this process: a Lambda container handles one call at a time and sets it from that
+call's remaining time."""
 
 
-# Errors ---------------------------------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 Image = dict[str, dict[str, Any]]
 """A row in DynamoDB's form: attribute values by name, such as {"doi": {"S": "10.1/x"}}."""
 
@@ -137,12 +140,13 @@ class AwsRefused(LedgerError):
 
 
 class RowRefused(AwsRefused):
-    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written. `refused_rows` says
-    what happens then."""
+    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows
+    can be written. `refused_rows` says what happens then."""
 
 
 class ConditionFailed(LedgerError):
-    """The condition of a write failed. `image` is the present row, if requested and existing (see `Requests.conflict`)."""
+    """The condition of a write failed. `image` is the present row, if requested and existing (see
+    `Requests.conflict`)."""
 
     def __init__(
         self, image: Image | None, message: str = "the row is not as the write expected"
@@ -152,8 +156,8 @@ class ConditionFailed(LedgerError):
 
 
 class TransactionRefused(LedgerError):
-    """A transaction was refused because of its conditions. `reasons` has one entry per action, in order: its Code ("None" if there
-    was no problem) and, if requested, the row as Item."""
+    """A transaction was refused because of its conditions. `reasons` has one entry per action, in
+    order: its Code ("None" if there was no problem) and, if requested, the row as Item."""
 
     def __init__(
         self,
@@ -255,12 +259,13 @@ def _bad_credentials(where: str, why: str) -> LedgerError:
     )
 
 
-# Requests -------------------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------
 def expressions(
     values: Mapping[str, Any] | None = None, short: Mapping[str, str] | None = None, /, **texts: str
 ) -> dict[str, Any]:
-    """Parameters of a request with expressions, such as ConditionExpression="#head = :head": `#head` is the attribute of that name, which
-    may be a reserved word, and `:head` is the value of that name. `short`: attributes with another name than in the expressions."""
+    """Parameters of a request with expressions, such as ConditionExpression="#head = :head":
+    `#head` is the attribute of that name, which may be a reserved word, and `:head` is the value of
+    that name. `short`: attributes with another name than in the expressions."""
     names = sorted({name for text in texts.values() for name in re.findall(r"#(\w+)", text)})
     params: dict[str, Any] = {
         **texts,
@@ -281,8 +286,8 @@ def key_condition(text: str, **values: str) -> dict[str, Any]:
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 CONNECTIONS = 64
-"""Connection pool size per service: enough for the threads of the pool, the services and the server together. Connections are
-opened on demand."""
+"""Connection pool size per service: enough for the threads of the pool, the services and the server
+together. Connections are opened on demand."""
 Timeouts = tuple[float, float]
 """Connect and read timeout of one request, in seconds."""
 USUAL: Timeouts = (3.0, 10.0)
@@ -292,7 +297,8 @@ SHORT: tuple[Timeouts, ...] = ((1.0, 3.0), (0.5, 0.5))
 
 
 class RetryBudget:
-    """Time budget for retries of one operation: pauses grow, with full jitter, and end before the deadline."""
+    """Time budget for retries of one operation: pauses grow, with full jitter, and end before the
+    deadline."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -315,9 +321,9 @@ class RetryBudget:
 
 
 class Requests:
-    """Requests to AWS in one region; thread-safe. For stand-ins, `endpoint` serves all services except those in `endpoints`.
-    `counts` has every try by (service, operation).
-    `session` creates the clients; by default a boto3 session, created on first use."""
+    """Requests to AWS in one region; thread-safe. For stand-ins, `endpoint` serves all services
+    except those in `endpoints`. `counts` has every try by (service, operation). `session` creates
+    the clients; by default a boto3 session, created on first use."""
 
     def __init__(
         self,
@@ -354,7 +360,8 @@ class Requests:
         self._closed = False
 
     def client(self, service: str, timeouts: Timeouts = USUAL) -> Any:
-        """boto3's client for the service, created on first use. It never retries by itself: retries are counted and timed here."""
+        """boto3's client for the service, created on first use. It never retries by itself: retries
+        are counted and timed here."""
         made = self._clients.get((service, timeouts))
         if made is None:
             from botocore.config import Config
@@ -369,7 +376,8 @@ class Requests:
                         connect_timeout=timeouts[0],
                         read_timeout=timeouts[1],
                         max_pool_connections=max(CONNECTIONS, 2 * self.width),
-                        # Some stand-ins have shorter shard ids than AWS, and boto3 would refuse such a parameter.
+                        # Some stand-ins have shorter shard ids than AWS, and boto3 would refuse
+                        # such a parameter.
                         parameter_validation=service != "dynamodbstreams",
                     )
                     self._session = self._session or self._new_session(region_name=self.region)
@@ -398,8 +406,9 @@ class Requests:
         return True
 
     def conflict(self, operation: str, /, **params: Any) -> Image | None:
-        """One conditional write to DynamoDB. None: it was written; else the present row, empty if there is none. After a lost answer the
-        row may be the result of this same write: the caller must look for its token in the row."""
+        """One conditional write to DynamoDB. None: it was written; else the present row, empty if
+        there is none. After a lost answer the row may be the result of this same write: the caller
+        must look for its token in the row."""
         try:
             self.call(
                 "dynamodb",
@@ -415,7 +424,8 @@ class Requests:
     ) -> dict[str, Any]:
         """`call`, within a retry budget shared by several requests."""
         if operation == "transact_write_items" and "ClientRequestToken" not in params:
-            # One token for all tries: DynamoDB then recognises a repeat after a lost answer and does not apply it twice.
+            # One token for all tries: DynamoDB then recognises a repeat after a lost answer and
+            # does not apply it twice.
             params = {"ClientRequestToken": uuid.uuid4().hex, **params}
         while True:
             timeouts = self._timeouts(service, operation, params)
@@ -426,7 +436,8 @@ class Requests:
                 budget.pause(where, temporary_reason(error, where), error)
 
     def ask(self, service: str, operation: str, /, **params: Any) -> None:
-        """One request for the date of its answer, whatever the answer is; tried once, and not waited for long."""
+        """One request for the date of its answer, whatever the answer is; tried once, and not
+        waited for long."""
         with suppress(Exception):
             self._send(service, operation, params, SHORT[0])
 
@@ -436,7 +447,8 @@ class Requests:
         """One try of a request. The date of its answer, or of an error's, is noted."""
         with self._lock:
             self.counts[service, operation] += 1
-        # The usual timeouts are not passed, so that a test that replaces `client` need not know others.
+        # The usual timeouts are not passed, so that a test that replaces `client` need not know
+        # others.
         client = self.client(service) if timeouts == USUAL else self.client(service, timeouts)
         sent = self.clock()
         try:
@@ -449,7 +461,8 @@ class Requests:
         return answer
 
     def _timeouts(self, service: str, operation: str, params: dict[str, Any]) -> Timeouts:
-        """The longest timeouts that end before the deadline. Raises LedgerBusy where there is no time for a request."""
+        """The longest timeouts that end before the deadline. Raises LedgerBusy where there is no
+        time for a request."""
         left = self.deadline.left()
         # Shorter than a request may take, so that a long poll of an empty queue is no lost answer.
         wanted = LONG_POLL if params.get("WaitTimeSeconds", 0) > USUAL[1] / 2 else USUAL
@@ -461,7 +474,8 @@ class Requests:
         )
 
     def where(self, service: str, operation: str, params: dict[str, Any]) -> str:
-        """Description of a request for messages: 'dynamodb update_item of orders in eu-central-1'."""
+        """Description of a request for messages: 'dynamodb update_item of orders in
+        eu-central-1'."""
         named = [
             str(params[name])
             for name in ("TableName", "QueueUrl", "QueueName", "TopicArn", "StreamArn", "Bucket")
@@ -473,8 +487,10 @@ class Requests:
         return f"{service} {operation}{' of ' if named else ''}{', '.join(named)} in {self._at(service) or self.region}"
 
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """Run jobs in parallel and return their results in order. The first error is raised after all jobs have ended."""
-        # A job that starts more jobs runs them itself: waiting for its own pool could block for ever.
+        """Run jobs in parallel and return their results in order. The first error is raised after
+        all jobs have ended."""
+        # A job that starts more jobs runs them itself: waiting for its own pool could block for
+        # ever.
         if len(jobs) < 2 or getattr(self._in_pool, "here", False):
             return _results(_outcome_of(job) for job in jobs)
         with self._lock:
@@ -493,7 +509,8 @@ class Requests:
         return _results(future.result() for future in futures)
 
     def batch_get(self, table: str, keys: Iterable[Image]) -> list[Image]:
-        """The existing rows, read consistently, in any order; a key given twice is answered once."""
+        """The existing rows, read consistently, in any order; a key given twice is answered
+        once."""
         unique = list({repr(sorted(key.items())): key for key in keys}.values())
         chunks = [unique[start : start + 100] for start in range(0, len(unique), 100)]
 
@@ -521,8 +538,8 @@ class Requests:
     def batch_write(
         self, table: str, puts: Sequence[Image] = (), deletes: Sequence[Image] = ()
     ) -> None:
-        """Write and delete all of them, in any order and without conditions. If one is refused for its content, the others are still
-        written, and then the refusal is raised."""
+        """Write and delete all of them, in any order and without conditions. If one is refused for
+        its content, the others are still written, and then the refusal is raised."""
         writes: list[dict[str, Any]] = [{"PutRequest": {"Item": image}} for image in puts]
         writes += [{"DeleteRequest": {"Key": key}} for key in deletes]
         chunks = [writes[start : start + 25] for start in range(0, len(writes), 25)]
@@ -538,7 +555,8 @@ class Requests:
                     budget, "dynamodb", "batch_write_item", {"RequestItems": {table: writes}}
                 )
             except AwsRefused as refusal:
-                # DynamoDB refuses the whole batch for one entry that is too large, malformed or duplicate: halve until that one is alone.
+                # DynamoDB refuses the whole batch for one entry that is too large, malformed or
+                # duplicate: halve until that one is alone.
                 if (
                     refusal.code not in ("ValidationException", "ParamValidationError")
                     or len(writes) == 1
@@ -572,7 +590,8 @@ class Requests:
         )
 
     def scan(self, table: str, start: Image | None = None, **params: Any) -> Iterator[Image]:
-        """All rows of a table or index, or those after the key `start`; pages are read on demand."""
+        """All rows of a table or index, or those after the key `start`; pages are read on
+        demand."""
         return (
             row
             for page in self._pages("scan", table, start, params)
@@ -602,7 +621,8 @@ class Requests:
                 return
 
     def close(self) -> None:
-        """Wait for running jobs, end the threads and close the connections. No request is possible afterwards."""
+        """Wait for running jobs, end the threads and close the connections. No request is possible
+        afterwards."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
@@ -622,7 +642,8 @@ class Requests:
 
 
 def _check_whole(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
-    """Raise for a truncated or non-JSON body: boto3 would treat it as an empty answer, and the row would seem to be missing."""
+    """Raise for a truncated or non-JSON body: boto3 would treat it as an empty answer, and the row
+    would seem to be missing."""
     if (
         response_dict["status_code"] < 300
         and operation_model.output_shape

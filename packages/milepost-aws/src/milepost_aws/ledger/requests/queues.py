@@ -1,6 +1,8 @@
-"""SQS queues: messages in batches (send, receive, delete, extend, release; unreadable ones go into quarantine), and long polls.
+"""SQS queues: messages in batches (send, receive, delete, extend, release; unreadable ones go into
+quarantine), and long polls.
 
-A message only says that an item may be due. It can come twice, late or never: the row decides, and the resender sends again.
+A message only says that an item may be due. It can come twice, late or never: the row decides, and
+the resender sends again.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ log = logging.getLogger(__name__)
 
 
 class Outgoing(Struct, frozen=True):
-    """A message to send. Messages of one lane share a group, so that SQS does not let a long lane delay the others."""
+    """A message to send. Messages of one lane share a group, so that SQS does not let a long lane
+    delay the others."""
 
     url: str
     body: str
@@ -110,8 +113,9 @@ class Queues:
         return visible, in_flight, delayed
 
     def send(self, outgoing: Sequence[Outgoing]) -> list[str | None]:
-        """Send all messages. One answer each, in order: None if sent, else why SQS will never accept it. Temporary failures are retried
-        until the deadline; then LedgerBusy is raised, and some may have been sent."""
+        """Send all messages. One answer each, in order: None if sent, else why SQS will never
+        accept it. Temporary failures are retried until the deadline; then LedgerBusy is raised, and
+        some may have been sent."""
         answers = [_unsendable(one.body) for one in outgoing]
         sendable = [
             (str(number), one) for number, one in enumerate(outgoing) if answers[number] is None
@@ -126,8 +130,9 @@ class Queues:
         return answers
 
     def receive(self, url: str, most: int, visibility_s: int, wait_s: int = 0) -> list[SqsMessage]:
-        """Up to `most` messages, invisible to other receivers for `visibility_s`; waits up to `wait_s` (at most 20) for the first. A
-        body that is not a JSON object goes into quarantine and does not affect the others."""
+        """Up to `most` messages, invisible to other receivers for `visibility_s`; waits up to
+        `wait_s` (at most 20) for the first. A body that is not a JSON object goes into quarantine
+        and does not affect the others."""
         messages: list[SqsMessage] = []
         taken = (
             0  # counts unreadable ones too, so that a flood of them cannot keep this loop running
@@ -171,7 +176,8 @@ class Queues:
         )
 
     def extend(self, messages: Sequence[SqsMessage], seconds: int) -> None:
-        """Keep them invisible for `seconds` from now, except those that now belong to another receiver."""
+        """Keep them invisible for `seconds` from now, except those that now belong to another
+        receiver."""
         self._settle(
             "change_message_visibility_batch",
             messages,
@@ -187,8 +193,8 @@ class Queues:
         return self.named(self._names.quarantine)
 
     def set_aside(self, kind: str, content: Any, reason: str) -> None:
-        """Put content that cannot be used into the quarantine queue for operators: {"kind", "reason", "content"}. Content too long for a
-        message is cut, and its digest is added."""
+        """Put content that cannot be used into the quarantine queue for operators: {"kind",
+        "reason", "content"}. Content too long for a message is cut, and its digest is added."""
         body = json.dumps(
             {"kind": kind, "reason": reason[:2000], "content": _cut_to_fit(content)},
             separators=(",", ":"),
@@ -196,11 +202,13 @@ class Queues:
         self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
 
     def set_aside_message(self, url: str, id: str, body: str, reason: str) -> None:
-        """Put a message of a queue that cannot be used into quarantine. `milepost quarantine replay` sends it to that queue again."""
+        """Put a message of a queue that cannot be used into quarantine. `milepost quarantine
+        replay` sends it to that queue again."""
         self.set_aside("message", {"url": url, "id": id, "body": body}, reason)
 
     def reject(self, message: SqsMessage, body: str, reason: str) -> None:
-        """Put a received message into quarantine and delete it. One that cannot be put there stays, and affects no other."""
+        """Put a received message into quarantine and delete it. One that cannot be put there stays,
+        and affects no other."""
         try:
             self.set_aside_message(message.url, message.id, body, reason)
             self.delete([message])
@@ -245,7 +253,8 @@ class Queues:
     def _batch(
         self, operation: str, url: str, entries: list[dict[str, Any]]
     ) -> dict[str, EntryRefusal]:
-        """Send up to ten entries; returns the permanently refused ones by id. An entry missing in the answer is sent again."""
+        """Send up to ten entries; returns the permanently refused ones by id. An entry missing in
+        the answer is sent again."""
         refused: dict[str, EntryRefusal] = {}
         budget = self._requests.retry_budget()
         while entries:
@@ -275,7 +284,8 @@ class Queues:
 
 
 def sendable(text: str) -> str:
-    """JSON that SQS accepts: unsupported characters occur only within strings, and are escaped there."""
+    """JSON that SQS accepts: unsupported characters occur only within strings, and are escaped
+    there."""
     return _UNSENDABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -293,7 +303,8 @@ def _unsendable(body: str) -> str | None:
 def _send_batches(
     outgoing: Sequence[tuple[str, Outgoing]],
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Batches by queue, each within SQS's limits; a body too long for any batch is alone, so that it is refused alone."""
+    """Batches by queue, each within SQS's limits; a body too long for any batch is alone, so that
+    it is refused alone."""
     filling: dict[str, tuple[list[dict[str, Any]], int]] = {}
     for name, one in outgoing:
         entry: dict[str, Any] = {"Id": name, "MessageBody": one.body}
@@ -360,9 +371,10 @@ def _cut_to_fit(content: Any) -> Any:
     }
 
 
-# Long polls -----------------------------------------------------------------------------------------------------------
+# Long polls ---------------------------------------------------------------------------------------
 IDLE_POLLS = 10
-"""A queue is idle after so many empty receives in a row. A process that only works off a backlog has stopped by then."""
+"""A queue is idle after so many empty receives in a row. A process that only works off a backlog
+has stopped by then."""
 
 
 class _Wait(Struct):
@@ -376,8 +388,8 @@ class _Wait(Struct):
 
 
 class LongPolls:
-    """Long polls of the idle queues of one ledger, by address: one thread per queue waits at SQS, so that no worker and no other stage
-    has to wait. Thread-safe."""
+    """Long polls of the idle queues of one ledger, by address: one thread per queue waits at SQS,
+    so that no worker and no other stage has to wait. Thread-safe."""
 
     def __init__(self, queues: Queues, wait_s: int) -> None:
         self._queues, self._wait_s = queues, wait_s
@@ -387,13 +399,15 @@ class LongPolls:
         self._closed = False
 
     def waiting(self, url: str) -> bool:
-        """Whether a long poll is running: then a receive would cost a request and return nothing more."""
+        """Whether a long poll is running: then a receive would cost a request and return nothing
+        more."""
         with self._lock:
             wait = self._waits.get(url)
             return wait is not None and not wait.done.is_set()
 
     def take(self, url: str) -> list[SqsMessage]:
-        """The messages of a finished poll, once. Messages whose visibility may have ended are left to be delivered again."""
+        """The messages of a finished poll, once. Messages whose visibility may have ended are left
+        to be delivered again."""
         with self._lock:
             wait = self._waits.get(url)
             if wait is None or not wait.done.is_set():
@@ -426,11 +440,13 @@ class LongPolls:
             thread.start()
 
     def give_up(self, url: str) -> None:
-        """Release the messages of the poll, because no worker here handles them: others may receive them at once."""
+        """Release the messages of the poll, because no worker here handles them: others may receive
+        them at once."""
         self._release(self.take(url))
 
     def close(self) -> None:
-        """Release received messages. A running poll is not waited for: SQS delivers its messages again."""
+        """Release received messages. A running poll is not waited for: SQS delivers its messages
+        again."""
         with self._lock:
             self._closed = True
             urls = list(self._waits)

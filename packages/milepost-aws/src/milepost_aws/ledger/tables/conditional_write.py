@@ -1,4 +1,5 @@
-"""Conditional write of a row: attributes to set and remove, the condition, and how a lost answer is recognised."""
+"""Conditional write of a row: attributes to set and remove, the condition, and how a lost answer is
+recognised."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _NO_HANDLE = Handle()
 
 
 class Update:
-    """Builder for one UpdateItem request; names and values are numbered, because an attribute name may be a reserved word."""
+    """Builder for one UpdateItem request; names and values are numbered, because an attribute name
+    may be a reserved word."""
 
     def __init__(self, layout: Layout, key: str) -> None:
         self.layout = layout
@@ -121,7 +123,8 @@ class Update:
         return not any(self._parts.values())
 
     def params(self) -> dict[str, Any]:
-        """The request's parameters. There is always a condition: without one, an update of a removed row would create it again."""
+        """The request's parameters. There is always a condition: without one, an update of a
+        removed row would create it again."""
         expression = " ".join(
             f"{verb} {', '.join(parts)}" for verb, parts in self._parts.items() if parts
         )
@@ -141,12 +144,14 @@ class Update:
         return params
 
     def written(self, requests: Requests) -> bool:
-        """Send the request; False: its condition does not hold, because another writer was first."""
+        """Send the request; False: its condition does not hold, because another writer was
+        first."""
         return requests.write_if("update_item", **self.params())
 
 
 def put_new(requests: Requests, layout: Layout, image: Image) -> Image | None:
-    """Put a row if its key has none. None: it was put; else the row that exists, empty if it has just left."""
+    """Put a row if its key has none. None: it was put; else the row that exists, empty if it has
+    just left."""
     absent = expressions(
         None, {"key": layout.key[0]}, ConditionExpression="attribute_not_exists(#key)"
     )
@@ -159,7 +164,8 @@ def place_of(route: str, key: str) -> str:
 
 
 def places_of(layout: Layout, key: str) -> tuple[str, str]:
-    """Where a row's blobs are: its own, and those of its confirmations (see `applications.postingest.confirmer.rows`)."""
+    """Where a row's blobs are: its own, and those of its confirmations (see
+    `applications.postingest.confirmer.rows`)."""
     owner = "\0".join((layout.table, *(part["S"] for part in layout.key_image(key).values())))
     return place_of(
         layout.route, key
@@ -184,8 +190,9 @@ def put_of(change: Change, content: Any, layout: Layout, values: Values, token: 
 
 
 def update_of(change: Change, layout: Layout, values: Values, copied: int | None = None) -> Update:
-    """The single write of a change, under its precondition (see `core.change.holds`). `copied`: the journal has all lines
-    up to this version, so that this write removes them from the row. Only the relay knows that."""
+    """The single write of a change, under its precondition (see `core.change.holds`). `copied`: the
+    journal has all lines up to this version, so that this write removes them from the row. Only the
+    relay knows that."""
     before, after = change.before, change.after
     update = Update(layout, before.key)
     handle = before.handle if isinstance(before.handle, Handle) else _NO_HANDLE
@@ -193,7 +200,8 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     stored = attributes(before, layout)
     wanted = attributes(after, layout)
     for name in ("dueShard", "dueAt"):
-        # Always set: the row may be elsewhere in the index now (paused, or its events not delivered yet).
+        # Always set: the row may be elsewhere in the index now (paused, or its events not delivered
+        # yet).
         stored.pop(name, None)
     if keeps_lease(change):
         _keep_expiry(update, change, stored, wanted)
@@ -203,14 +211,16 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         if "lookAt" not in wanted:
             update.remove("lookAt")
     if after.terminal and after.status not in FAILED:
-        # `finish` removes it from the index in the write that marks its lines as copied; doing so here would cost one more write.
+        # `finish` removes it from the index in the write that marks its lines as copied; doing so
+        # here would cost one more write.
         wanted.pop("dueShard", None)
         wanted.pop("dueAt", None)
     update.replace(stored, wanted)
     if before.terminal and not after.terminal:
         update.remove("ttl")
     if before.stage != after.stage:
-        # A put is not retried for that long after a lost answer, and every byte counts on a row of almost 1 KB.
+        # A put is not retried for that long after a lost answer, and every byte counts on a row of
+        # almost 1 KB.
         update.remove("createToken")
     _set_waiting_outcomes(update, change, layout, values, place)
     if after.undecided is not None and after.undecided != before.undecided:
@@ -248,8 +258,8 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
 
 
 def _keep_expiry(update: Update, change: Change, stored: Image, wanted: Image) -> None:
-    """Keep the row's present lease expiry, because the worker may have extended it since the read. After the item was reported
-    overdue, it is due when the lease expires."""
+    """Keep the row's present lease expiry, because the worker may have extended it since the read.
+    After the item was reported overdue, it is due when the lease expires."""
     reported = change.before.due_at != change.before.look_at == change.after.due_at
     for name in ("dueShard", "dueAt", "lookAt", "leaseUntil"):
         wanted.pop(name, None)
@@ -259,7 +269,8 @@ def _keep_expiry(update: Update, change: Change, stored: Image, wanted: Image) -
 
 
 def _require_expiry(update: Update, before: Row) -> None:
-    """Condition: the lease expiry is the one that was read: `lookAt`, or `dueAt` where the row has no `lookAt` (see `row_of`)."""
+    """Condition: the lease expiry is the one that was read: `lookAt`, or `dueAt` where the row has
+    no `lookAt` (see `row_of`)."""
     look, due, expiry = (
         update.name("lookAt"),
         update.name("dueAt"),
@@ -289,7 +300,8 @@ def _require_unchanged(update: Update, before: Row, handle: Handle, layout: Layo
 def _set_waiting_outcomes(
     update: Update, change: Change, layout: Layout, values: Values, place: str
 ) -> None:
-    """Write the outcomes that wait for their stage. A plain confirmation is the stage's own attribute, as a partner would set it."""
+    """Write the outcomes that wait for their stage. A plain confirmation is the stage's own
+    attribute, as a partner would set it."""
     before, after = change.before.kept, change.after.kept
     if before == after:
         return
@@ -331,8 +343,8 @@ def _set_content(
 ) -> None:
     """Write results and payloads. A payload that equals a result is stored as a reference to it.
 
-    A stage that the item enters again has to answer again: its earlier answer leaves the row, otherwise the new one would count as
-    a contradiction."""
+    A stage that the item enters again has to answer again: its earlier answer leaves the row,
+    otherwise the new one would count as a contradiction."""
     results = {put.stage: put.value for put in change.puts if put.kind == "result"}
     to = change.after.stage
     again = (
@@ -366,7 +378,8 @@ def _set_content(
 def _set_passed_stages(
     update: Update, through: frozenset[str], passed: set[str], undone: set[str]
 ) -> None:
-    """Stages that were passed, and those whose result is taken back. DynamoDB takes one change of an attribute in an update."""
+    """Stages that were passed, and those whose result is taken back. DynamoDB takes one change of
+    an attribute in an update."""
     if passed and undone:
         rest = sorted((through | passed) - undone)
         if rest:
@@ -390,15 +403,16 @@ def _set_queued_times(update: Update, change: Change) -> None:
 
 
 def records_offer(change: Change) -> bool:
-    """Whether this write records that the stage was offered. The offer is then sent before the write."""
+    """Whether this write records that the stage was offered. The offer is then sent before the
+    write."""
     if change.after.status is not Status.QUEUED:
         return False
     return change.line is None or change.line.reason not in NOTES
 
 
 def was_written_before(change: Change, image: Image, values: Values) -> bool | None:
-    """After a failed condition: is the row in this state because this same write succeeded earlier and its answer was lost?
-    None: the row has changed since, so only the history can say."""
+    """After a failed condition: is the row in this state because this same write succeeded earlier
+    and its answer was lost? None: the row has changed since, so only the history can say."""
     after = change.after
     if change.line is None:
         if after.lease is not None and change.before.lease != after.lease:

@@ -1,9 +1,12 @@
-"""Maintained counters in the control table: items per route, stage, status and hour, and groups of similar errors.
+"""Maintained counters in the control table: items per route, stage, status and hour, and groups of
+similar errors.
 
-They are updated from row changes; only the repair counts the rows afresh. A process that reads a stream counts a batch in the transaction
-that moves its position (`Counters.writes`), so a batch that two readers have read is counted once. A function has no position of its own:
-it counts a batch cell by cell (`Counters.add`), and a repeat counts again those cells that another batch has changed in between. Until the
-next repair they stay wrong: `asOf` on the row of the route says when they were last known to be correct.
+They are updated from row changes; only the repair counts the rows afresh. A process that reads a
+stream counts a batch in the transaction that moves its position (`Counters.writes`), so a batch
+that two readers have read is counted once. A function has no position of its own: it counts a batch
+cell by cell (`Counters.add`), and a repeat counts again those cells that another batch has changed
+in between. Until the next repair they stay wrong: `asOf` on the row of the route says when they
+were last known to be correct.
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ class GroupDetails(Struct):
 
 
 class CounterTally:
-    """Deltas of many changes, added up before they are written. A tally of all rows is the correct content of the cells."""
+    """Deltas of many changes, added up before they are written. A tally of all rows is the correct
+    content of the cells."""
 
     def __init__(self) -> None:
         self.counters: dict[CounterKey, int] = {}
@@ -89,7 +93,8 @@ class CounterTally:
     def change(self, before: Row, after: Row) -> None:
         """Count one change; a `before` of version 0 is a row that did not exist."""
         if before.error == after.error and before.total_attempts == after.total_attempts:
-            # Both rows were read from a table, so the same error is two values here; a new equal error comes from a new attempt.
+            # Both rows were read from a table, so the same error is two values here; a new equal
+            # error comes from a new attempt.
             after = replace(after, error=before.error)
         count(before, after, self.counters, self.groups)
         error = after.error
@@ -130,7 +135,8 @@ class CounterTally:
         return tally
 
     def _see(self, at: GroupKey, error: Failure, new: bool) -> None:
-        """Record an error that is new, or that a moved item brings to a stage that may not have it yet."""
+        """Record an error that is new, or that a moved item brings to a stage that may not have it
+        yet."""
         seen = self.seen.setdefault(
             at, GroupDetails(error.category, error.message[:SAMPLE], error.at, error.at)
         )
@@ -147,10 +153,11 @@ class Counters:
         self._table = names.control
         self._known: set[str] = set()
 
-    # Written --------------------------------------------------------------------------------------------------------
+    # Written --------------------------------------------------------------------------------------
     def add(self, changes: Iterable[RowChange], batch: str | None = None) -> None:
-        """Count changes: one write per cell, in parallel. (The total of items that ever had an error stays.) `batch` names the changes: a
-        cell whose last write was of the same batch is left as it is."""
+        """Count changes: one write per cell, in parallel. (The total of items that ever had an
+        error stays.) `batch` names the changes: a cell whose last write was of the same batch is
+        left as it is."""
         tally = CounterTally.of(changes)
         self._announce(tally.routes)
         marked = batch or secrets.token_urlsafe(9)
@@ -174,7 +181,8 @@ class Counters:
         return actions
 
     def note_last(self, tally: CounterTally) -> None:
-        """Move the time of each group's last error forward. A transaction leaves it: its condition would refuse all of it."""
+        """Move the time of each group's last error forward. A transaction leaves it: its condition
+        would refuse all of it."""
         jobs = [
             partial(self._note_last, _group_cell(at), seen)
             for at, seen in tally.seen.items()
@@ -191,7 +199,8 @@ class Counters:
         self._requests.write_if("update_item", TableName=self._table, Key=_cell_key(cell), **last)
 
     def _announce(self, routes: Iterable[str]) -> None:
-        """Add routes that have cells to the shared list of routes; each process does so once per route."""
+        """Add routes that have cells to the shared list of routes; each process does so once per
+        route."""
         for route in set(routes) - self._known:
             self._requests.call(
                 "dynamodb", "update_item", TableName=self._table, Key=_cell_key((COUNTED, route))
@@ -201,8 +210,10 @@ class Counters:
     def _add(
         self, cell: Cell, n: int, seen: GroupDetails | None, batch: str, *, latest: bool = True
     ) -> None:
-        """Add to one cell. The token shows whether a refused repeat was in fact written; otherwise a lost answer would count twice."""
-        # The token of each write is new: the repair must see that a cell was written after it was read.
+        """Add to one cell. The token shows whether a refused repeat was in fact written; otherwise
+        a lost answer would count twice."""
+        # The token of each write is new: the repair must see that a cell was written after it was
+        # read.
         adds, sets, values = _addition(n, seen, f"{batch}.{secrets.token_urlsafe(6)}")
         condition = "(attribute_not_exists(#token) OR NOT begins_with(#token, :batch))"
         values["batch"] = {"S": f"{batch}."}
@@ -220,7 +231,7 @@ class Counters:
             # The cell has a later error already: count this one and keep the time.
             self._add(cell, n, seen, batch, latest=False)
 
-    # Read -----------------------------------------------------------------------------------------------------------
+    # Read -----------------------------------------------------------------------------------------
     def counts(self, route: str | None = None) -> list[Count]:
         """Non-empty cells, of one route or of all."""
         if route is None:
@@ -276,7 +287,7 @@ class Counters:
     def _cells(self, kind: str) -> Iterable[Image]:
         return self._requests.query(self._table, **kind_query(kind))
 
-    # Set right ------------------------------------------------------------------------------------------------------
+    # Set right ------------------------------------------------------------------------------------
     def snapshot(self, route: str) -> Snapshot:
         """Cell tokens to pass to `replace`, taken before the rows are read."""
         return {cell: image["token"]["S"] for cell, image in self._both(route).items()}
@@ -284,10 +295,12 @@ class Counters:
     def replace(
         self, route: str, truth: CounterTally, now: int, since: Snapshot | None = None
     ) -> int:
-        """Set the route's cells to the counts of its rows and remove empty cells; returns how many cells were wrong.
+        """Set the route's cells to the counts of its rows and remove empty cells; returns how many
+        cells were wrong.
 
-        Rows change during the scan. A cell written after the snapshot `since` is therefore left to the next repair; cells are per
-        hour, so each one stops changing. `truth` must not contain changes that are not counted yet.
+        Rows change during the scan. A cell written after the snapshot `since` is therefore left to
+        the next repair; cells are per hour, so each one stops changing. `truth` must not contain
+        changes that are not counted yet.
         """
         wanted: dict[Cell, tuple[int, GroupDetails | None]] = {
             _count_cell(at): (n, None) for at, n in truth.counters.items() if at[0] == route
@@ -335,7 +348,8 @@ class Counters:
             self._requests.write_if("update_item", TableName=self._table, Key=cell, **update)
 
     def rename(self, route: str, old: str, new: str) -> None:
-        """Move the counts of stage `old` to `new` and add them to those there; each cell in one transaction."""
+        """Move the counts of stage `old` to `new` and add them to those there; each cell in one
+        transaction."""
         cells = (
             [cell for cell in self._both(route) if cell[1].split("#", 1)[0] == old]
             if old != new
@@ -365,7 +379,8 @@ class Counters:
         else:
             params["Key"] = _cell_key(cell)
             operation = "delete_item"
-        # If the condition does not hold, the cell was changed in the meantime, or this is the repeat of a lost answer.
+        # If the condition does not hold, the cell was changed in the meantime, or this is the
+        # repeat of a lost answer.
         return self._requests.write_if(operation, **params) and not right
 
     def _move(self, cell: Cell, target: Cell) -> None:
@@ -396,7 +411,7 @@ class Counters:
             return
 
 
-# Cells ------------------------------------------------------------------------------------------------------------------
+# Cells --------------------------------------------------------------------------------------------
 def _cell_key(cell: Cell) -> Image:
     return {"kind": {"S": cell[0]}, "name": {"S": cell[1]}}
 
@@ -425,7 +440,8 @@ def _deltas(tally: CounterTally) -> Iterable[tuple[Cell, int, GroupDetails | Non
 def _addition(
     n: int, seen: GroupDetails | None, token: str
 ) -> tuple[list[str], list[str], dict[str, Any]]:
-    """The ADD and SET parts of an addition to a cell, but for the time of the last error, and their values."""
+    """The ADD and SET parts of an addition to a cell, but for the time of the last error, and their
+    values."""
     adds, sets = ["#n :n"], ["#token = :token"]
     values: dict[str, Any] = {"n": {"N": str(n)}, "token": {"S": token}}
     if seen is not None:

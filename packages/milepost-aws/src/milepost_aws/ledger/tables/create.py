@@ -1,4 +1,5 @@
-"""Creation of a deployment's tables and queues on a stand-in for AWS, where no stack is deployed."""
+"""Creation of a deployment's tables and queues on a stand-in for AWS, where no stack is
+deployed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def make_common(requests: Requests, names: ResourceNames) -> None:
 
 
 def make_route(requests: Requests, names: ResourceNames, plan: Plan) -> None:
-    """Create a route's table with its stream and index, and a queue for each stage that has no queue of its own."""
+    """Create a route's table with its stream and index, and a queue for each stage that has no
+    queue of its own."""
     index = {
         "IndexName": "due",
         "KeySchema": [

@@ -1,4 +1,5 @@
-"""Control documents: small named values that processes share, each a row of the control table written conditionally."""
+"""Control documents: small named values that processes share, each a row of the control table
+written conditionally."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from milepost_aws.ledger.tables.keys import Image
 LONGEST_NAME = 1024
 """Maximum bytes of a DynamoDB range key."""
 FIRST, LAST = "\x00", "\U0010ffff"
-"""The lowest character, for a key condition must not be empty; and the highest character: behind every text that begins like the text before it."""
+"""The lowest character, for a key condition must not be empty; and the highest character: behind
+every text that begins like the text before it."""
 LAYOUT = "layout"
 """Kind of the documents of the routes that the ledger was opened with."""
 BUCKET = "bucket"
@@ -34,12 +36,14 @@ BUCKET = "bucket"
 HOLDING = "holding"
 """Kind of the records of lanes that have, or had, held rows."""
 BY_ROUTE = {BREAKER: 1, HOLD: 2, BUCKET: 2, HOLDING: 2, ACT: 2}
-"""Kinds whose documents have the route in their partition key, so that the role of one route's worker cannot write another's, with the
-format of the tables from which they have it. Their names begin with the route; acts of programs alone do so, and the others have no route."""
+"""Kinds whose documents have the route in their partition key, so that the role of one route's
+worker cannot write another's, with the format of the tables from which they have it. Their names
+begin with the route; acts of programs alone do so, and the others have no route."""
 SEPARATORS = {ACT: ACT_OF_ROUTE}
 """What follows the route in a name, where it is not "/"."""
 FORMAT, TABLES = "format", "tables"
-"""Kind and name of the document that holds the number of the tables' format. Without it the number is 1."""
+"""Kind and name of the document that holds the number of the tables' format. Without it the number
+is 1."""
 KNOWN_FORMAT = 2
 """The newest format that this version knows. A new ledger begins with it."""
 FRESH_S = 5.0
@@ -49,20 +53,24 @@ log = logging.getLogger(__name__)
 
 
 class Control:
-    """The documents of one ledger. Each write puts its own token on the document: if an answer is lost, the request's repeat fails
-    its condition, finds that token, and so knows that the first try succeeded.
+    """The documents of one ledger. Each write puts its own token on the document: if an answer is
+    lost, the request's repeat fails its condition, finds that token, and so knows that the first
+    try succeeded.
 
-    A removal first writes its token and removes the version, which makes the document absent for all readers; then it deletes the
-    remaining row. A process that dies in between leaves a harmless remainder. One case cannot be recognised: another process wrote
-    the document again before the repeat arrived. That is reported as a lost race, or, where no version was expected, written again.
+    A removal first writes its token and removes the version, which makes the document absent for
+    all readers; then it deletes the remaining row. A process that dies in between leaves a harmless
+    remainder. One case cannot be recognised: another process wrote the document again before the
+    repeat arrived. That is reported as a lost race, or, where no version was expected, written
+    again.
 
-    A kind of `BY_ROUTE` has the kind alone as partition key until the tables have the format from which it has the route in it. That number is
-    raised by an operator (`raise_format`), because an earlier version of Milepost reads the kind alone. A document without the route is
-    read, whatever the format, until one is written with the route, or removed: then a row with the route stays, and says that the old one
-    does not count.
+    A kind of `BY_ROUTE` has the kind alone as partition key until the tables have the format from
+    which it has the route in it. That number is raised by an operator (`raise_format`), because an
+    earlier version of Milepost reads the kind alone. A document without the route is read, whatever
+    the format, until one is written with the route, or removed: then a row with the route stays,
+    and says that the old one does not count.
 
-    A document's first version is the microsecond of its creation. It is therefore higher than any version of an earlier document of
-    that name, and nothing of the earlier one has to be kept.
+    A document's first version is the microsecond of its creation. It is therefore higher than any
+    version of an earlier document of that name, and nothing of the earlier one has to be kept.
     """
 
     def __init__(
@@ -82,9 +90,10 @@ class Control:
         self._format = 1
         self._format_read_at: float | None = None
 
-    # Format -------------------------------------------------------------------------------------------------------------
+    # Format ---------------------------------------------------------------------------------------
     def format(self) -> int:
-        """The number of the tables' format, at most `FRESH_S` old; LedgerTooNew if this version does not know it."""
+        """The number of the tables' format, at most `FRESH_S` old; LedgerTooNew if this version
+        does not know it."""
         now = self._requests.clock()
         if self._format_read_at is None or not 0 <= now - self._format_read_at < FRESH_S:
             self._format = self._read_format()
@@ -108,8 +117,9 @@ class Control:
         self._format_read_at = None
 
     def raise_format(self) -> int:
-        """Raise the number to the newest format, then give the documents of earlier formats their keys; returns how many. Processes may be at
-        work, and a repeat continues: a document changes its key in one transaction."""
+        """Raise the number to the newest format, then give the documents of earlier formats their
+        keys; returns how many. Processes may be at work, and a repeat continues: a document changes
+        its key in one transaction."""
         self._format_read_at = None
         while self.format() < KNOWN_FORMAT:
             document = self.get(FORMAT, TABLES)
@@ -146,7 +156,8 @@ class Control:
         return route in self._routes
 
     def _bring_over(self, kind: str, image: Image) -> bool:
-        """Give one document the key with its route. False: it does not count any more, and its row is deleted; or another process was first."""
+        """Give one document the key with its route. False: it does not count any more, and its row
+        is deleted; or another process was first."""
         name = _name_in(image)
         old, new = _key_without_route(kind, name), _key_with_route(kind, name)
         while image:
@@ -182,9 +193,10 @@ class Control:
         )
         return _key_with_route(kind, name) if with_route else _key_without_route(kind, name)
 
-    # Documents ----------------------------------------------------------------------------------------------------------
+    # Documents ------------------------------------------------------------------------------------
     def read(self, kind: str, routes: Iterable[str] | None = None) -> dict[str, Document]:
-        """All documents of a kind, by name. `routes`: of kinds with the route in their key, only those of these routes."""
+        """All documents of a kind, by name. `routes`: of kinds with the route in their key, only
+        those of these routes."""
         images = {
             image["name"]["S"]: image
             for image in self._requests.query(self._table, **kind_query(kind))
@@ -200,7 +212,8 @@ class Control:
         }
 
     def page_of_names(self, kind: str, prefix: str, after: str | None, limit: int) -> list[str]:
-        """The names of a kind's documents that begin with `prefix`, in order, at most `limit`, those behind `after`."""
+        """The names of a kind's documents that begin with `prefix`, in order, at most `limit`,
+        those behind `after`."""
         first = prefix or FIRST if after is None else fitted_key(after, LONGEST_NAME) + FIRST
         images = self._requests.query(
             self._table,
@@ -214,8 +227,9 @@ class Control:
         ]
 
     def _of_route(self, kind: str, route: str, *, strict: bool) -> list[Image]:
-        """The rows of one route; none where this process's role may not read them: the stack has no such route any more, or is older than
-        this version. `strict`: it must be able to read them if the tables have the format by which pauses and rates have the route."""
+        """The rows of one route; none where this process's role may not read them: the stack has no
+        such route any more, or is older than this version. `strict`: it must be able to read them
+        if the tables have the format by which pauses and rates have the route."""
         try:
             return list(self._requests.query(self._table, **kind_query(f"{kind}#{route}")))
         except LedgerReadOnly as error:
@@ -260,7 +274,8 @@ class Control:
         return image
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
-        """Write one document (None removes it) if its version is `expect` (0: absent); False if it is not."""
+        """Write one document (None removes it) if its version is `expect` (0: absent); False if it
+        is not."""
         by_route = _may_have_route(kind, name)
         if by_route and not self._has_route(kind):
             return self._write_without_route(kind, name, value, expect)
@@ -270,7 +285,8 @@ class Control:
         return written
 
     def _write_without_route(self, kind: str, name: str, value: Any, expect: int | None) -> bool:
-        """Write a document as processes of an earlier version read it. If that fails, the format may have been raised just now."""
+        """Write a document as processes of an earlier version read it. If that fails, the format
+        may have been raised just now."""
         try:
             written = self._write(kind, name, value, expect, self._first_version())
         except LedgerReadOnly as error:
@@ -310,7 +326,8 @@ class Control:
     def put_with(
         self, kind: str, name: str, value: Any, expect: int, others: Sequence[dict[str, Any]]
     ) -> int | None:
-        """Like `put`, in one transaction with the actions `others`, whose conditions always hold; None: nothing was written."""
+        """Like `put`, in one transaction with the actions `others`, whose conditions always hold;
+        None: nothing was written."""
         first = self._first_version()
         update, _ = _update(name, value, expect, first)
         action = {"Update": {"TableName": self._table, "Key": self._key(kind, name), **update}}
@@ -343,7 +360,8 @@ class Control:
         token = self._mark(key, expect)
         if token is None:
             return False
-        # If the condition does not hold, the row is already deleted, or was written again by another process.
+        # If the condition does not hold, the row is already deleted, or was written again by
+        # another process.
         ours = expressions({"token": {"S": token}}, ConditionExpression="#token = :token")
         self._requests.write_if("delete_item", TableName=self._table, Key=key, **ours)
         return True
@@ -353,7 +371,8 @@ class Control:
         return self._mark(key, expect) is not None
 
     def _mark(self, key: Image, expect: int | None) -> str | None:
-        """Make a document absent for all readers, and return the token of its remaining row; None: its version is not `expect`."""
+        """Make a document absent for all readers, and return the token of its remaining row; None:
+        its version is not `expect`."""
         token = secrets.token_urlsafe(9)
         values: dict[str, Any] = {"token": {"S": token}}
         condition = (
@@ -377,7 +396,8 @@ class Control:
 
 
 def _update(name: str, value: Any, expect: int | None, first: int) -> tuple[dict[str, Any], str]:
-    """Parameters of the write of one document, and its token; `first` is the version of a new document."""
+    """Parameters of the write of one document, and its token; `first` is the version of a new
+    document."""
     token = secrets.token_urlsafe(9)
     values = {
         "value": {"S": msgspec.json.encode(value).decode()},
@@ -403,7 +423,8 @@ def _update(name: str, value: Any, expect: int | None, first: int) -> tuple[dict
 
 
 def kind_query(kind: str, further: str = "", **values: str) -> dict[str, Any]:
-    """Parameters of a query of the control table: the rows of a kind, under a further condition on their names; read consistently."""
+    """Parameters of a query of the control table: the rows of a kind, under a further condition on
+    their names; read consistently."""
     return {**key_condition(f"#kind = :kind{further}", kind=kind, **values), "ConsistentRead": True}
 
 

@@ -1,4 +1,5 @@
-"""Conversion between the core's rows and content and a table's attributes, whose names are those of the design documents."""
+"""Conversion between the core's rows and content and a table's attributes, whose names are those of
+the design documents."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ USUAL: Image = {
     "maxRetriesExceededAt": {"NULL": True},
     "nextRetryAt": {"NULL": True},
 }
-"""Values of Milepost's own attributes while there is nothing to say, written where the route asks for the column."""
+"""Values of Milepost's own attributes while there is nothing to say, written where the route asks
+for the column."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_failure = msgspec.json.Decoder(Failure).decode
@@ -56,11 +58,13 @@ _OPTIONAL: dict[str, tuple[str, Any, _Write, _Read]] = {
     "unknown": ("unknown", False, *_FLAG), "alone": ("alone", False, *_FLAG), "handedOver": ("handed_over", False, *_FLAG),
     "again": ("again", False, *_FLAG),
 }  # fmt: skip
-"""Attributes that a row has only where they differ from the usual value: field of the row, usual value, conversion."""
+"""Attributes that a row has only where they differ from the usual value: field of the row, usual
+value, conversion."""
 
 
 class Handle(Struct, frozen=True, eq=False):
-    """Ledger-private data that travels with a row that was read. It plays no part in comparing rows."""
+    """Ledger-private data that travels with a row that was read. It plays no part in comparing
+    rows."""
 
     confirmation: dict[str, Any] | None = None
     """The present stage's confirmation as read from the row, valid or not."""
@@ -90,9 +94,10 @@ def is_ours(image: Image) -> bool:
 
 
 def index_place(row: Row, layout: Layout) -> tuple[str, int] | None:
-    """The row's partition and time in the due index; None: not in the index. Rows that wait for a worker have their own partition,
-    because the queue shows whether their message still exists (see `lost_messages`). A row made due at once, so that its message is
-    sent again in any case, is with the others."""
+    """The row's partition and time in the due index; None: not in the index. Rows that wait for a
+    worker have their own partition, because the queue shows whether their message still exists (see
+    `lost_messages`). A row made due at once, so that its message is sent again in any case, is with
+    the others."""
     due_at = row.due_at
     if due_at is None:
         return None
@@ -159,7 +164,8 @@ def _for_people(row: Row, found: Image) -> None:
 
 
 def row_of(image: Image, layout: Layout, values: Values) -> Row:
-    """The row in an image. Raises KeyError, TypeError or ValueError if it is not a row of Milepost."""
+    """The row in an image. Raises KeyError, TypeError or ValueError if it is not a row of
+    Milepost."""
     key, status = layout.key_of(image), Status(image["status"]["S"])
     stage = image["queue"]["S"]
     look_at = None
@@ -207,12 +213,14 @@ def correlation_of(image: Image, key: str) -> str:
 
 
 def entered_at(image: Image) -> int:
-    """When the row entered its stage or terminal status; the attribute is left out where that was the last change."""
+    """When the row entered its stage or terminal status; the attribute is left out where that was
+    the last change."""
     return ms(image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]["S"])
 
 
 def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
-    """Outcomes waiting for the item, by stage: every valid confirmation on the row that is not applied yet."""
+    """Outcomes waiting for the item, by stage: every valid confirmation on the row that is not
+    applied yet."""
     kept = values.decode(image["kept"]) if "kept" in image else {}
     through = _through(image)
     for name, attribute in image.items():
@@ -232,7 +240,8 @@ def _confirmed_by(image: Image, attribute: str, stage: str) -> str:
 
 
 def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
-    """The payload of a stage; None where the item has not reached it or a confirmer has overwritten it."""
+    """The payload of a stage; None where the item has not reached it or a confirmer has overwritten
+    it."""
     content = content_of(image, layout, values)
     if stage in content.payloads or image["queue"]["S"] != stage:
         return content.payloads.get(stage)
@@ -240,7 +249,8 @@ def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
 
 
 def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: Values) -> Done:
-    """A confirmation as an outcome. If the confirmer rewrote `input` too, that is the next stage's payload."""
+    """A confirmation as an outcome. If the confirmer rewrote `input` too, that is the next stage's
+    payload."""
     if image["queue"]["S"] != stage or "input" not in image:
         return Done(value)
     content = content_value(image["input"], image, layout, values)
@@ -250,7 +260,8 @@ def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: 
 
 
 def current_digest(image: Image) -> bytes:
-    """Digest of the item's present input as stored: the first one, unless an operator has replaced it."""
+    """Digest of the item's present input as stored: the first one, unless an operator has replaced
+    it."""
     digest: bytes = image["contentDigest" if "contentDigest" in image else "inputDigest"]["B"]
     return digest
 
@@ -280,8 +291,9 @@ def content_of(image: Image, layout: Layout, values: Values) -> Content:
 
 
 def input_of(content: Any, key: str, layout: Layout, values: Values, place: str) -> dict[str, Any]:
-    """The attribute for an item's input. Leading fields that repeat the key attributes are left out, since DynamoDB charges the whole
-    row on every write; `content_value` puts them back in front, so that the input is byte for byte the same."""
+    """The attribute for an item's input. Leading fields that repeat the key attributes are left
+    out, since DynamoDB charges the whole row on every write; `content_value` puts them back in
+    front, so that the input is byte for byte the same."""
     names = layout.key
     if isinstance(content, dict) and tuple(islice(content, len(names))) == names:
         stored = layout.key_image(key)
@@ -321,8 +333,8 @@ def links_of(image: Image, values: Values) -> list[Link]:
 def offered_by(
     links: Sequence[Link], image: Image, layout: Layout, values: Values
 ) -> dict[int, Any]:
-    """The payloads that these lines offered to an external stage, by version. The row's last line belongs to the row's present stage,
-    even if that was renamed."""
+    """The payloads that these lines offered to an external stage, by version. The row's last line
+    belongs to the row's present stage, even if that was renamed."""
     offering = [(link, decode_line(link.body)) for link in links if b'"offered":' in link.body]
     if not offering:
         return {}
@@ -344,7 +356,8 @@ def is_pack(entry: dict[str, Any]) -> bool:
 def packed_trail(
     trail: Sequence[dict[str, Any]], values: Values, place: str
 ) -> list[dict[str, Any]]:
-    """The trail with its single lines moved into one blob, so that the row stays small while its lines wait to be copied."""
+    """The trail with its single lines moved into one blob, so that the row stays small while its
+    lines wait to be copied."""
     packs = [entry for entry in trail if is_pack(entry)]
     lines = [values.decode_line(entry) for entry in trail if not is_pack(entry)]
     return [
@@ -377,7 +390,7 @@ def _number(image: Image, name: str, usual: int) -> int:
     return int(image[name]["N"]) if name in image else usual
 
 
-# Columns: attributes that a row has for people and other programs that read the table; the code never reads them ------
+# Columns: attributes that a row has for people and other programs that read the table; the code nev
 def with_columns(image: Image, layout: Layout) -> Image:
     """The row's attributes, with those columns of the route that have their usual value."""
     for name in layout.columns:
@@ -387,7 +400,8 @@ def with_columns(image: Image, layout: Layout) -> Image:
 
 
 def column_values(content: Any, layout: Layout) -> Image:
-    """The columns of a new row that come from its input, and an empty retryHistory if the route asks for it."""
+    """The columns of a new row that come from its input, and an empty retryHistory if the route
+    asks for it."""
     found: Image = {}
     for name in layout.columns:
         if name == "retryHistory":

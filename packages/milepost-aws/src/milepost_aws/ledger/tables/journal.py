@@ -1,10 +1,12 @@
 """The journal: every history line by item, and one order over all of them.
 
-A line is a row of the journal. A block gives lines their places in the order: it is one row of the control table, named
-after its first place, that lists up to a hundred lines. Lines are written first, then their block; a line is delivered only
-when its block exists. A block begins where the previous one ends, and the put is conditional on no other block beginning
-there. So there are no gaps and no late insertions, and a reader at a place has received everything before it. This requires
-that blocks are never removed: a removed one could be put again behind the readers' position.
+A line is a row of the journal. A block gives lines their places in the order: it is one row of the
+control table, named after its first place, that lists up to a hundred lines. Lines are written
+first, then their block; a line is delivered only when its block exists. A block begins where the
+previous one ends, and the put is conditional on no other block beginning there. So there are no
+gaps and no late insertions, and a reader at a place has received everything before it. This
+requires that blocks are never removed: a removed one could be put again behind the readers'
+position.
 """
 
 from __future__ import annotations
@@ -54,10 +56,11 @@ LONGEST_ITEM = 2048
 log = logging.getLogger(__name__)
 
 Ref = tuple[str, str, int]
-"""(route, name, version): one line. The name is the item's key, with its life where a key can have several (`named`)."""
+"""(route, name, version): one line. The name is the item's key, with its life where a key can have
+several (`named`)."""
 
 
-# Lines: rows of the journal, with hash key `item` ("<route>/<key>") and range key `version` ---------------------
+# Lines: rows of the journal, with hash key `item` ("<route>/<key>") and range key `version` -------
 class JournalEntry(Struct, frozen=True):
     """A line to be written, with the payload that it offers, if any."""
 
@@ -83,7 +86,8 @@ class KeyLines(Struct, frozen=True):
 
 
 class JournalBatch(Struct):
-    """Entries that receive their places together. `after` is the newest place when they were written."""
+    """Entries that receive their places together. `after` is the newest place when they were
+    written."""
 
     token: str
     entries: Sequence[JournalEntry]
@@ -91,7 +95,8 @@ class JournalBatch(Struct):
 
 
 def named(key: str, life: int) -> str:
-    """The name for an item's lines: separate for each life of a key. (A key has no control characters.)"""
+    """The name for an item's lines: separate for each life of a key. (A key has no control
+    characters.)"""
     return f"{key}\t{life}" if life else key
 
 
@@ -138,7 +143,8 @@ def item_name(route: str, name: str) -> str:
 
 
 def images_of(batch: JournalBatch, values: Values) -> list[Image]:
-    """The rows of a batch's lines. Large values go to blobs separate from the item's, because a line may outlive its row."""
+    """The rows of a batch's lines. Large values go to blobs separate from the item's, because a
+    line may outlive its row."""
     images = []
     for nth, entry in enumerate(batch.entries):
         place = _blob_place(entry.route, named(entry.key, entry.life))
@@ -168,7 +174,8 @@ def batch_of(image: Image) -> tuple[str, int, int]:
 
 
 def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> HistoryEntry:
-    """Substitute for a line whose blob is damaged or missing. It is not delivered and blocks no other; the chain shows the break."""
+    """Substitute for a line whose blob is damaged or missing. It is not delivered and blocks no
+    other; the chain shows the break."""
     log.error(
         "cannot read line %s of %s/%s: %s: %s",
         image["version"]["N"],
@@ -199,7 +206,7 @@ def written_of(
     )
 
 
-# Blocks and the order -------------------------------------------------------------------------------------------------
+# Blocks and the order -----------------------------------------------------------------------------
 class Block(Struct, frozen=True):
     start: int
     token: str
@@ -237,12 +244,14 @@ class Journal:
         self._starts: dict[str, int] = {}
         """First places of batches, by token."""
         self._begins: dict[int, int] = {}
-        """For places up to which a reader has read: the first place of the block with the next one."""
+        """For places up to which a reader has read: the first place of the block with the next
+        one."""
 
-    # Writing --------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
     def append(self, entries: Sequence[JournalEntry], *, again: bool = False) -> list[int]:
-        """Write lines in this order and return the place of each. `again`: first look for lines that have a place already. A caller
-        that cannot know whether an append succeeded must set it, or lines are delivered twice. No line is lost either way."""
+        """Write lines in this order and return the place of each. `again`: first look for lines
+        that have a place already. A caller that cannot know whether an append succeeded must set
+        it, or lines are delivered twice. No line is lost either way."""
         wanted: dict[Ref, JournalEntry] = {}
         for entry in entries:
             wanted.setdefault(entry.ref, entry)
@@ -299,7 +308,8 @@ class Journal:
                 return start
 
     def placed(self, entries: Sequence[JournalEntry]) -> dict[Ref, int]:
-        """The places of those entries that are already written, byte for byte equal, and have a place."""
+        """The places of those entries that are already written, byte for byte equal, and have a
+        place."""
         keys = [line_key(*entry.ref) for entry in entries]
         images = {line_at(image): image for image in self._requests.batch_get(self._history, keys)}
         found: dict[Ref, Image] = {}
@@ -313,15 +323,16 @@ class Journal:
         }
 
     def _is_line(self, image: Image, body: bytes) -> bool:
-        """Whether the image holds this line. An unreadable one does not: it is written again, since twice is better than lost."""
+        """Whether the image holds this line. An unreadable one does not: it is written again, since
+        twice is better than lost."""
         try:
             return self._values.text(image["body"]) == body
         except UNREADABLE:
             return False
 
     def remove(self, route: str, key: str, up_to: int, life: int = 0) -> None:
-        """Remove the lines of an item whose last line has the place `up_to`. Their places stay empty. Lines after that place belong to
-        a later item with the same key and stay."""
+        """Remove the lines of an item whose last line has the place `up_to`. Their places stay
+        empty. Lines after that place belong to a later item with the same key and stay."""
         images = [
             image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to
         ]
@@ -333,8 +344,9 @@ class Journal:
             self._values.remove(image, _blob_place(route, named(key, life)))
 
     def find_key(self, route: str, key: str, life: int) -> KeyLines:
-        """Where a key is. Reads all blocks, one for about a hundred lines of the ledger: lines that were pruned are still named there. `life`
-        is the last one, whose blocks may be renamed already."""
+        """Where a key is. Reads all blocks, one for about a hundred lines of the ledger: lines that
+        were pruned are still named there. `life` is the last one, whose blocks may be renamed
+        already."""
         blocks = [
             image
             for image in self._requests.query(self._control, **kind_query(JOURNAL))
@@ -349,14 +361,16 @@ class Journal:
         return KeyLines(blocks, sorted(lives))
 
     def forget(self, route: str, key: str, name: str, found: KeyLines) -> int:
-        """Remove the content of all lines of a key, of all its lives, and put the name into the place of the key; returns how many lines."""
+        """Remove the content of all lines of a key, of all its lives, and put the name into the
+        place of the key; returns how many lines."""
         emptied_lines = sum(self._empty(route, key, name, life) for life in found.lives)
         for image in found.blocks:
             self._rename_in_block(image, route, key, name)
         return emptied_lines
 
     def _empty(self, route: str, key: str, name: str, life: int) -> int:
-        """Write the lines of one life again under the name, without content, then remove them; returns how many."""
+        """Write the lines of one life again under the name, without content, then remove them;
+        returns how many."""
         images = list(self._lines(route, named(key, life)))
         entries = [self._read(image, 0, route, key, False) for image in images]
         rest = []
@@ -381,7 +395,8 @@ class Journal:
         return len(images)
 
     def _rename_in_block(self, image: Image, route: str, key: str, name: str) -> None:
-        """Put the name into the place of the key in one block. Another process may do the same for another key of it."""
+        """Put the name into the place of the key in one block. Another process may do the same for
+        another key of it."""
         present: Image | None = image
         while present is not None:
             block = _block_of(present)
@@ -398,10 +413,11 @@ class Journal:
             )
             present = None if there is None or there["lines"] == values["lines"] else there
 
-    # Reading --------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        """Lines in the order written, after the place `after`, with the payloads they offered. Removed lines are left out, and repeats (see
-        `_repeats`); but not a repeat at the newest place, so that a reader comes to the end."""
+        """Lines in the order written, after the place `after`, with the payloads they offered.
+        Removed lines are left out, and repeats (see `_repeats`); but not a repeat at the newest
+        place, so that a reader comes to the end."""
         after = max(0, after)
         found: list[HistoryEntry] = []
         newest_repeat: HistoryEntry | None = None
@@ -445,8 +461,9 @@ class Journal:
     def history(
         self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False
     ) -> list[HistoryEntry]:
-        """One item's lines, oldest first; with `payloads`, also the payloads they offered. A line without a block counts as newer than
-        all lines with a place, because no subscriber has it yet. `placed=False` saves reading the blocks."""
+        """One item's lines, oldest first; with `payloads`, also the payloads they offered. A line
+        without a block counts as newer than all lines with a place, because no subscriber has it
+        yet. `placed=False` saves reading the blocks."""
         images = list(self._lines(route, named(key, life)))
         if not placed:
             return [self._read(image, 0, route, key, payloads) for image in images]
@@ -472,7 +489,8 @@ class Journal:
     def _blocks(self, after: int, limit: int) -> Iterator[Block]:
         """The blocks with places after `after`, without gaps.
 
-        A query is not a snapshot: it may miss a block that is put while it runs and still return the next one.
+        A query is not a snapshot: it may miss a block that is put while it runs and still return
+        the next one.
         """
         expected = after + 1
         # Where the block of the next place is not known: go back at most by the length of a block.
@@ -489,7 +507,8 @@ class Journal:
                 self._begins[after] = expected
 
     def _mark(self, place: int, blocks: list[Block]) -> None:
-        """Remember where the next read from this place begins. Without it the next read is only wider."""
+        """Remember where the next read from this place begins. Without it the next read is only
+        wider."""
         if len(self._begins) >= REMEMBERED:
             self._begins.clear()
         for block in blocks:
@@ -497,7 +516,8 @@ class Journal:
                 self._begins[place] = block.start if place < block.end else block.end + 1
 
     def _fetch(self, places: Sequence[Place]) -> FetchedLines:
-        """The lines at these places. Read consistently: a line not visible yet would count as removed."""
+        """The lines at these places. Read consistently: a line not visible yet would count as
+        removed."""
         images = self._requests.batch_get(self._history, [line_key(*place.ref) for place in places])
         lines = {line_at(image): image for image in images}
         repeats = self._repeats(places, lines)
@@ -511,7 +531,8 @@ class Journal:
             try:
                 entry = written_of(image, place.seq, route, key, self._values, payload=True)
             except UNREADABLE as error:
-                # Its blob is missing: either the line was removed since, which is fine, or it is damaged, which is logged once.
+                # Its blob is missing: either the line was removed since, which is fine, or it is
+                # damaged, which is logged once.
                 if not self._requests.batch_get(self._history, [line_key(route, name, version)]):
                     continue
                 entry = unreadable(image, place.seq, route, key, error)
@@ -522,9 +543,10 @@ class Journal:
         return FetchedLines(written, newest_repeat)
 
     def _repeats(self, places: Sequence[Place], lines: Mapping[tuple[str, int], Image]) -> set[int]:
-        """Places of lines that have another place too: two readers of one shard have written them. The place that counts is that of the batch
-        which the line names, so every reader leaves out the same ones. A line whose batch has no place yet is no repeat: if the process
-        that wrote it last has died, no other place may come."""
+        """Places of lines that have another place too: two readers of one shard have written them.
+        The place that counts is that of the batch which the line names, so every reader leaves out
+        the same ones. A line whose batch has no place yet is no repeat: if the process that wrote
+        it last has died, no other place may come."""
         doubtful = {
             place.seq: image
             for place in places
@@ -536,7 +558,7 @@ class Journal:
         valid = self._places_of(doubtful.values())
         return {seq for seq, image in doubtful.items() if valid.get(line_at(image), seq) != seq}
 
-    # Places -----------------------------------------------------------------------------------------------------------
+    # Places ---------------------------------------------------------------------------------------
     def _places_of(self, images: Iterable[Image]) -> dict[tuple[str, int], int]:
         """The places of these lines; lines without a block have none."""
         batches = {line_at(image): batch_of(image) for image in images}
@@ -586,8 +608,9 @@ class Journal:
 
 
 def race_pause_s(losses: int, chance: float) -> float:
-    """Seconds until the next try after a lost race for a place; `chance` is between 0 and 1. A refused put is paid for like a successful one,
-    and all are on one partition key: without pauses most of its capacity would go to refused puts."""
+    """Seconds until the next try after a lost race for a place; `chance` is between 0 and 1. A
+    refused put is paid for like a successful one, and all are on one partition key: without pauses
+    most of its capacity would go to refused puts."""
     return chance * min(LONGEST_RACE_PAUSE_S, FIRST_RACE_PAUSE_S * 2.0 ** min(losses, 20))
 
 
@@ -634,7 +657,8 @@ def encode_refs(refs: list[Ref]) -> str:
 
 
 def portions(refs: Sequence[Ref], most: int) -> list[int]:
-    """Lengths of the blocks that the lines are cut into: at most `most` lines each, and small enough for one row."""
+    """Lengths of the blocks that the lines are cut into: at most `most` lines each, and small
+    enough for one row."""
     lengths: list[int] = []
     size = 0
     for route, key, _ in refs:

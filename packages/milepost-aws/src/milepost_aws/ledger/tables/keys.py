@@ -1,4 +1,5 @@
-"""Keys of a route's table: item keys to and from the route's own key attributes, readable by people."""
+"""Keys of a route's table: item keys to and from the route's own key attributes, readable by
+people."""
 
 from __future__ import annotations
 
@@ -23,13 +24,16 @@ PREFIXES = {"seed": "ingested_", "today": "result_"}
 """Prefix of the attribute with a stage's confirmation, by dialect."""
 
 WAITING = "waiting_"
-"""Prefix, followed by the stage, of the attribute in which a confirmer lists what it still waits for."""
+"""Prefix, followed by the stage, of the attribute in which a confirmer lists what it still waits
+for."""
 
 CONFIRMED_BY = "confirmedBy_"
-"""Prefix, followed by the stage, of the attribute in which a confirmer says who it is: name, program and version."""
+"""Prefix, followed by the stage, of the attribute in which a confirmer says who it is: name,
+program and version."""
 
 BY_ATTRIBUTE = "row attribute "
-"""Beginning of the name of a confirmer that has not said who it is; the attribute's name follows."""
+"""Beginning of the name of a confirmer that has not said who it is; the attribute's name
+follows."""
 
 PAIRS = ("pk", "sk")
 """Key of a route with four key fields: two pairs, each joined by '#' as in the item's own key."""
@@ -41,7 +45,8 @@ OWN = frozenset({
     "dueAt", "lookAt", "overdueAt", "ttl", "lane", "looks", "losses", "pass", "unknown", "alone", "handedOver", "again", "listId", "note",
     "lastError", "kept", "undecided", "through", "untold", "place", "fullKey", "notBefore", "contentDigest", "life",
 })  # fmt: skip
-"""Attribute names used by Milepost; a route's key field with such a name is called `key` in the table."""
+"""Attribute names used by Milepost; a route's key field with such a name is called `key` in the
+table."""
 
 
 FULL_KEY = "fullKey"
@@ -54,8 +59,8 @@ _DIGEST = re.compile(r"#sha256:[0-9a-f]{64}\Z")
 
 
 def key_attributes(route: Route) -> tuple[str, ...]:
-    """The table's key: the one or two fields that make the route's key; four fields make two pairs, `pk` and `sk`; otherwise one
-    attribute called `key`."""
+    """The table's key: the one or two fields that make the route's key; four fields make two pairs,
+    `pk` and `sk`; otherwise one attribute called `key`."""
     fields = tuple(key_fields(route.key))
     names = fields if len(fields) in (1, 2) else PAIRS if len(fields) == 4 else ("key",)
     taken = any(
@@ -73,9 +78,11 @@ class Layout(Struct, frozen=True):
     key: tuple[str, ...]
     prefix: str
     stages: Mapping[str, Stage] = {}
-    """The stages with their own rule for a valid confirmation; empty where the route itself is not loaded."""
+    """The stages with their own rule for a valid confirmation; empty where the route itself is not
+    loaded."""
     columns: tuple[str, ...] = ()
-    """Attributes that every row of the route has, for people and programs that read the table (see `Route`)."""
+    """Attributes that every row of the route has, for people and programs that read the table (see
+    `Route`)."""
 
     @classmethod
     def of(cls, plan: Plan, table: str) -> Layout:
@@ -96,7 +103,8 @@ class Layout(Struct, frozen=True):
         return {name: {"S": part} for name, part in zip(self.key, parts, strict=True)}
 
     def naming(self, key: str) -> Image:
-        """The attributes that identify a new row: the key attributes, and the complete key where they do not contain it."""
+        """The attributes that identify a new row: the key attributes, and the complete key where
+        they do not contain it."""
         image = self.key_image(key)
         return image if self.key_of(image) == key else {**image, FULL_KEY: {"S": key}}
 
@@ -130,8 +138,8 @@ class Layout(Struct, frozen=True):
         return None
 
     def key_of(self, image: Image) -> str:
-        """The item's key; raises KeyError or TypeError if the row has no key of the right type. An index entry lacks the complete long
-        key, but its shortened key finds the same row."""
+        """The item's key; raises KeyError or TypeError if the row has no key of the right type. An
+        index entry lacks the complete long key, but its shortened key finds the same row."""
         parts = [_text(image[name]) for name in self.key]
         if self.key == PAIRS and FULL_KEY in image:
             key = _text(image[FULL_KEY])
@@ -142,7 +150,8 @@ class Layout(Struct, frozen=True):
         return "#".join(map(escape_part, parts))
 
     def partition(self, prefix: str) -> tuple[str, str] | None:
-        """The partition that holds all rows whose keys begin so: first key attribute and prefix of the second. None: there is none."""
+        """The partition that holds all rows whose keys begin so: first key attribute and prefix of
+        the second. None: there is none."""
         parts = prefix.split("#")
         of_first = 2 if self.key == PAIRS else 1
         if len(self.key) < 2 or len(parts) <= of_first:
@@ -161,7 +170,8 @@ class Layout(Struct, frozen=True):
         return valid_confirmation(value, self.stages.get(stage), payload)
 
     def calls(self, stage: str) -> bool:
-        """Whether messages in a queue call workers to this stage. False where the route itself is not loaded."""
+        """Whether messages in a queue call workers to this stage. False where the route itself is
+        not loaded."""
         return stage in self.stages and not self.stages[stage].external
 
     def has_own_rule(self, stage: str) -> bool:
@@ -170,7 +180,8 @@ class Layout(Struct, frozen=True):
 
 
 def due_query(shard: str, before: str | None = None) -> dict[str, Any]:
-    """Parameters of a query of one partition of the index `due`: all its rows, or those that are due up to a time."""
+    """Parameters of a query of one partition of the index `due`: all its rows, or those that are
+    due up to a time."""
     if before is None:
         return {"IndexName": "due", **key_condition("#dueShard = :shard", shard=shard)}
     return {
@@ -180,7 +191,8 @@ def due_query(shard: str, before: str | None = None) -> dict[str, Any]:
 
 
 def _shortened(part: str) -> str:
-    """The part, or its digest if it is too long (digest of the URL itself, not of its escaped form)."""
+    """The part, or its digest if it is too long (digest of the URL itself, not of its escaped
+    form)."""
     if len(part.encode("utf-8", "surrogatepass")) <= LONGEST_PART:
         return part
     return f"sha256:{sha256(unescape_part(part).encode('utf-8', 'surrogatepass')).hexdigest()}"

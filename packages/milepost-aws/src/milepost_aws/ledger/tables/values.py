@@ -1,4 +1,5 @@
-"""JSON values as DynamoDB attributes: readable text, or a reference to a blob where the value is large."""
+"""JSON values as DynamoDB attributes: readable text, or a reference to a blob where the value is
+large."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ LINE_WORDS = (
     b'"reason":"confirmed","stage":","status":"CANCELLED"REJECTED"MAX_RETRIES_EXCEEDED"RETRY_SCHEDULED"WAITING"PROCESSING'
     b'"PENDING"COMPLETED","status":"QUEUED","to":"","by":"relay","by":"kept","output":"","offered":"{"version":2,"at":17'
 )
-"""Compression dictionary: text common in history lines. Never change it, or existing rows become unreadable."""
+"""Compression dictionary: text common in history lines. Never change it, or existing rows become
+unreadable."""
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -43,7 +45,8 @@ class Values:
         self._blobs = blobs
 
     def encode(self, value: Any, place: str) -> dict[str, Any]:
-        """The attribute for a value. `place` names the item: a blob's name begins with it, so that it can go with its row."""
+        """The attribute for a value. `place` names the item: a blob's name begins with it, so that
+        it can go with its row."""
         return self.encode_text(_encode(value), place)
 
     def encode_text(self, data: bytes, place: str) -> dict[str, Any]:
@@ -72,13 +75,15 @@ class Values:
         }
 
     def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
-        """A history line on its row: the previous digest and the compressed body (each write of the row is charged for its size)."""
+        """A history line on its row: the previous digest and the compressed body (each write of the
+        row is charged for its size)."""
         packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=LINE_WORDS)
         data = previous + packer.compress(body) + packer.flush()
         return {"B": data} if len(data) <= LARGEST else self._to_blob(data, place)
 
     def decode_line(self, attribute: dict[str, Any]) -> tuple[bytes, bytes]:
-        """The previous digest and the body of a line. Raises ValueError if the attribute holds no line."""
+        """The previous digest and the body of a line. Raises ValueError if the attribute holds no
+        line."""
         data = attribute["B"] if "B" in attribute else self.text(attribute)
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS, zdict=LINE_WORDS)
         try:
@@ -94,7 +99,8 @@ class Values:
         return data[:DIGEST], body
 
     def decode(self, attribute: dict[str, Any]) -> Any:
-        """The value of an attribute. Text is read as JSON if it is JSON; other programs may have written any type."""
+        """The value of an attribute. Text is read as JSON if it is JSON; other programs may have
+        written any type."""
         if "S" in attribute:
             return _json_or_text(attribute["S"])
         if is_blob(attribute):
@@ -120,8 +126,9 @@ class Values:
         return data
 
     def remove(self, image: dict[str, dict[str, Any]], *places: str) -> None:
-        """Remove a row's blobs, whose names begin with these places; the row itself is already gone. Another program may have put a
-        reference to a blob of another row there. Never raises: a blob that stays only takes up space."""
+        """Remove a row's blobs, whose names begin with these places; the row itself is already
+        gone. Another program may have put a reference to a blob of another row there. Never raises:
+        a blob that stays only takes up space."""
         for name in _blobs_of(image):
             if name.rpartition("/")[0] in places:
                 try:
@@ -131,13 +138,15 @@ class Values:
 
 
 def unusable(error: OSError, effect: str = "") -> LedgerError:
-    """The blob store has a problem, which concerns all rows: it ends by itself, unless a permission is missing."""
+    """The blob store has a problem, which concerns all rows: it ends by itself, unless a permission
+    is missing."""
     kind = LedgerReadOnly if isinstance(error, PermissionError) else LedgerBusy
     return kind(f"{effect or 'the blob store cannot be used'}: {error}")
 
 
 def is_blob(attribute: dict[str, Any]) -> bool:
-    """Whether an attribute refers to a blob. A map of another program may have a field of that name too."""
+    """Whether an attribute refers to a blob. A map of another program may have a field of that name
+    too."""
     fields: dict[str, Any] = attribute.get("M", {})
     return fields.keys() >= {"blob", "sha256", "size"}
 

@@ -1,4 +1,5 @@
-"""Circuit breakers on AWS: messages and rows while a lane is closed, and processes that die in between."""
+"""Circuit breakers on AWS: messages and rows while a lane is closed, and processes that die in
+between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Messages that cannot be used or answered keep no other message from its worker: those of another stage, and those whose claim fails."""
+"""Messages that cannot be used or answered keep no other message from its worker: those of another
+stage, and those whose claim fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A message that arrives before the write it was sent for: its receiver finds the item still leased."""
+"""A message that arrives before the write it was sent for: its receiver finds the item still
+leased."""
 
 from __future__ import annotations
 

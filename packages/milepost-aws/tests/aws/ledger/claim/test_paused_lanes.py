@@ -1,4 +1,5 @@
-"""Paused lanes that are open again: all of them resume, at the set pace, and none is forgotten while the index lags."""
+"""Paused lanes that are open again: all of them resume, at the set pace, and none is forgotten
+while the index lags."""
 
 from __future__ import annotations
 

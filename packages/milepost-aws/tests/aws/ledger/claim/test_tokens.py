@@ -1,4 +1,5 @@
-"""Rates on DynamoDB: tokens shared by all processes, wrong clocks, and races without double winners."""
+"""Rates on DynamoDB: tokens shared by all processes, wrong clocks, and races without double
+winners."""
 
 from __future__ import annotations
 

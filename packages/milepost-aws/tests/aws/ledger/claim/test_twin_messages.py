@@ -1,4 +1,5 @@
-"""Two messages of one item in one receive: the call that a loss has just made, and the older one that brought the lost worker."""
+"""Two messages of one item in one receive: the call that a loss has just made, and the older one
+that brought the lost worker."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_the_newest_of_two_calls_survives(
     world = World(ledger)
     world.add("p1")
     call(world, "p1")
-    # The worker that claimed with the first message is gone, and that message's visibility has run out.
+    # The worker that claimed with the first message is gone, and that message's visibility has run
+    # out.
     ledger.store.queues.release([world.take("p1").ticket])
     world.clock.advance(2 * LEASE // 1000)
     loss = look(world.item("p1"), world.plan, world.now, 0.0, None)
@@ -107,7 +109,8 @@ def test_a_message_that_is_received_twice_at_once_stays_while_its_item_cannot_be
 
 
 def answer_both(world: World, ledger: AwsLedger) -> None:
-    """What a function does with a batch in which both messages are; its event source deletes what it does not report."""
+    """What a function does with a batch in which both messages are; its event source deletes what
+    it does not report."""
     store = ledger.store
     url = store.queues.url("parcels", "weigh")
     batch = store.queues.receive(url, 10, 60)
@@ -123,7 +126,8 @@ def answer_both(world: World, ledger: AwsLedger) -> None:
 def test_no_item_is_left_without_a_call_when_visibility_ends_as_the_resender_comes(
     ledger: AwsLedger, endpoint: str, prefix: str
 ) -> None:
-    """No fault point: a worker died with six items, and their messages become visible at about the time of the resender's run."""
+    """No fault point: a worker died with six items, and their messages become visible at about the
+    time of the resender's run."""
     other = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT)
     world = World(ledger)
     second = World(other, clock=world.clock)
@@ -158,7 +162,8 @@ def test_no_item_is_left_without_a_call_when_visibility_ends_as_the_resender_com
             )
         ).run_once()
         threads[1].join()
-        # A copy that was put off comes back at once here; three empty receives in a row show that no message is left.
+        # A copy that was put off comes back at once here; three empty receives in a row show that
+        # no message is left.
         for _ in range(100):
             if all(world.row(key).status is not Status.QUEUED for key in keys):
                 break

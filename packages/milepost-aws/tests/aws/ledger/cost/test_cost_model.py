@@ -1,4 +1,5 @@
-"""The model of what an item costs, against figures that were counted on a stand-in and against plain arithmetic."""
+"""The model of what an item costs, against figures that were counted on a stand-in and against
+plain arithmetic."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def test_units_are_those_that_were_counted(
 
 def test_one_at_a_time_every_move_is_counted_by_itself() -> None:
     need = predicted(assets(keep="0s"), SMALL)
-    # Cells: PENDING in, out and QUEUED in, and so on to COMPLETED, and out of it when the row goes. Blocks: one for each line.
+    # Cells: PENDING in, out and QUEUED in, and so on to COMPLETED, and out of it when the row goes.
+    # Blocks: one for each line.
     assert need.units["milepost-control", "write"] == 8 + 4
     assert need.records == 8
 
@@ -192,7 +194,8 @@ def test_only_stages_with_a_schedule_of_looks_are_looked_at_again() -> None:
     assert predicted(plain, Usage(checks=20)).steps["not yet"] == 0
     need = predicted(waiting, Usage(checks=20))
     assert (need.steps["not yet"], need.steps["claimed"]) == (19, 20)
-    # 10 minutes is within a queue's delay, 20 and more is not; and only the first look makes a line.
+    # 10 minutes is within a queue's delay, 20 and more is not; and only the first look makes a
+    # line.
     assert need.steps["called again"] == 18
     assert need.lines == 3
 

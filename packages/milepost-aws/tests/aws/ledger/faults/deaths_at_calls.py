@@ -20,7 +20,8 @@ class Death(BaseException):
 
 
 class Reaper:
-    """Follows one process after the other, and ends each at the next call that was planned; `sites` are all calls met, in order."""
+    """Follows one process after the other, and ends each at the next call that was planned; `sites`
+    are all calls met, in order."""
 
     def __init__(self, scene: Scene, doomed: set[Site], *, after: bool) -> None:
         self.scene, self.doomed, self.after = scene, doomed, after
@@ -32,7 +33,8 @@ class Reaper:
         return self._process
 
     def careful(self, turn: Turn) -> None:
-        """Take a turn; after a death the leases of the dead run out, and a new process stands in its place."""
+        """Take a turn; after a death the leases of the dead run out, and a new process stands in
+        its place."""
         try:
             turn()
         except Death:

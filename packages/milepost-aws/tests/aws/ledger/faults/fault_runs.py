@@ -1,4 +1,5 @@
-"""Runs of the scene with faults: which calls are spoilt, and which of them alone is to blame when a run fails."""
+"""Runs of the scene with faults: which calls are spoilt, and which of them alone is to blame when a
+run fails."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ STORIES["c"] = STORIES["a"]
 
 
 class Spot(NamedTuple):
-    """The nth call of an operation that is wished for: what is tried again after a fault is the same wish."""
+    """The nth call of an operation that is wished for: what is tried again after a fault is the
+    same wish."""
 
     operation: str
     nth: int
@@ -57,7 +59,8 @@ class Spot(NamedTuple):
 
 
 def planned(spots: Sequence[Spot]) -> Faults:
-    """Faults at these wishes. A call is one attempt, so each fault that is tried again moves the later ones on by one."""
+    """Faults at these wishes. A call is one attempt, so each fault that is tried again moves the
+    later ones on by one."""
     faults, before = Faults(), dict[str, int]()
     for spot in sorted(spots, key=lambda spot: spot.nth):
         faults.plan((spot.operation, spot.nth + before.get(spot.operation, 0)), spot.kind)
@@ -69,14 +72,15 @@ def planned(spots: Sequence[Spot]) -> Faults:
 def run(
     scene: Scene, faults: Faults, careful: Callable[[Turn], None] = plainly, *, exact: bool = True
 ) -> None:
-    """The whole life with these faults, and everything that must be true of it, as a process that meets none sees it.
-    `exact`: nobody gave up, so nothing was done or told a second time."""
+    """The whole life with these faults, and everything that must be true of it, as a process that
+    meets none sees it. `exact`: nobody gave up, so nothing was done or told a second time."""
     process, witness = Process(scene, faults.attach), Process(scene)
     try:
         see_through(scene, lambda: process, careful)
         stories = check_whole(scene, witness, exact=exact)
         take_down(scene, lambda: process, careful)
-        # Whoever gives up a removal that was carried out all the same finds no row the next time, and its lines stay.
+        # Whoever gives up a removal that was carried out all the same finds no row the next time,
+        # and its lines stay.
         check_gone(scene, witness, exact=exact, evidence=not exact)
     finally:
         process.close()

@@ -1,9 +1,10 @@
-"""A whole life on AWS, small and always the same: two parcels are handed in and one is put by an outsider; they are packed by our own
-worker (one after a failure and a "not yet", one after its queue lost the call for it), shipped by somebody else who loses an offer,
-told to a desk, finished and pruned.
+"""A whole life on AWS, small and always the same: two parcels are handed in and one is put by an
+outsider; they are packed by our own worker (one after a failure and a "not yet", one after its
+queue lost the call for it), shipped by somebody else who loses an offer, told to a desk, finished
+and pruned.
 
-`Scene` is what outlasts every process: the tables and queues, the time, the outsider, the desk. `Process` is one that may meet faults or
-die. Time is the scene's alone, and nobody waits for it.
+`Scene` is what outlasts every process: the tables and queues, the time, the outsider, the desk.
+`Process` is one that may meet faults or die. Time is the scene's alone, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ class EventLog:
 
 
 class Scene:
-    """The world around the processes. `clean` clients are the outsider's and the test's own: they meet no faults."""
+    """The world around the processes. `clean` clients are the outsider's and the test's own: they
+    meet no faults."""
 
     def __init__(self, endpoint: str, prefix: str) -> None:
         self.endpoint, self.prefix = endpoint, prefix
-        # A little ahead of the records' own time, which is the world's: so the first of them are fresh, however slow this machine is.
+        # A little ahead of the records' own time, which is the world's: so the first of them are
+        # fresh, however slow this machine is.
         self.clock = VirtualClock(int(time.time() * 1000) + 40_000)
         self.blobs = MemoryBlobs()
         self.desk = EventLog()
@@ -121,7 +124,8 @@ class Scene:
         return parcels
 
     def share(self, requests: Requests) -> Requests:
-        """A session of its own for every process would take as long as the rest of its life here."""
+        """A session of its own for every process would take as long as the rest of its life
+        here."""
         requests._session = self.session
         return requests
 
@@ -129,7 +133,7 @@ class Scene:
         self.sqs.close()
         self.dynamodb.close()
 
-    # Others ---------------------------------------------------------------------------------------------------------------
+    # Others ---------------------------------------------------------------------------------------
     def _pack(self, item: Item) -> Outcome:
         self.packed[item.key] += 1
         if item.key == "b" and item.row.attempts == 0:
@@ -139,7 +143,8 @@ class Scene:
         return Done({"box": item.key})
 
     def _put(self) -> None:
-        """A parcel that an outsider puts into the table, knowing nothing of Milepost but its table's key."""
+        """A parcel that an outsider puts into the table, knowing nothing of Milepost but its
+        table's key."""
         row = {"id": {"S": PUT["id"]}, "input": {"S": msgspec.json.encode(PUT).decode()}}
         self.dynamodb.put_item(TableName=f"{self.prefix}-{ROUTE}", Item=row)
 
@@ -156,7 +161,8 @@ class Scene:
                 self.lost_call = True
 
     def leap(self) -> None:
-        """Fifteen days pass: longer than any queue keeps a message, whether somebody has received it or not."""
+        """Fifteen days pass: longer than any queue keeps a message, whether somebody has received
+        it or not."""
         self.clock.advance("15d")
         for stage in ("pack", "ship"):
             self.sqs.purge_queue(QueueUrl=self._queue(stage))
@@ -166,7 +172,8 @@ class Scene:
         return url
 
     def ship(self) -> None:
-        """The outsider takes its offers and confirms each parcel once. What it is offered of "b" at first gets lost."""
+        """The outsider takes its offers and confirms each parcel once. What it is offered of "b" at
+        first gets lost."""
         url = self._queue("ship")
         while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
             "Messages", []
@@ -194,7 +201,8 @@ class Scene:
 
 
 class Process:
-    """One process with everything in it. `attach` is given its requests before the first of them is made."""
+    """One process with everything in it. `attach` is given its requests before the first of them is
+    made."""
 
     def __init__(
         self, scene: Scene, attach: Callable[[Requests], None] | None = None, *, late_ms: int = 0
@@ -203,7 +211,8 @@ class Process:
         scene.started += 1
         self.name = f"process-{scene.started}"
         self._slept = 0.0
-        # Jobs one after the other, so that a run is the same every time; pauses take no time, and are soon over.
+        # Jobs one after the other, so that a run is the same every time; pauses take no time, and
+        # are soon over.
         patience: dict[str, Any] = {
             "deadline_s": 2.0,
             "sleep": self._sleep,
@@ -237,7 +246,7 @@ class Process:
     def close(self) -> None:
         self.requests.close()
 
-    # What it does, a turn each --------------------------------------------------------------------------------------------
+    # What it does, a turn each --------------------------------------------------------------------
     def submit(self) -> None:
         left = [content for content in HANDED_IN if content["id"] not in self.scene.receipts]
         if left:
@@ -259,7 +268,8 @@ class Process:
         return carry_out(self.store, self.relay, records, self.clock.now())
 
     def work(self) -> None:
-        """Claim, hold on for a little longer, do the work, settle; what is fragile is asked for alone."""
+        """Claim, hold on for a little longer, do the work, settle; what is fragile is asked for
+        alone."""
         for fragile in (False, True):
             now = self.clock.now()
             self.claims += 1
@@ -337,7 +347,8 @@ def rows(scene: Scene) -> dict[str, dict[str, Any]]:
 
 
 def see_through(scene: Scene, process: Callable[[], Process], careful: Careful = plainly) -> None:
-    """Rounds until every parcel has arrived and the desk has been told; when nothing is left but to wait, time makes a leap."""
+    """Rounds until every parcel has arrived and the desk has been told; when nothing is left but to
+    wait, time makes a leap."""
     before: dict[str, dict[str, Any]] = {}
     for _ in range(MOST_ROUNDS):
         take_turns(scene, process, careful, ROLES)
@@ -352,8 +363,8 @@ def see_through(scene: Scene, process: Callable[[], Process], careful: Careful =
             take_turns(scene, process, careful, ("follow", "tell", "follow"))
             return
         if found == before:
-            # A message that was received and never answered comes again in the world's time, which does not pass here; so its queue
-            # drops it, and its item is called again.
+            # A message that was received and never answered comes again in the world's time, which
+            # does not pass here; so its queue drops it, and its item is called again.
             scene.leap()
         before = found
     raise AssertionError(
@@ -378,7 +389,7 @@ def _shown(scene: Scene) -> dict[str, str]:
     }
 
 
-# What must be true -------------------------------------------------------------------------------------------------------------
+# What must be true --------------------------------------------------------------------------------
 def story(process: Process, key: str) -> list[tuple[str, str, str]]:
     """An item's lines without their times: (reason, stage, status)."""
     lines = [written.line for written in process.ledger.history(ROUTE, key)]
@@ -396,7 +407,8 @@ def repair(process: Process) -> None:
 def check_whole(
     scene: Scene, process: Process, *, exact: bool
 ) -> dict[str, list[tuple[str, str, str]]]:
-    """All promises, while the rows are still there; `exact`: no record was told twice, so counters need no repair. The stories."""
+    """All promises, while the rows are still there; `exact`: no record was told twice, so counters
+    need no repair. The stories."""
     if not exact:
         repair(process)
     assert audit(process.ledger, ROUTE, process.plan) == len(KEYS)
@@ -433,7 +445,8 @@ def check_whole(
 
 
 def check_gone(scene: Scene, process: Process, *, exact: bool, evidence: bool = False) -> None:
-    """The rows have left: their memory stays, nothing else. (Whoever comes no further than the row leaves its lines as `evidence`.)"""
+    """The rows have left: their memory stays, nothing else. (Whoever comes no further than the row
+    leaves its lines as `evidence`.)"""
     if not exact:
         repair(process)
     assert process.ledger.counts(ROUTE) == []

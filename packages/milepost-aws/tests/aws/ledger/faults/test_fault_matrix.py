@@ -1,7 +1,9 @@
-"""Faults at every call that a whole life on AWS makes: in each run one kind, at every call of one operation.
+"""Faults at every call that a whole life on AWS makes: in each run one kind, at every call of one
+operation.
 
-What a clean run calls is compared with the operations here, so a call of a new kind has no case and fails; a new call of a known kind is
-spoilt with the others. Where a run fails, the faults are halved until the one that is to blame is left.
+What a clean run calls is compared with the operations here, so a call of a new kind has no case and
+fails; a new call of a known kind is spoilt with the others. Where a run fails, the faults are
+halved until the one that is to blame is left.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ READS = {
     "dynamodbstreams": ("DescribeStream", "GetShardIterator", "GetRecords"),
     "sqs": ("GetQueueUrl", "GetQueueAttributes"),
 }
-"""These change nothing, whatever becomes of their answer: each kind of fault meets all of them in one run."""
+"""These change nothing, whatever becomes of their answer: each kind of fault meets all of them in
+one run."""
 WRITES = {
     "dynamodb": ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"),
     "sqs": (
@@ -52,11 +55,13 @@ ALL = [
     for operation in some
 ]
 SWALLOWED = ("timeout_after", "twice")
-"""A receive whose messages nobody gets: they are hidden from everybody. Were it so every time, nobody could ever be called."""
+"""A receive whose messages nobody gets: they are hidden from everybody. Were it so every time,
+nobody could ever be called."""
 
 UNTOLD = ("DeleteMessageBatch", "GetQueueAttributes")
-"""Who meets a fault of these does not give up. The message of an item that is written cannot be deleted: the row says the rest. The depth
-of a queue cannot be read: the resender logs that, and compares the queues of the other stages."""
+"""Who meets a fault of these does not give up. The message of an item that is written cannot be
+deleted: the row says the rest. The depth of a queue cannot be read: the resender logs that, and
+compares the queues of the other stages."""
 
 
 @pytest.fixture
@@ -123,10 +128,12 @@ def test_a_fault_at_every_write(
 def test_a_fault_that_lasts_now_and_then(
     new_scene: Callable[[], Scene], service: str, operation: str
 ) -> None:
-    """An operation is carried out, but its answers are lost for longer than anybody waits; then it works for a while; and so on.
-    Whoever meets it gives up for this turn with LedgerBusy. Nothing else may be raised, and at the end nothing may be wrong."""
+    """An operation is carried out, but its answers are lost for longer than anybody waits; then it
+    works for a while; and so on. Whoever meets it gives up for this turn with LedgerBusy. Nothing
+    else may be raised, and at the end nothing may be wrong."""
     faults = Faults()
-    # What one turn asks dozens of times must be left alone for longer, or that turn would never be through.
+    # What one turn asks dozens of times must be left alone for longer, or that turn would never be
+    # through.
     every = 101 if operation == "Query" else 37
     for nth in range(1, MOST_CALLS):
         if nth % every < 15:

@@ -1,7 +1,8 @@
 """Processes die at each AWS call in turn; the processes after them complete every item.
 
-A clean run says which calls there are, by the functions that lead to them. Each of them is a death once before it is made and once after
-it was carried out, several in a run, so that the dead also follow upon one another.
+A clean run says which calls there are, by the functions that lead to them. Each of them is a death
+once before it is made and once after it was carried out, several in a run, so that the dead also
+follow upon one another.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _sites: list[Site] = []
 
 
 def sites(endpoint: str, prefix: str) -> list[Site]:
-    """Every call of a clean run, in the order in which they are first made; found out once in this test process."""
+    """Every call of a clean run, in the order in which they are first made; found out once in this
+    test process."""
     if not _sites:
         scene = Scene(endpoint, prefix)
         unharmed = Reaper(scene, set(), after=False)
@@ -35,7 +37,8 @@ def sites(endpoint: str, prefix: str) -> list[Site]:
 
 
 def die_and_check(scene: Scene, doomed: set[Site], *, after: bool) -> set[Site]:
-    """A whole life with these deaths; those that nobody came to, because an earlier death led another way."""
+    """A whole life with these deaths; those that nobody came to, because an earlier death led
+    another way."""
     reaper, witness = Reaper(scene, doomed, after=after), Process(scene)
     see_through(scene, reaper.process, reaper.careful)
     stories = check_whole(scene, witness, exact=False)

@@ -1,5 +1,6 @@
-"""What AWS may do by its own rules: messages twice and out of order, records again, an index that lags, clocks that differ, a function
-that is called with parts of a batch. None of it may show in the end."""
+"""What AWS may do by its own rules: messages twice and out of order, records again, an index that
+lags, clocks that differ, a function that is called with parts of a batch. None of it may show in
+the end."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
 def live_and_check(
     scene: Scene, *processes: Process, exact: bool = False, evidence: bool = False
 ) -> None:
-    """Everything is seen through by these processes, who take turns; all must be right then, and every parcel packed once."""
+    """Everything is seen through by these processes, who take turns; all must be right then, and
+    every parcel packed once."""
     turn = 0
 
     def next_one() -> Process:
@@ -55,7 +57,7 @@ def live_and_check(
         process.close()
 
 
-# Messages --------------------------------------------------------------------------------------------------------------------
+# Messages -----------------------------------------------------------------------------------------
 def test_messages_come_twice_and_the_wrong_way_round(scene: Scene) -> None:
     """Every message is sent twice, and what is received is turned round."""
     process = Process(scene)
@@ -88,9 +90,10 @@ def test_old_messages_come_again_at_every_claim(scene: Scene) -> None:
     assert len(seen) > 3
 
 
-# Records ---------------------------------------------------------------------------------------------------------------------
+# Records ------------------------------------------------------------------------------------------
 class Repeating(Process):
-    """Handles what the stream tells it a second time, as a poller does whose word that it was done has been lost."""
+    """Handles what the stream tells it a second time, as a poller does whose word that it was done
+    has been lost."""
 
     def __init__(self, scene: Scene, how: str) -> None:
         super().__init__(scene)
@@ -98,7 +101,8 @@ class Repeating(Process):
         self.batches: list[list[StreamRecord]] = []
 
     def handle(self, records: list[StreamRecord]) -> HandledBatch:
-        # What comes straight from the stream may be trusted to be new; a repeat says of itself that it may be one.
+        # What comes straight from the stream may be trusted to be new; a repeat says of itself that
+        # it may be one.
         handled = super().handle(records)
         repeated = [replace(record, again=True) for record in records]
         if self.how == "at once":
@@ -112,14 +116,16 @@ class Repeating(Process):
 
 @pytest.mark.parametrize("how", ["at once", "an older batch after a newer one"])
 def test_records_come_again(scene: Scene, how: str) -> None:
-    # A record that comes again when its row has been pruned brings its lines back: nothing tells them from new ones.
+    # A record that comes again when its row has been pruned brings its lines back: nothing tells
+    # them from new ones.
     live_and_check(scene, Repeating(scene, how), evidence=how != "at once")
 
 
 def test_a_batch_whose_place_could_not_be_written_down_is_not_told_twice(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was handled, but that was not to be kept: it comes again, to the same process or to one that reads for long already."""
+    """It was handled, but that was not to be kept: it comes again, to the same process or to one
+    that reads for long already."""
     lost: list[str] = []
     write, put_with = Control.write, Control.put_with
 
@@ -156,7 +162,7 @@ def test_a_batch_whose_place_could_not_be_written_down_is_not_told_twice(
     assert len(lost) > 10
 
 
-# The index -------------------------------------------------------------------------------------------------------------------
+# The index ----------------------------------------------------------------------------------------
 def test_an_index_that_lags(scene: Scene) -> None:
     """Every read of the index shows what the same read showed the time before."""
     process = Process(scene)
@@ -174,15 +180,16 @@ def test_an_index_that_lags(scene: Scene) -> None:
     live_and_check(scene, process, exact=True)
 
 
-# Clocks ----------------------------------------------------------------------------------------------------------------------
+# Clocks -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("late_ms", [5_000, -5_000])
 def test_two_machines_whose_clocks_differ(scene: Scene, late_ms: int) -> None:
     live_and_check(scene, Process(scene), Process(scene, late_ms=late_ms))
 
 
-# A function --------------------------------------------------------------------------------------------------------------------
+# A function ---------------------------------------------------------------------------------------
 class Called(Process):
-    """Follows the stream as a function does: two copies of it, over pretended shards, with batches that fail in part."""
+    """Follows the stream as a function does: two copies of it, over pretended shards, with batches
+    that fail in part."""
 
     def __init__(self, scene: Scene, **options: Any) -> None:
         super().__init__(scene)
@@ -195,7 +202,8 @@ class Called(Process):
         self.mapping = StreamMapping(streams, arn, self.function, batch_size=4, shards=3, **options)
 
     def function(self, event: dict[str, Any], context: object) -> dict[str, Any]:
-        """Fails outright at some calls after all was done, says at others that it came only half way."""
+        """Fails outright at some calls after all was done, says at others that it came only half
+        way."""
         self.calls += 1
         copy = self.others[self.calls % 2]
         records = from_event(event, {self.store.names.rows(ROUTE): ROUTE})

@@ -1,4 +1,5 @@
-"""`milepost adopt` takes in foreign rows at their stage; `milepost quarantine` shows and replays rows that were set aside."""
+"""`milepost adopt` takes in foreign rows at their stage; `milepost quarantine` shows and replays
+rows that were set aside."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A fork server: one process that has imported everything forks the others, so that dozens start in seconds.
+"""A fork server: one process that has imported everything forks the others, so that dozens start in
+seconds.
 
-Each is a process of its own in every respect; its words go to a file named after its holder. A module says what a process does: its function
-`run_process` gets the kind of process, and the fields of its life, of which `holder` is one.
+Each is a process of its own in every respect; its words go to a file named after its holder. A
+module says what a process does: its function `run_process` gets the kind of process, and the fields
+of its life, of which `holder` is one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Checks of a ledger whose processes have died, against the records of its handlers and subscriber."""
+"""Checks of a ledger whose processes have died, against the records of its handlers and
+subscriber."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def lines_of(path: Path) -> int:
 def wait_until_ended(
     ctx: Context, names: list[str], folder: Path, forks: ForkServer, at_most_s: float = 150.0
 ) -> None:
-    """Wait until all these items have ended, their lines are in the journal, and everything has been told."""
+    """Wait until all these items have ended, their lines are in the journal, and everything has
+    been told."""
     until = time.monotonic() + at_most_s
     while True:
         items = list(every_item(ctx.ledger, ROUTE))
@@ -90,7 +92,8 @@ def check_whole(ctx: Context, names: list[str]) -> list[Item]:
 
 
 def check_fenced(ctx: Context, items: list[Item]) -> Counter[str]:
-    """Promise 4: whoever was lost has no outcome after its loss. How many losses each holder had."""
+    """Promise 4: whoever was lost has no outcome after its loss. How many losses each holder
+    had."""
     losses: Counter[str] = Counter()
     for item in items:
         lost: set[tuple[str | None, int | None]] = set()
@@ -105,7 +108,8 @@ def check_fenced(ctx: Context, items: list[Item]) -> Counter[str]:
 
 
 def check_calls(ctx: Context, items: list[Item], folder: Path) -> None:
-    """A handler was called for every stage that was passed; again only where a line says why, and always under one work_id."""
+    """A handler was called for every stage that was passed; again only where a line says why, and
+    always under one work_id."""
     calls: Counter[tuple[str, str]] = Counter()
     work_ids: dict[tuple[str, str], set[str]] = {}
     for line in (folder / "calls").read_text().splitlines():

@@ -1,4 +1,5 @@
-"""Kill real processes on the AWS ledger again and again, at every point where one can stand, then ask whether every promise still holds."""
+"""Kill real processes on the AWS ledger again and again, at every point where one can stand, then
+ask whether every promise still holds."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def test_26_kills_lose_nothing_and_break_no_promise(
             assert turn < 3 * KILLS, (
                 f"nobody comes to some of the points: {dict(kills)}\n{forks.words()}"
             )
-            # The ones that have been seen least; each process has another, and dies at its first, second or third passing.
+            # The ones that have been seen least; each process has another, and dies at its first,
+            # second or third passing.
             points.sort(key=lambda point: kills[point])
             begun = []
             for point in points[:AT_ONCE]:
@@ -66,7 +68,8 @@ def test_26_kills_lose_nothing_and_break_no_promise(
                 assert code in (0, -signal.SIGKILL), forks.words()
                 kills[point] += code == -signal.SIGKILL
         print("kills by point:", dict(kills))
-        # Who died while handing items over does not know which ones were taken: they are handed over again.
+        # Who died while handing items over does not know which ones were taken: they are handed
+        # over again.
         last = forks.start(replace(first, items=tuple(names), holder="last"))
         wait_until_ended(ctx, names, tmp_path, forks)
         os.kill(last, signal.SIGTERM)

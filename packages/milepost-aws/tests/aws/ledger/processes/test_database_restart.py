@@ -1,4 +1,5 @@
-"""The database is killed and restarted while processes use it: they wait longer than their retries, and continue by themselves."""
+"""The database is killed and restarted while processes use it: they wait longer than their retries,
+and continue by themselves."""
 
 from __future__ import annotations
 

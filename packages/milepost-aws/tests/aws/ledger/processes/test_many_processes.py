@@ -1,5 +1,6 @@
-"""Several machines at once: workers, readers of the stream, resenders and somebody else's confirmer, each a process of its own on one
-table, with clocks that disagree. A worker and the reader at work are killed in the middle."""
+"""Several machines at once: workers, readers of the stream, resenders and somebody else's
+confirmer, each a process of its own on one table, with clocks that disagree. A worker and the
+reader at work are killed in the middle."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(
 
     items = check_whole(ctx, names)
     assert {item.row.status for item in items} == {Status.COMPLETED}
-    # Only the one that was killed has lost anything: no clock that is wrong takes work away from a worker that lives.
+    # Only the one that was killed has lost anything: no clock that is wrong takes work away from a
+    # worker that lives.
     assert set(check_fenced(ctx, items)) <= {worker}
     check_calls(ctx, items, tmp_path)
     assert untold(ctx, tmp_path) == set()

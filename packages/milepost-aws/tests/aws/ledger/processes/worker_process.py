@@ -1,6 +1,8 @@
-"""A worker process on an AWS ledger: short leases, a clock that may be wrong, and a point at which it is killed.
+"""A worker process on an AWS ledger: short leases, a clock that may be wrong, and a point at which
+it is killed.
 
-Points are reached by the code as it is; `arm` puts them in from outside, in this process alone. Dying is SIGKILL, nothing less.
+Points are reached by the code as it is; `arm` puts them in from outside, in this process alone.
+Dying is SIGKILL, nothing less.
 """
 
 from __future__ import annotations
@@ -128,7 +130,8 @@ class FileSubscriber:
 
 
 def route_of(life: Life, fault: Fault) -> mp.Route:
-    """Two stages of ours, which write each call down; the second one's partner is busy now and then."""
+    """Two stages of ours, which write each call down; the second one's partner is busy now and
+    then."""
     route = mp.Route(ROUTE, key="id")
     calls = Path(life.folder) / "calls"
 
@@ -218,7 +221,8 @@ def arm(fault: Fault) -> None:
         after: Callable[..., bool] | None = None,
         point: str,
     ) -> None:
-        """Reach the point before or after a call; `before` and `after` say whether this call is one that counts."""
+        """Reach the point before or after a call; `before` and `after` say whether this call is one
+        that counts."""
         call = getattr(owner, name)
 
         def wrapped(*args: Any, **options: Any) -> Any:
@@ -272,7 +276,8 @@ def arm(fault: Fault) -> None:
 
 
 def confirm(life: Life) -> None:
-    """Not ours: somebody who knows boto3 and the offer. Takes every offer of the third stage and says that it is done."""
+    """Not ours: somebody who knows boto3 and the offer. Takes every offer of the third stage and
+    says that it is done."""
     sqs = boto3.client(
         "sqs", region_name=life.region, endpoint_url=life.endpoints.get("sqs", life.endpoint)
     )

@@ -1,4 +1,5 @@
-"""A ledger whose stream loses records when a test asks for it, damage to its rows, and a repair scan step by step."""
+"""A ledger whose stream loses records when a test asks for it, damage to its rows, and a repair
+scan step by step."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ DAY = 86_400_000
 
 
 class Scene(World):
-    """A world on AWS in which nothing follows from a change until the stream is read, and what it told may be lost."""
+    """A world on AWS in which nothing follows from a change until the stream is read, and what it
+    told may be lost."""
 
     def __init__(self, endpoint: str, prefix: str, route: Route | None = None) -> None:
         self.endpoint, self.prefix, self.blobs = endpoint, prefix, MemoryBlobs()
@@ -53,7 +55,7 @@ class Scene(World):
         for ledger in self._ledgers:
             ledger.close()
 
-    # The stream -------------------------------------------------------------------------------------------------------
+    # The stream -----------------------------------------------------------------------------------
     def lose(self) -> int:
         """What the stream has to tell is read by nobody; how many records."""
         lost = 0
@@ -74,7 +76,7 @@ class Scene(World):
         plans = {self.plan.name: self.plan}
         Resender(Context(self.aws, plans, Moment(self.now), SeededChance(), self.blobs)).run_once()
 
-    # Rows -------------------------------------------------------------------------------------------------------------
+    # Rows -----------------------------------------------------------------------------------------
     def image(self, key: str) -> Image:
         return self.store.images(self.plan.name, [key])[key]
 
@@ -127,7 +129,7 @@ class Scene(World):
         """A subscriber's view: the item's lines in the order in which all lines were written."""
         return [written.line.version for written in self.aws.feed(0, 10_000) if written.key == key]
 
-    # The repair -------------------------------------------------------------------------------------------------------
+    # The repair -----------------------------------------------------------------------------------
     def repair(self, **options: Any) -> Repair:
         return Repair(self.store, self.plan, lambda: 0.0, **options)
 

@@ -1,4 +1,5 @@
-"""Rows that an earlier clock dated in the future: the repair scan counts them, and doctor says as of when."""
+"""Rows that an earlier clock dated in the future: the repair scan counts them, and doctor says as
+of when."""
 
 from __future__ import annotations
 

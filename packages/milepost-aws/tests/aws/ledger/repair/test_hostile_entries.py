@@ -1,4 +1,5 @@
-"""The quarantine queue, to which partners may write: whatever is there is listed, and keeps no other entry from being replayed."""
+"""The quarantine queue, to which partners may write: whatever is there is listed, and keeps no
+other entry from being replayed."""
 
 from __future__ import annotations
 

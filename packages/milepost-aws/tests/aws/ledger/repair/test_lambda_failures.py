@@ -1,4 +1,5 @@
-"""Messages that Lambda puts into quarantine when it gives up: understood, shown, and replayed by the repair scan."""
+"""Messages that Lambda puts into quarantine when it gives up: understood, shown, and replayed by
+the repair scan."""
 
 from __future__ import annotations
 

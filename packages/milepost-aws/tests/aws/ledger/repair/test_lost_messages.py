@@ -1,4 +1,5 @@
-"""Messages that a queue loses: noticed by comparing the queue with its rows, and called again without an operator."""
+"""Messages that a queue loses: noticed by comparing the queue with its rows, and called again
+without an operator."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def test_a_message_whose_receiver_died_is_not_sent_again_but_comes_again(scene: 
 
 
 def test_one_lost_message_is_noticed_beside_items_in_hand_and_to_be_looked_at(scene: Scene) -> None:
-    """The lost one's message is deleted by hand; the others' are in flight, or held back until the next look."""
+    """The lost one's message is deleted by hand; the others' are in flight, or held back until the
+    next look."""
     scene.add("lost")
     scene.follow()
     (message,) = scene.store.queues.receive(scene.store.queues.url("parcels", "weigh"), 10, 600)
@@ -147,7 +149,8 @@ def test_one_lost_message_is_noticed_beside_items_in_hand_and_to_be_looked_at(sc
 
 
 def test_a_call_that_came_before_its_write_does_not_get_lost(scene: Scene) -> None:
-    """An operator sends an item again that waits for a look hours ahead: the worker that is called before the write puts it off."""
+    """An operator sends an item again that waits for a look hours ahead: the worker that is called
+    before the write puts it off."""
     scene.add("p1")
     scene.follow()
     assert scene.settle(scene.take("p1"), NotYet(after="6h")) is None
@@ -233,7 +236,8 @@ def test_a_paused_lane_is_not_called_and_hides_no_other(scene: Scene) -> None:
 
 
 def test_the_resenders_look_says_nothing_of_what_waits_in_its_queue(scene: Scene) -> None:
-    """The rule that decides about one row is the same on every ledger: what is named as lost is offered."""
+    """The rule that decides about one row is the same on every ledger: what is named as lost is
+    offered."""
     offer(scene, 1)
     scene.clock.advance(OFFER + 1)
     change = look(scene.item("p0000"), scene.plan, scene.now, 0.0, None)

@@ -33,8 +33,8 @@ def test_a_backlog_whose_messages_are_visible_is_left_alone(
 def test_nothing_is_missing_where_every_item_has_a_message(
     queued: int, in_hand: int, soon: int, hidden: int, held_back: int, stale: int
 ) -> None:
-    """Of the queued items' messages some are in flight (a worker looks without claiming) and some delayed (no token); messages that
-    call for nothing any more lie about as well."""
+    """Of the queued items' messages some are in flight (a worker looks without claiming) and some
+    delayed (no token); messages that call for nothing any more lie about as well."""
     hidden = min(hidden, queued)
     held_back = min(held_back, queued - hidden)
     visible = queued - hidden - held_back + stale

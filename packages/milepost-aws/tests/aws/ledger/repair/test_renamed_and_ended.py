@@ -1,4 +1,5 @@
-"""Rows that stand apart when their stage is renamed, and rows that end just before the process that reads of it dies."""
+"""Rows that stand apart when their stage is renamed, and rows that end just before the process that
+reads of it dies."""
 
 from __future__ import annotations
 

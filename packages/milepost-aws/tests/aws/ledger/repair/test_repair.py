@@ -1,4 +1,5 @@
-"""The repair scan: finds by the rows what lost stream records would have caused, and leaves sound rows alone."""
+"""The repair scan: finds by the rows what lost stream records would have caused, and leaves sound
+rows alone."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def delivered(scene: Scene, *keys: str) -> None:
     scene.follow()
 
 
-# What nobody has read -------------------------------------------------------------------------------------------------
+# What nobody has read -----------------------------------------------------------------------------
 def test_a_sound_table_needs_nothing(scene: Scene) -> None:
     delivered(scene, "a", "b", "c")
     scene.add("d", "e", "f", "g")
@@ -161,7 +162,8 @@ def test_a_line_lost_between_others_is_told_and_those_after_it_again(scene: Scen
 
 
 def test_a_line_lost_before_the_relay_moves_the_row_on_is_told_by_the_relay(scene: Scene) -> None:
-    """The relay lets lines leave the row only when they are in the journal, whoever should have brought them there."""
+    """The relay lets lines leave the row only when they are in the journal, whoever should have
+    brought them there."""
     scene.add("a", "b")
     scene.follow()
     for item in scene.claim().items:
@@ -194,7 +196,7 @@ def test_an_external_offer_is_told_with_its_payload(scene: Scene) -> None:
     assert [written.payload for written in told] == [{"stamp": 7}]
 
 
-# Rows that nobody would find ------------------------------------------------------------------------------------------
+# Rows that nobody would find ----------------------------------------------------------------------
 @pytest.mark.parametrize("removed", [("dueShard",), ("dueAt",), ("dueShard", "dueAt")])
 def test_a_row_that_is_in_no_index_is_put_back(scene: Scene, removed: tuple[str, ...]) -> None:
     scene.add("a", "b", "c", "d")
@@ -299,7 +301,7 @@ def test_the_time_to_live_that_an_earlier_version_gave_to_a_failed_row_is_taken_
     scene.whole()
 
 
-# Rows that have ended -------------------------------------------------------------------------------------------------
+# Rows that have ended -----------------------------------------------------------------------------
 @pytest.mark.parametrize("outcome", [None, Reject("not a parcel")])
 def test_an_end_that_nobody_was_told_of(scene: Scene, outcome: Reject | None) -> None:
     delivered(scene, "a")
@@ -358,7 +360,7 @@ def test_a_route_that_forgets_is_not_made_to_remember(endpoint: str, prefix: str
         assert scene.mended() == {}
 
 
-# Outside answers ------------------------------------------------------------------------------------------------------
+# Outside answers ----------------------------------------------------------------------------------
 def test_a_confirmation_that_nobody_applied(scene: Scene) -> None:
     delivered(scene, "a", "b")
     scene.damage("a", ingested_delivered={"S": '{"signed":"desk"}'})
@@ -407,7 +409,7 @@ def test_a_row_at_a_stage_that_the_route_does_not_have_is_reported(scene: Scene)
     assert scene.image("a") == before
 
 
-# Counters -------------------------------------------------------------------------------------------------------------
+# Counters -----------------------------------------------------------------------------------------
 def test_counters_and_groups_are_set_right(scene: Scene) -> None:
     scene.add("a", "b", "c")
     scene.follow()
@@ -428,7 +430,8 @@ def test_counters_and_groups_are_set_right(scene: Scene) -> None:
 
 
 def test_what_changes_during_a_run_is_counted_once(scene: Scene) -> None:
-    """Rows move on before and after they are gone through, and are counted as the stream tells: not by the repair too."""
+    """Rows move on before and after they are gone through, and are counted as the stream tells: not
+    by the repair too."""
     scene.add(*(f"k{n}" for n in range(12)))
     scene.follow()
     repair = scene.repair(page=4)
@@ -446,7 +449,7 @@ def test_what_changes_during_a_run_is_counted_once(scene: Scene) -> None:
     assert sum(scene.count("stamp").values()) == 12
 
 
-# Runs -----------------------------------------------------------------------------------------------------------------
+# Runs ---------------------------------------------------------------------------------------------
 def broken(scene: Scene, n: int) -> None:
     """So many sound rows, every tenth of which is in no index."""
     keys = [f"k{number:04d}" for number in range(n)]
@@ -555,7 +558,8 @@ def test_a_row_that_changes_between_reading_and_mending_loses_nothing(scene: Sce
 
 
 def by_the_hour(scene: Scene, hours: int) -> None:
-    """Items of so many hours, each in a counter's cell of its own: more than a control document should carry."""
+    """Items of so many hours, each in a counter's cell of its own: more than a control document
+    should carry."""
     for hour in range(hours):
         scene.add(f"k{hour:04d}")
         scene.clock.advance("1h")
@@ -637,7 +641,8 @@ def test_records_lost_during_a_run_ask_for_another(scene: Scene) -> None:
 
 
 def test_a_large_table_is_read_faster_so_that_the_scan_ends_in_time(scene: Scene) -> None:
-    """A store that should be repaired within 10 s; at one unit a second its 40 rows would take over 40 s."""
+    """A store that should be repaired within 10 s; at one unit a second its 40 rows would take over
+    40 s."""
     settings = replace(PROMPT, repair_within_ms=10_000)
     store = AwsLedger(scene.process, scene.prefix, scene.blobs, settings=settings).store
     store.load_route(scene.plan)
@@ -710,7 +715,8 @@ def test_several_pages_and_what_each_costs(scene: Scene) -> None:
         scene.clock.advance_to(progress.next_at or 0)
     assert progress.found.rows == 600
     assert progress.found.mended == {}
-    # The first begins the run, the last sets the counters right; a page of 200 rows takes a handful of requests and one write.
+    # The first begins the run, the last sets the counters right; a page of 200 rows takes a handful
+    # of requests and one write.
     for page in pages[1:3]:
         assert page["dynamodb", "scan"] == 1
         assert page["dynamodb", "update_item"] == 1

@@ -1,4 +1,5 @@
-"""Requests to AWS: retries and their limits, error classes, complete batches, and threads that end."""
+"""Requests to AWS: retries and their limits, error classes, complete batches, and threads that
+end."""
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ def error(code: str, **more: Any) -> dict[str, Any]:
     return {"__type": f"com.amazonaws#{code}", "message": "said by a test", **more}
 
 
-# What passes ------------------------------------------------------------------------------------------------------------
+# What passes --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["throttle", "500", "conflict", "timeout_before", "timeout_after"])
 def test_what_passes_is_tried_again(
     requests: Requests, faults: Faults, clock: Time, kind: str
@@ -202,7 +203,7 @@ def test_a_transaction_whose_answer_was_lost_is_not_made_twice(
     assert requests.counts["dynamodb", "transact_write_items"] == 2
 
 
-# Refusals ----------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 ONLY_NEW = {
     "ConditionExpression": "attribute_not_exists(#k)",
     "ExpressionAttributeNames": {"#k": "key"},
@@ -346,7 +347,7 @@ def test_a_region_that_cannot_be(endpoint: str) -> None:
     astray.close()
 
 
-# Batches -----------------------------------------------------------------------------------------------------------------
+# Batches ------------------------------------------------------------------------------------------
 def test_batches_are_chunked_and_repeated_keys_asked_once(requests: Requests) -> None:
     names = [f"k{number:03d}" for number in range(260)]
     requests.batch_write("rows", [row(name) for name in names])
@@ -432,7 +433,7 @@ def test_units_by_table_and_index(requests: MeteredRequests) -> None:
     assert requests.units == {("rows", "write"): 3, ("rows/due", "write"): 1, ("rows", "read"): 1}
 
 
-# Side by side ------------------------------------------------------------------------------------------------------------
+# Side by side -------------------------------------------------------------------------------------
 def pool_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("milepost-aws")]
 
@@ -488,7 +489,7 @@ def test_counts_of_many_threads(requests: Requests) -> None:
     assert len(keys(requests)) == 60
 
 
-# Names -------------------------------------------------------------------------------------------------------------------
+# Names --------------------------------------------------------------------------------------------
 LAST = 253_402_300_799_999
 
 

@@ -1,4 +1,5 @@
-"""Idle queues: they are waited for at SQS, without holding up a worker, other stages or the end of a process."""
+"""Idle queues: they are waited for at SQS, without holding up a worker, other stages or the end of
+a process."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def world(endpoint: str, prefix: str) -> Iterator[World]:
 
 
 def idle(world: World, stage: str = "weigh") -> int:
-    """Nothing is there so often that the queue is waited for. How many receives there were in all."""
+    """Nothing is there so often that the queue is waited for. How many receives there were in
+    all."""
     for _ in range(IDLE_POLLS):
         assert world.claim(stage).items == []
     return receives(world)

@@ -146,7 +146,7 @@ def test_several_queues_delays_and_lanes(queues: Queues, requests: Requests, url
     assert set(groups) == {None, "tenant-1", *hashed}
 
 
-# One entry among others --------------------------------------------------------------------------------------------------
+# One entry among others ---------------------------------------------------------------------------
 def test_a_batch_is_split_by_size(queues: Queues, requests: Requests, url: str) -> None:
     assert (
         queues.send(
@@ -223,7 +223,7 @@ def test_an_answer_that_forgets_an_entry(queues: Queues, requests: Requests, url
     assert requests.counts[SEND] == 2
 
 
-# Receipts out of date -----------------------------------------------------------------------------------------------------
+# Receipts out of date -----------------------------------------------------------------------------
 def test_a_stale_receipt_is_no_error_and_its_neighbours_are_served(
     queues: Queues, url: str
 ) -> None:
@@ -259,7 +259,7 @@ def test_a_lost_answer_to_a_delete(queues: Queues, faults: Faults, url: str) -> 
     assert queues.depth(url) == (0, 0, 0)
 
 
-# What cannot be read ------------------------------------------------------------------------------------------------------
+# What cannot be read ------------------------------------------------------------------------------
 UNREADABLE = [
     "no JSON",
     "[1, 2]",

@@ -1,4 +1,5 @@
-"""Forget on AWS: a call that is cut off anywhere is continued, and what other processes write meanwhile stays."""
+"""Forget on AWS: a call that is cut off anywhere is continued, and what other processes write
+meanwhile stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Seals on AWS: an older end never takes the place of a newer one, and lines whose row has left are found by them."""
+"""Seals on AWS: an older end never takes the place of a newer one, and lines whose row has left are
+found by them."""
 
 from __future__ import annotations
 

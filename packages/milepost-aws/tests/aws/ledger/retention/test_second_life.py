@@ -1,4 +1,5 @@
-"""A key that comes again after its row has left by TTL and its seal was forgotten: its lines stand apart from the earlier item's."""
+"""A key that comes again after its row has left by TTL and its seal was forgotten: its lines stand
+apart from the earlier item's."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def live(world: World, retries: int) -> None:
 
 
 def forget(world: World, ledger: SynchronousLedger) -> None:
-    """The row leaves by TTL and the seal is forgotten, but the lines stay, as they do where pruning died in between."""
+    """The row leaves by TTL and the seal is forgotten, but the lines stay, as they do where pruning
+    died in between."""
     store = ledger.store
     store.requests.call(
         "dynamodb", "delete_item", TableName=store.names.rows("mail"), Key={"id": {"S": "m1"}}

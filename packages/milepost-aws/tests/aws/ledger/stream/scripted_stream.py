@@ -19,7 +19,8 @@ class Shard:
 
 
 class Reader:
-    """In the place of Requests. Records are numbered through all shards, as on AWS; a split closes a shard and opens two."""
+    """In the place of Requests. Records are numbered through all shards, as on AWS; a split closes
+    a shard and opens two."""
 
     def __init__(self, *shards: str) -> None:
         self.shards = {shard: Shard(None) for shard in shards}
@@ -31,7 +32,7 @@ class Reader:
         self._seq = 10**20
         self._iterators: dict[str, tuple[str, int]] = {}
 
-    # What happens to it -----------------------------------------------------------------------------------------------
+    # What happens to it ---------------------------------------------------------------------------
     def write(self, shard: str, key: str, **more: Any) -> str:
         assert not self.shards[shard].closed
         self._seq += 1
@@ -55,7 +56,7 @@ class Reader:
     def expire_iterators(self) -> None:
         self._iterators.clear()
 
-    # What it is asked -------------------------------------------------------------------------------------------------
+    # What it is asked -----------------------------------------------------------------------------
     def call(self, service: str, operation: str, /, **params: Any) -> dict[str, Any]:
         assert service == ("dynamodb" if operation == "describe_table" else "dynamodbstreams")
         self.counts[operation] += 1

@@ -82,7 +82,8 @@ def test_a_neighbour_that_leaves_in_order_keeps_nobody(scene: Scene) -> None:
 def test_what_is_left_to_somebody_who_never_takes_it_is_doubtful_until_it_is_ours(
     scene: Scene,
 ) -> None:
-    """The one with fewer shards is to take what is free. It is dead, and is believed to live until its word has run out."""
+    """The one with fewer shards is to take what is free. It is dead, and is believed to live until
+    its word has run out."""
     stream = Reader("s1", "s2")
     ours, other = (
         Shards(stream, scene.store.control, "orders", "rows", holder)

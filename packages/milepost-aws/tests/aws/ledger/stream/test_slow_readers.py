@@ -1,4 +1,5 @@
-"""A reader whose page takes minutes keeps its shard; of two readers of one batch only one counts it, and subscribers get each line once."""
+"""A reader whose page takes minutes keeps its shard; of two readers of one batch only one counts
+it, and subscribers get each line once."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
 
 
 class Reader:
-    """A process that reads the stream. `before` and `after` are called at each batch, before it is handled and before it is counted."""
+    """A process that reads the stream. `before` and `after` are called at each batch, before it is
+    handled and before it is counted."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         store = scene.open(scene.process).store

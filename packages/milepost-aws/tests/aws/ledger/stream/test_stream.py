@@ -1,4 +1,5 @@
-"""Reading a table's stream: in order, without gaps, one poller per shard, through splits and dead pollers."""
+"""Reading a table's stream: in order, without gaps, one poller per shard, through splits and dead
+pollers."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def shard_documents(control: Control) -> dict[str, Any]:
     return {name: document.value for name, document in control.read("shard").items()}
 
 
-# One shard ------------------------------------------------------------------------------------------------------------
+# One shard ----------------------------------------------------------------------------------------
 def test_all_records_in_order_in_batches_and_each_once(control: Control) -> None:
     reader = Reader("s1")
     written = [reader.write("s1", f"k{n % 7}") for n in range(1234)]
@@ -267,7 +268,7 @@ def test_a_table_without_the_right_stream_is_named(control: Control, view: str |
         Poller(reader, control).poll(T0)
 
 
-# Shards that divide, close and leave ----------------------------------------------------------------------------------
+# Shards that divide, close and leave --------------------------------------------------------------
 def test_parents_are_read_to_their_end_before_their_children(control: Control) -> None:
     reader = Reader("p")
     for n in range(1500):
@@ -403,7 +404,7 @@ def test_an_ended_shard_that_is_still_listed_is_not_read_again(control: Control)
     assert poller.poll(T0 + 2 * DAY_MS) == 0
 
 
-# Records that are gone ------------------------------------------------------------------------------------------------
+# Records that are gone ----------------------------------------------------------------------------
 @pytest.mark.parametrize("same", [True, False], ids=["iterator kept", "iterator asked for"])
 def test_trimmed_records_are_a_gap_and_reading_goes_on_with_the_oldest(
     control: Control, same: bool
@@ -495,7 +496,7 @@ def test_another_stream_of_the_table_is_read_from_its_start(control: Control) ->
     assert poller.lost.value == {"s1": T0 + LOOK_MS + 1}
 
 
-# Several pollers ------------------------------------------------------------------------------------------------------
+# Several pollers ----------------------------------------------------------------------------------
 def test_a_shard_is_taken_over_when_its_lease_has_run_out(control: Control) -> None:
     reader = Reader("s1")
     for n in range(150):
@@ -668,7 +669,8 @@ def test_routes_do_not_see_each_others_shards(control: Control) -> None:
 def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(
     control: Control, seed: int
 ) -> None:
-    """Pollers come, fail, stand still and vanish while shards divide; first tellings of each item are in its order."""
+    """Pollers come, fail, stand still and vanish while shards divide; first tellings of each item
+    are in its order."""
     chance = random.Random(seed)
     reader = Reader("s0")
     pollers = [Poller(reader, control, "p0")]
@@ -725,7 +727,7 @@ def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(
     assert all(poller.lost is None for poller in pollers)
 
 
-# The real thing -------------------------------------------------------------------------------------------------------
+# The real thing -----------------------------------------------------------------------------------
 def test_two_pollers_on_a_real_table_one_of_which_dies(
     control: Control, requests: Requests, client: Callable[[str], Any]
 ) -> None:
@@ -783,7 +785,7 @@ def test_two_pollers_on_a_real_table_one_of_which_dies(
     assert requests.counts == {("dynamodbstreams", "get_records"): 1}
 
 
-# Lambda ---------------------------------------------------------------------------------------------------------------
+# Lambda -------------------------------------------------------------------------------------------
 def lambda_event(**record: Any) -> dict[str, Any]:
     change = {
         "ApproximateCreationDateTime": 1_794_771_000.0,

@@ -63,9 +63,10 @@ def counted(counters: Counters, route: str | None = "parcels") -> dict[tuple[str
     }
 
 
-# Against the ledger that counts afresh ----------------------------------------------------------------------------------
+# Against the ledger that counts afresh ------------------------------------------------------------
 class Watched:
-    """A memory ledger whose every change is kept, as two rows that share nothing, until it is counted."""
+    """A memory ledger whose every change is kept, as two rows that share nothing, until it is
+    counted."""
 
     def __init__(self) -> None:
         self.ledger = MemoryLedger()
@@ -164,7 +165,7 @@ def test_they_say_what_a_count_afresh_says(counters: Counters, seed: int) -> Non
     agree(counters, watched.ledger)
 
 
-# Error groups -------------------------------------------------------------------------------------------------------------
+# Error groups -------------------------------------------------------------------------------------
 def test_an_error_replaced_by_its_like_is_one_more_and_the_same_item(counters: Counters) -> None:
     first = row(error=failure("scale 1 is busy"), total_attempts=1)
     second = row(error=failure("scale 2 is busy", NOW + 5), total_attempts=2)
@@ -222,7 +223,7 @@ def test_a_sample_is_cut(counters: Counters) -> None:
     assert [group.sample for group in counters.groups("parcels")] == ["x" * 300]
 
 
-# Cells ----------------------------------------------------------------------------------------------------------------------
+# Cells --------------------------------------------------------------------------------------------
 def test_a_batch_is_one_write_for_each_cell_that_it_changes(
     counters: Counters, process: Process
 ) -> None:
@@ -298,7 +299,7 @@ def compared_at(scene: Scene) -> list[Any]:
     ]
 
 
-# Repair ---------------------------------------------------------------------------------------------------------------------
+# Repair -------------------------------------------------------------------------------------------
 def truth(*rows: Row) -> CounterTally:
     tally = CounterTally()
     for each in rows:
@@ -370,7 +371,7 @@ def test_a_repair_of_one_route_leaves_the_others(counters: Counters) -> None:
     assert {count.route: count.n for count in counters.counts()} == {"letters": 1}
 
 
-# Renaming -------------------------------------------------------------------------------------------------------------------
+# Renaming -----------------------------------------------------------------------------------------
 def test_a_renamed_stage_takes_its_cells_along(counters: Counters) -> None:
     counters.add(
         new(

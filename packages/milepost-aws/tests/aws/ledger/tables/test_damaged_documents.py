@@ -1,4 +1,5 @@
-"""Documents whose stored text is no JSON: the others of their kind are read, and what they are about is named."""
+"""Documents whose stored text is no JSON: the others of their kind are read, and what they are
+about is named."""
 
 from __future__ import annotations
 

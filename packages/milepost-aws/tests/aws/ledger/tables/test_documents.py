@@ -215,7 +215,7 @@ def test_what_it_costs(control: Control, process: Process) -> None:
     assert sum(process.counts.values()) == 1
 
 
-# Kinds with the route in their key ------------------------------------------------------------------------------------------
+# Kinds with the route in their key ----------------------------------------------------------------
 LANE = "parcels/weigh/north"
 
 

@@ -1,4 +1,5 @@
-"""The format of the tables: pauses and rates get the route into their keys while processes of both versions are at work."""
+"""The format of the tables: pauses and rates get the route into their keys while processes of both
+versions are at work."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ MOVING = (HOLD, BUCKET, HOLDING)
 
 
 class EarlierVersion:
-    """What a process of the version before the formats does with documents: it knows only the kind as partition key."""
+    """What a process of the version before the formats does with documents: it knows only the kind
+    as partition key."""
 
     def __init__(self, scene: Scene) -> None:
         self._process, self._table = scene.process(), scene.names.control

@@ -1,4 +1,5 @@
-"""Rows and values between the rules and DynamoDB's attributes: nothing is lost on the way, and others may write as they like."""
+"""Rows and values between the rules and DynamoDB's attributes: nothing is lost on the way, and
+others may write as they like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The journal: lines to the byte, in one order, and no reader ever passes over a line that shows later."""
+"""The journal: lines to the byte, in one order, and no reader ever passes over a line that shows
+later."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def keys(lines: list[HistoryEntry]) -> list[str]:
 
 
 class Reader:
-    """A subscriber with a cursor; it may read at any moment, and must in the end have been given every line."""
+    """A subscriber with a cursor; it may read at any moment, and must in the end have been given
+    every line."""
 
     def __init__(self, journal: Journal, limit: int = 100) -> None:
         self.journal, self.limit = journal, limit
@@ -69,7 +71,7 @@ class Reader:
             self.given += keys(batch)
 
 
-# Lines ------------------------------------------------------------------------------------------------------------------
+# Lines --------------------------------------------------------------------------------------------
 def test_an_empty_ledger_has_no_lines(journal: Journal) -> None:
     assert journal.last_seq() == 0
     assert journal.feed(0, 10) == []
@@ -144,7 +146,7 @@ def test_a_hundred_long_keys_that_fit_into_no_row_together_are_told(journal: Jou
     assert keys(journal.feed(0, 1000)) == [each.key for each in told]
 
 
-# Order ------------------------------------------------------------------------------------------------------------------
+# Order --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("limit", [1, 3, 100, 1000])
 def test_reading_on_gives_every_line_once(scene: Scene, journal: Journal, limit: int) -> None:
     sizes = [1, 1, 7, BLOCK, 1, BLOCK + 30, 2]
@@ -212,7 +214,7 @@ def test_an_entry_given_twice_in_one_call_has_one_place(journal: Journal) -> Non
     assert keys(journal.feed(0, 10)) == ["p1", "p2"]
 
 
-# Again ------------------------------------------------------------------------------------------------------------------
+# Again --------------------------------------------------------------------------------------------
 def test_what_has_a_place_is_not_given_another(scene: Scene, journal: Journal) -> None:
     journal.append(entries("p", 3))
     other = journal_of(scene)
@@ -241,7 +243,8 @@ def test_a_line_that_is_placed_twice_is_read_at_its_newest_place(journal: Journa
 def test_a_repeat_at_the_newest_place_is_read_so_that_a_reader_comes_to_the_end(
     scene: Scene, process: Process, journal: Journal
 ) -> None:
-    """Two readers write the same line; the row of the first one is written last, and its place is the earlier one."""
+    """Two readers write the same line; the row of the first one is written last, and its place is
+    the earlier one."""
     first, second = (
         JournalBatch("first", [entry("p1")], 0),
         JournalBatch("second", [entry("p1")], 0),
@@ -265,7 +268,7 @@ def test_a_line_whose_last_writer_died_before_its_block_is_read_at_its_first_pla
     assert [line.seq for line in journal.feed(0, 10)] == [1]
 
 
-# Dying ------------------------------------------------------------------------------------------------------------------
+# Dying --------------------------------------------------------------------------------------------
 def test_one_that_died_before_its_block_has_told_nothing_and_is_finished_by_the_next(
     scene: Scene, process: Process
 ) -> None:
@@ -342,7 +345,7 @@ def test_an_append_whose_answer_never_came_is_recognised(scene: Scene, process: 
     assert keys(journal.feed(0, 10)) == ["p1", "p2"]
 
 
-# Racing -----------------------------------------------------------------------------------------------------------------
+# Racing -------------------------------------------------------------------------------------------
 def test_two_that_know_the_same_end_both_find_a_place(scene: Scene) -> None:
     one, two = journal_of(scene), journal_of(scene)
     one.append([entry("p0")])
@@ -415,7 +418,8 @@ def test_one_that_overwrote_lines_and_died_takes_none_from_the_readers(
 def test_a_query_that_missed_a_block_is_not_believed_beyond_it(
     scene: Scene, journal: Journal
 ) -> None:
-    """A query is no picture of one moment: here it misses the second of four blocks, as if that had come while it ran."""
+    """A query is no picture of one moment: here it misses the second of four blocks, as if that had
+    come while it ran."""
     for number in range(4):
         journal.append(entries(f"b{number}-", 3))
     blind = scene.process()
@@ -433,7 +437,8 @@ def test_a_query_that_missed_a_block_is_not_believed_beyond_it(
 
 
 def test_blocks_join_without_a_gap_whoever_writes_them(scene: Scene) -> None:
-    """Four processes append as fast as they can while two read: everyone is given every line once, each item's in order."""
+    """Four processes append as fast as they can while two read: everyone is given every line once,
+    each item's in order."""
     done = Event()
     failed: list[BaseException] = []
 
@@ -480,7 +485,7 @@ def test_blocks_join_without_a_gap_whoever_writes_them(scene: Scene) -> None:
         ]
 
 
-# Cost -------------------------------------------------------------------------------------------------------------------
+# Cost ---------------------------------------------------------------------------------------------
 def test_what_it_costs(scene: Scene, journal: Journal, process: Process) -> None:
     journal.append([entry("p")])
     process.measure = True

@@ -1,7 +1,9 @@
-"""Races of many relays for the journal's next place, simulated: refused puts stay within what one partition key can take.
+"""Races of many relays for the journal's next place, simulated: refused puts stay within what one
+partition key can take.
 
-A put takes 5 to 10 ms and a query 4 to 8 ms, a block of 33 lines is 2 write units, and a relay works for 0.27 s between two blocks.
-A partition of DynamoDB gives 1,000 write units a second; the simulation does not throttle.
+A put takes 5 to 10 ms and a query 4 to 8 ms, a block of 33 lines is 2 write units, and a relay
+works for 0.27 s between two blocks. A partition of DynamoDB gives 1,000 write units a second; the
+simulation does not throttle.
 """
 
 from __future__ import annotations

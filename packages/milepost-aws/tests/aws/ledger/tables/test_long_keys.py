@@ -1,4 +1,5 @@
-"""Keys that are longer than DynamoDB takes: a long URL stands as its digest and is given back whole; other long keys are refused."""
+"""Keys that are longer than DynamoDB takes: a long URL stands as its digest and is given back
+whole; other long keys are refused."""
 
 from __future__ import annotations
 
@@ -171,7 +172,7 @@ def test_a_key_of_many_long_parts_is_remembered_by_its_seal(
     assert ledger.sealed("messages", key, 1) == ([], None)
 
 
-# Rows that others put ----------------------------------------------------------------------------------------------------------
+# Rows that others put -----------------------------------------------------------------------------
 @pytest.fixture
 def put(ledger: SynchronousLedger, mail: Mail) -> Callable[..., None]:
     def put(sk: str, **more: Any) -> None:
@@ -235,7 +236,7 @@ def test_a_row_put_over_one_with_a_long_key_gives_everything_back(
     assert table(ledger)[0]["fullKey"] == {"S": key}
 
 
-# Keys that cannot be -----------------------------------------------------------------------------------------------------------
+# Keys that cannot be ------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("key", "content", "told"),
     [

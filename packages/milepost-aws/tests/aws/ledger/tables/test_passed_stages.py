@@ -1,4 +1,5 @@
-"""Stages that an item has passed, written with its results: one change of the attribute in one update, as DynamoDB demands."""
+"""Stages that an item has passed, written with its results: one change of the attribute in one
+update, as DynamoDB demands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pauses, rates, limits and lanes: which items may be claimed now, and when the next claim can succeed."""
+"""Pauses, rates, limits and lanes: which items may be claimed now, and when the next claim can
+succeed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Partial answers: noted once, shown on the row, the stage offered again after a short pause; and confirmed by force."""
+"""Partial answers: noted once, shown on the row, the stage offered again after a short pause; and
+confirmed by force."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def _covers(value: Any, payload: Any) -> bool:
 
 
 def tape_route() -> Route:
-    """One external stage that is given files, then one whose payload is made from the first one's answer."""
+    """One external stage that is given files, then one whose payload is made from the first one's
+    answer."""
     route = Route("tapes")
     route.external(
         "tape",

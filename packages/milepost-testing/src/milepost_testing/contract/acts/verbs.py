@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 
 class ActsContract(Promises):
-    # rerun ----------------------------------------------------------------------------------------------------------
+    # rerun ----------------------------------------------------------------------------------------
     def test_a_finished_item_runs_again_from_the_first_stage(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         before = world.item("p1")
@@ -45,7 +45,8 @@ class ActsContract(Promises):
     def test_a_finished_item_runs_again_from_its_last_stage_and_answers_anew(
         self, world: World
     ) -> None:
-        """At the last stage it keeps its work_id, unless it is new work; the answer of the first run does not count."""
+        """At the last stage it keeps its work_id, unless it is new work; the answer of the first
+        run does not count."""
         world.bring("p1", "p2", to="COMPLETED")
         ids = [world.item(key).work_id for key in ("p1", "p2")]
         assert (
@@ -71,7 +72,7 @@ class ActsContract(Promises):
             assert world.item(key).results["delivered"] == {"shelf": 7}
         world.audit()
 
-    # replace --------------------------------------------------------------------------------------------------------
+    # replace --------------------------------------------------------------------------------------
     def test_replaced_content_is_what_is_worked_on_and_what_is_known(self, world: World) -> None:
         world.add("p1", colour="red")
         first = world.row("p1").input_digest
@@ -175,7 +176,7 @@ class ActsContract(Promises):
             digest_of(new),
         )
 
-    # not before -----------------------------------------------------------------------------------------------------
+    # not before -----------------------------------------------------------------------------------
     def test_an_item_for_later_is_not_claimed_before_its_time(self, world: World) -> None:
         start = world.now + HOUR
         world.add("p1", not_before=start)

@@ -1,4 +1,5 @@
-"""Promise 9, accountable: history is append-only and chained, and has every act with its author and reason."""
+"""Promise 9, accountable: history is append-only and chained, and has every act with its author and
+reason."""
 
 from __future__ import annotations
 

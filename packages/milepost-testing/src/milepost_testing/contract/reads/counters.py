@@ -1,4 +1,5 @@
-"""Promise 8, whole records: counters and error groups agree with the rows after every kind of write."""
+"""Promise 8, whole records: counters and error groups agree with the rows after every kind of
+write."""
 
 from __future__ import annotations
 

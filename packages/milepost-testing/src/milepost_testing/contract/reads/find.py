@@ -21,7 +21,8 @@ class FindContract(Promises):
 
     @pytest.fixture
     def full(self, world: World) -> World:
-        """old: stamp, QUEUED; failed: weigh, REJECTED; retried: weigh, RETRY_SCHEDULED; waits: stamp, WAITING; new: weigh, QUEUED in a lane."""
+        """old: stamp, QUEUED; failed: weigh, REJECTED; retried: weigh, RETRY_SCHEDULED; waits:
+        stamp, WAITING; new: weigh, QUEUED in a lane."""
         world.bring("old", to="stamp")
         world.clock.advance("1h")
         world.add("failed", list_id="list-1")

@@ -1,4 +1,5 @@
-"""Contract of lane counts: exact numbers of items by lane, and of those that entered a stage by a time."""
+"""Contract of lane counts: exact numbers of items by lane, and of those that entered a stage by a
+time."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ HOUR = 3_600_000
 class LaneCountsContract(Promises):
     @pytest.fixture
     def busy(self, world: World) -> World:
-        """At weigh: claimed, handed over, two retries in lane north, one ready, one for later; at stamp: one that waits; one failed."""
+        """At weigh: claimed, handed over, two retries in lane north, one ready, one for later; at
+        stamp: one that waits; one failed."""
         outcomes: dict[str, Outcome | None] = {
             "claimed": None,
             "partner": HandedOver(within="4h"),

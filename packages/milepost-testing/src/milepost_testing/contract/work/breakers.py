@@ -1,4 +1,5 @@
-"""Circuit breakers: when a lane is closed to claims, which items are probes, and when it opens to claims again."""
+"""Circuit breakers: when a lane is closed to claims, which items are probes, and when it opens to
+claims again."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ PLAIN, NORTH = "parcels/weigh/", "parcels/weigh/north"
 class BreakersContract(Promises):
     @pytest.fixture
     def guarded(self, ledger: Ledger) -> World:
-        """A world whose first stage has a breaker: three failures in a row within a minute open it for 30 s."""
+        """A world whose first stage has a breaker: three failures in a row within a minute open it
+        for 30 s."""
         return World(ledger, self.route())
 
     def route(self, probes: int = 1) -> Route:

@@ -1,5 +1,5 @@
-"""Promise 4, reported correctly: a history line names the claim that it ends, a worker learns whether its outcome was written, and no
-write takes back a lease extension."""
+"""Promise 4, reported correctly: a history line names the claim that it ends, a worker learns
+whether its outcome was written, and no write takes back a lease extension."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class ClaimNamesContract(Promises):
         ) == [False, False]
         assert one.settle(plan, stage, [(shown, different)]) == [False]
 
-    # Extensions -------------------------------------------------------------------------------------------------------
+    # Extensions -----------------------------------------------------------------------------------
     def test_a_note_on_a_held_row_leaves_its_extended_lease(self, world: World) -> None:
         world.add("p1")
         item = world.take("p1")

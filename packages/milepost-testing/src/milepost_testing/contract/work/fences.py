@@ -47,7 +47,8 @@ class FencesContract(Promises):
     def test_outcomes_of_stale_leases_lose_in_a_group_of_rows_that_differ_in_the_lease_alone(
         self, world: World
     ) -> None:
-        """A repeated NotYet writes no line: head, status, stage and lane are those of the claim before, and only the lease tells them apart."""
+        """A repeated NotYet writes no line: head, status, stage and lane are those of the claim
+        before, and only the lease tells them apart."""
         world.add(*[f"p{number:02}" for number in range(12)])
         claims = []
         for _ in range(3):

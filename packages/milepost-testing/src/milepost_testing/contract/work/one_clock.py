@@ -1,4 +1,5 @@
-"""One clock: rows dated by a clock that was ahead are found by date, made due, and dated anew; nothing else of them changes."""
+"""One clock: rows dated by a clock that was ahead are found by date, made due, and dated anew;
+nothing else of them changes."""
 
 from __future__ import annotations
 

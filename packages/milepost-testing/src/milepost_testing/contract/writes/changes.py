@@ -1,4 +1,5 @@
-"""Changes: written only on the row that was read, each completely or not at all, without effect on others."""
+"""Changes: written only on the row that was read, each completely or not at all, without effect on
+others."""
 
 from __future__ import annotations
 
@@ -191,7 +192,8 @@ class ChangesContract(Promises):
         world.audit()
 
     def test_counters_hold_when_a_look_without_a_line_came_in_between(self, world: World) -> None:
-        """A "not yet" that says nothing new makes no new version; a change decided before it must not corrupt the counters."""
+        """A "not yet" that says nothing new makes no new version; a change decided before it must
+        not corrupt the counters."""
         world.add("p1")
         world.settle(world.take("p1"), NotYet())
         world.clock.advance("1m")

@@ -1,4 +1,5 @@
-"""A key that is submitted again after the route has forgotten it: a new item with its own ids, `work_id` and chain."""
+"""A key that is submitted again after the route has forgotten it: a new item with its own ids,
+`work_id` and chain."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def _forgetful_route() -> Route:
 
 
 def _live(world: World, retries: int) -> set[str | bytes]:
-    """Process the item to the end; its event ids, the work_ids that partners saw, and the digests of its chain."""
+    """Process the item to the end; its event ids, the work_ids that partners saw, and the digests
+    of its chain."""
     assert world.add("p1") == [None]
     seen: set[str | bytes] = set()
     for _ in range(retries):

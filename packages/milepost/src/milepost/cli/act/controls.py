@@ -1,4 +1,5 @@
-"""Commands that control stages and lanes: pause, resume, limit, and closing circuit breakers. Every process obeys within five seconds."""
+"""Commands that control stages and lanes: pause, resume, limit, and closing circuit breakers. Every
+process obeys within five seconds."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ class ControlScope(NamedTuple):
 
 
 def on_scope(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the arguments that name the scope (route, stage as argument or option, lane), --by and --reason; the command gets them as one
-    ControlScope."""
+    """Add the arguments that name the scope (route, stage as argument or option, lane), --by and
+    --reason; the command gets them as one ControlScope."""
 
     @functools.wraps(command)
     def with_scope(
@@ -77,8 +78,9 @@ def pause(
 ) -> None:
     """Pause a route, a stage or a lane.
 
-    Running handlers finish; no other work starts until 'milepost resume'. A pause uses no attempts. A paused external stage sends
-    nothing again, but new items are still offered to it once (pause the stage before it to prevent that), and confirmations count.
+    Running handlers finish; no other work starts until 'milepost resume'. A pause uses no attempts.
+    A paused external stage sends nothing again, but new items are still offered to it once (pause
+    the stage before it to prevent that), and confirmations count.
     """
     from milepost.engine.acts.controls import pause as hold
     from milepost.engine.acts.controls import paused_view
@@ -177,8 +179,9 @@ def limit(
 def breakers(given: CliSettings, as_json: bool) -> None:
     """Open circuit breakers of lanes.
 
-    A stage's breaker opens when tries in a row fail: the items of that lane wait, and use no attempts. After its cooldown it lets a few
-    items through as probes, and closes when they succeed.
+    A stage's breaker opens when tries in a row fail: the items of that lane wait, and use no
+    attempts. After its cooldown it lets a few items through as probes, and closes when they
+    succeed.
     """
     from milepost.engine.breakers import breaker_views
 

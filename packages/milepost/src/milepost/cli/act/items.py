@@ -1,4 +1,5 @@
-"""Commands that act on items, selected by keys or by filters: retry, skip, confirm, cancel, resend, rerun, replace, reschedule."""
+"""Commands that act on items, selected by keys or by filters: retry, skip, confirm, cancel, resend,
+rerun, replace, reschedule."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 
 def on_items(command: F, *, need_route: bool = True) -> F:
-    """Add the arguments and options of every act on items: keys or filters, name and reason, dry run, id of an act to continue."""
+    """Add the arguments and options of every act on items: keys or filters, name and reason, dry
+    run, id of an act to continue."""
     for option in (
         click.argument("route", required=need_route),
         click.argument("keys", nargs=-1, metavar="[KEY]..."),
@@ -66,7 +68,8 @@ def act_on_items(
     yes: bool,
     **chosen: Any,
 ) -> int:
-    """Run the act on the items with these keys, or on those that the filters select, and print its report. `how`: options of this verb."""
+    """Run the act on the items with these keys, or on those that the filters select, and print its
+    report. `how`: options of this verb."""
     if keys and any(chosen.values()):
         raise click.UsageError(
             "give either keys or filters"
@@ -219,7 +222,8 @@ def json_value(text: str, option: str = "--output") -> Any:
 def retry(given: CliSettings, to_stage: str | None, as_new: bool, **options: Any) -> int:
     """Start items again at their stage.
 
-    Attempts start again at zero. Give keys, or select by filter: 'milepost retry parcels --status failed --by ops --reason fixed'.
+    Attempts start again at zero. Give keys, or select by filter: 'milepost retry parcels --status
+    failed --by ops --reason fixed'.
     """
     return act_on_items(given, "retry", {"stage": to_stage, "as_new": as_new}, **options)
 
@@ -251,8 +255,9 @@ def confirm(
 ) -> int:
     """Confirm a stage by hand, as its partner would.
 
-    --stage names the stage to confirm; without keys, all items at that stage are confirmed. An answer that does not cover the
-    stage's whole payload is refused, as from the partner; --force accepts it.
+    --stage names the stage to confirm; without keys, all items at that stage are confirmed. An
+    answer that does not cover the stage's whole payload is refused, as from the partner; --force
+    accepts it.
     """
     from milepost.core.outcome import Done, Outcome, Reject, Retry
 
@@ -291,9 +296,9 @@ def cancel(given: CliSettings, **options: Any) -> int:
 def resend(given: CliSettings, route: str | None, **options: Any) -> int:
     """Offer items to their stage again, or run the resender once.
 
-    With a route and keys or filters: offer an external stage to its partner again, or run a handler again at once instead of at its
-    due time. This counts no attempt. Without arguments the resender runs once: it finds the items of all routes whose due
-    time has passed, and offers them again.
+    With a route and keys or filters: offer an external stage to its partner again, or run a handler
+    again at once instead of at its due time. This counts no attempt. Without arguments the resender
+    runs once: it finds the items of all routes whose due time has passed, and offers them again.
     """
     if route is not None:
         return act_on_items(given, "resend", route=route, **options)
@@ -307,7 +312,8 @@ def resend(given: CliSettings, route: str | None, **options: Any) -> int:
 
 
 def _run_resender(ctx: Context) -> ResendSummary:
-    """Run the resender to the end and write its heartbeat, so that `doctor` sees a resender that runs by schedule."""
+    """Run the resender to the end and write its heartbeat, so that `doctor` sees a resender that
+    runs by schedule."""
     import os
     import platform
 
@@ -345,9 +351,10 @@ def rerun(
 ) -> int:
     """Run completed items again.
 
-    They start at the first stage, or at --from. Give keys, or select by filter: 'milepost rerun parcels --list march.csv --by ops
-    --reason lost'; without --status all matching COMPLETED items are selected. An item whose row has been removed is refused, unless
-    the ledger can restore it from its evidence.
+    They start at the first stage, or at --from. Give keys, or select by filter: 'milepost rerun
+    parcels --list march.csv --by ops --reason lost'; without --status all matching COMPLETED items
+    are selected. An item whose row has been removed is refused, unless the ledger can restore it
+    from its evidence.
     """
     from milepost.core.values.durations import rate_per_second
 
@@ -381,8 +388,9 @@ def replace(
 ) -> int:
     """Replace the content of an item.
 
-    The item starts again with the new content, as new work; an outcome from a worker that still holds it is refused. See the
-    difference first with --dry-run. The history keeps the old content. For many items: 'milepost submit … --replace-changed'.
+    The item starts again with the new content, as new work; an outcome from a worker that still
+    holds it is refused. See the difference first with --dry-run. The history keeps the old content.
+    For many items: 'milepost submit … --replace-changed'.
     """
     if (item is None) == (file is None):
         raise click.UsageError("give the new content: --item JSON, or --file FILE")

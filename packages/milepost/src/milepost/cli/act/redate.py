@@ -33,8 +33,9 @@ def redate(
 ) -> int:
     """Date items that are dated in the future as of now.
 
-    A clock was ahead when they were written ('milepost doctor' counts them), and bulk acts leave them out. Their history keeps the
-    times that they had. An item that was submitted for a later date keeps that date.
+    A clock was ahead when they were written ('milepost doctor' counts them), and bulk acts leave
+    them out. Their history keeps the times that they had. An item that was submitted for a later
+    date keeps that date.
     """
     from milepost.core.values.durations import iso
     from milepost.engine.acts.redate import redate_rows, rows_of_future

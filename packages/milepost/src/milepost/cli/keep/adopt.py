@@ -39,8 +39,8 @@ def adopt(
 ) -> int:
     """Adopt rows that other programs wrote to the table.
 
-    Each row enters at the stage that its 'queue' attribute names and keeps its confirmations. Rows at a stage that the route does not
-    have are reported and not changed.
+    Each row enters at the stage that its 'queue' attribute names and keeps its confirmations. Rows
+    at a stage that the route does not have are reported and not changed.
     """
     from milepost.engine.acts.foreign_rows import adopt as take_in
     from milepost.engine.views.items import counted

@@ -1,4 +1,5 @@
-"""`milepost backup` and `restore`: copy a SQLite ledger and its blobs while processes use them, and replace a ledger by such a copy."""
+"""`milepost backup` and `restore`: copy a SQLite ledger and its blobs while processes use them, and
+replace a ledger by such a copy."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from milepost.cli.output import MB, megabyte_progress, print_json
 def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> int:
     """Copy the ledger and its blobs to FILE, also during work.
 
-    The copy is a consistent snapshot; it is checked and on disk when the command ends. It is itself a ledger: open it with --ledger
-    FILE. Exit code 1 if the hash chain of an item is broken; the backup is still made. For SQLite ledgers; on AWS use point-in-time
-    recovery of the tables.
+    The copy is a consistent snapshot; it is checked and on disk when the command ends. It is itself
+    a ledger: open it with --ledger FILE. Exit code 1 if the hash chain of an item is broken; the
+    backup is still made. For SQLite ledgers; on AWS use point-in-time recovery of the tables.
     """
     from milepost.composition import open_ledger
     from milepost.engine.views.items import counted
@@ -61,8 +62,9 @@ def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> in
 def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_json: bool) -> None:
     """Replace the ledger by the backup FILE.
 
-    Stop every process first: nothing is restored while a process has the ledger open or has left its log (FILE-wal). The backup is
-    checked before and after copying. Work that was done since the backup will be done again.
+    Stop every process first: nothing is restored while a process has the ledger open or has left
+    its log (FILE-wal). The backup is checked before and after copying. Work that was done since the
+    backup will be done again.
     """
     from milepost.composition import restore_ledger
     from milepost.engine.views.items import counted

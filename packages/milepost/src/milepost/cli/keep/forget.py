@@ -24,9 +24,10 @@ def forget(
 ) -> None:
     """Remove the content of an item that has ended.
 
-    Removes input, outputs, error texts, blobs and kept evidence, whatever subscriber has not received its events yet. The key stays known
-    by a keyed digest, lines and seal keep their digests. Prints what stays elsewhere. The reason is recorded: it should not repeat the
-    content. This cannot be undone.
+    Removes input, outputs, error texts, blobs and kept evidence, whatever subscriber has not
+    received its events yet. The key stays known by a keyed digest, lines and seal keep their
+    digests. Prints what stays elsewhere. The reason is recorded: it should not repeat the content.
+    This cannot be undone.
     """
     from milepost.engine.forget import forget as forget_item
     from milepost.engine.views.items import counted

@@ -21,7 +21,8 @@ NO_KEYS = """No API keys: all calls from this machine are accepted, and no other
 def keys(given: CliSettings, as_json: bool) -> None:
     """API keys: who may call over HTTP, and with which scopes.
 
-    Without any key the server accepts all calls from this machine and no others. As soon as a key exists, every call needs one.
+    Without any key the server accepts all calls from this machine and no others. As soon as a key
+    exists, every call needs one.
     """
     from milepost.engine.auth import all_keys, key_view, last_uses, state_of
     from milepost.engine.views.items import when
@@ -112,9 +113,10 @@ def new(
 ) -> None:
     """Create a key. It is shown only once.
 
-    Scopes: 'read' reads, 'submit' submits items, 'work' is for remote workers, 'operate' allows operator acts (retry, skip, pause, …),
-    'admin' allows everything. Callers send the header 'Authorization: Bearer KEY'. An attribute is a name and a value that an
-    application gives a meaning to.
+    Scopes: 'read' reads, 'submit' submits items, 'work' is for remote workers, 'operate' allows
+    operator acts (retry, skip, pause, …), 'admin' allows everything. Callers send the header
+    'Authorization: Bearer KEY'. An attribute is a name and a value that an application gives a
+    meaning to.
     """
     from milepost.core.values.durations import rate_per_second, span_ms
     from milepost.engine.auth import all_keys, key_view, make_key
@@ -146,7 +148,8 @@ def new(
 def _without_attribute(
     application: str, bound_by: str | None, scopes: Collection[str], attributes: Collection[str]
 ) -> str | None:
-    """A note about a key without the attribute by which an application binds keys to some of its items; None: there is nothing to say."""
+    """A note about a key without the attribute by which an application binds keys to some of its
+    items; None: there is nothing to say."""
     if bound_by is None or bound_by in attributes or {"operate", "admin"} & set(scopes):
         return None
     if "submit" in scopes:

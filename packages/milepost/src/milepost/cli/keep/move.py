@@ -41,10 +41,11 @@ def move(
 ) -> int:
     """Move the items to a ledger on AWS.
 
-    Moves rows, contents, histories byte for byte, seals, lists, pauses, limits, acts, subscriber cursors, alerts, and the documents of applications whose
-    routes all move, such as destinations and figures; names what it leaves. Stop all processes first.
-    The routes are locked in both ledgers until everything has been compared; then this ledger points to the new one. If interrupted, run
-    the same command again. Exit code 1 if something differs.
+    Moves rows, contents, histories byte for byte, seals, lists, pauses, limits, acts, subscriber
+    cursors, alerts, and the documents of applications whose routes all move, such as destinations
+    and figures; names what it leaves. Stop all processes first. The routes are locked in both
+    ledgers until everything has been compared; then this ledger points to the new one. If
+    interrupted, run the same command again. Exit code 1 if something differs.
     """
     from milepost.engine.transfer.copy import move as carry
     from milepost.engine.transfer.lock import give_up as open_again
@@ -114,7 +115,8 @@ def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Cont
 
 
 def _routes(ctx: Context, only: tuple[str, ...]) -> list[str]:
-    """The named routes, or all routes of the ledger. Refuses a route without a route file, which would be left behind."""
+    """The named routes, or all routes of the ledger. Refuses a route without a route file, which
+    would be left behind."""
     from milepost.engine.heads.route import ROUTE as HEADS
     from milepost.engine.transfer.lock import marks
     from milepost.ports.documents import ROUTE

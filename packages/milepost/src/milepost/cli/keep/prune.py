@@ -40,9 +40,10 @@ def prune(
 ) -> None:
     """Remove the rows of items that completed long ago.
 
-    Rows of failed and cancelled items stay unless their status is given. A small seal remains of each item, so that its key stays known.
-    History lines, and the content of their items, stay until every subscriber has received the lines; 'milepost forget' removes the content
-    of one item at once.
+    Rows of failed and cancelled items stay unless their status is given. A small seal remains of
+    each item, so that its key stays known. History lines, and the content of their items, stay
+    until every subscriber has received the lines; 'milepost forget' removes the content of one item
+    at once.
     """
     from milepost.core.status import TERMINAL
     from milepost.core.values.durations import short_span, span_ms

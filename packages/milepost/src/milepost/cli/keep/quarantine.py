@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def quarantine() -> None:
     """Quarantined rows, changes and messages.
 
-    Rows from other programs, changes that could not be decided, messages that cannot be read. Process them again with 'replay', or
-    delete them with 'drop'.
+    Rows from other programs, changes that could not be decided, messages that cannot be read.
+    Process them again with 'replay', or delete them with 'drop'.
     """
 
 
@@ -90,8 +90,8 @@ def replay(
 ) -> int:
     """Process entries again.
 
-    A row, or a change of one, is decided again as the row is now; a message goes back to its queue. What still fails stays in quarantine,
-    with the reason.
+    A row, or a change of one, is decided again as the row is now; a message goes back to its queue.
+    What still fails stays in quarantine, with the reason.
     """
     from milepost.engine.acts.foreign_rows import all_ids
     from milepost.engine.acts.foreign_rows import replay as again

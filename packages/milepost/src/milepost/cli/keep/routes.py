@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def routes(given: CliSettings, as_json: bool) -> None:
     """Routes with their stages and versions.
 
-    Also shows how a route file differs from the ledger; 'milepost routes apply' puts a changed route into force.
+    Also shows how a route file differs from the ledger; 'milepost routes apply' puts a changed
+    route into force.
     """
     from milepost.core.values.durations import short_span
     from milepost.engine.routes.versions import route_view
@@ -109,8 +110,9 @@ def apply(
 ) -> int:
     """Put a changed route into force.
 
-    Processes with the old stages then stand by until they are restarted. See first with --dry-run. With --pace the resender ('milepost
-    up') sends the finished items, and this command returns at once; 'milepost routes' shows the progress.
+    Processes with the old stages then stand by until they are restarted. See first with --dry-run.
+    With --pace the resender ('milepost up') sends the finished items, and this command returns at
+    once; 'milepost routes' shows the progress.
     """
     from milepost.core.values.durations import rate_per_second
     from milepost.engine.routes.versions import apply_route
@@ -235,7 +237,8 @@ def _print_report(route: str, done: Applied, dry_run: bool) -> None:
 
 
 def _print_back_fill(coming: Preview, dry_run: bool) -> None:
-    """Print how many finished items a back-fill sends, how long it takes, and what it means for them."""
+    """Print how many finished items a back-fill sends, how long it takes, and what it means for
+    them."""
     from milepost.core.values.durations import short_span
     from milepost.engine.views.items import counted
 

@@ -99,8 +99,8 @@ def replay(
 ) -> None:
     """Send a subscriber past events again.
 
-    Each event keeps its id, and the events of an item keep their order. New events follow after the replay. Pruned events cannot be sent
-    again.
+    Each event keeps its id, and the events of an item keep their order. New events follow after the
+    replay. Pruned events cannot be sent again.
     """
     from milepost.engine.events.replay import moment_ms
     from milepost.engine.events.replay import replay as tell_again

@@ -26,8 +26,9 @@ def upgrade(
 ) -> int:
     """Raise the format of the ledger's tables on AWS.
 
-    Do it when the stack and every process have this version of Milepost ('milepost doctor' names the others); an earlier version
-    does not see what a later format has. Processes may be at work. A SQLite file is brought up to date when it is opened.
+    Do it when the stack and every process have this version of Milepost ('milepost doctor' names
+    the others); an earlier version does not see what a later format has. Processes may be at work.
+    A SQLite file is brought up to date when it is opened.
     """
     from milepost.engine.upgrade import upgrade as raise_format
     from milepost.engine.views.items import counted

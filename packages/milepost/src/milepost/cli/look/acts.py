@@ -37,9 +37,10 @@ def acts(
 ) -> None:
     """The log of acts: who did what, why, and the result.
 
-    Latest first: acts on items, pauses, limits, route changes, pruning, subscribers. An interrupted act shows the command that
-    continues it. With --id: how many of its items have completed since, failed again, or are in progress; of an act on many
-    thousands, those whose history lines come first, or --all.
+    Latest first: acts on items, pauses, limits, route changes, pruning, subscribers. An interrupted
+    act shows the command that continues it. With --id: how many of its items have completed since,
+    failed again, or are in progress; of an act on many thousands, those whose history lines come
+    first, or --all.
     """
     if act_id is not None:
         _show_one(given, act_id, whole, as_json)

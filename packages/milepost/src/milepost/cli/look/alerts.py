@@ -15,8 +15,9 @@ from milepost.cli.output import page, printed, safe
 def alerts(given: CliSettings, route: str | None, as_json: bool) -> None:
     """Alerts that are raised now, the oldest first.
 
-    One for each cause and lane that fails items for good, for each open breaker, and for each pause that a program made. 'milepost up'
-    raises them where milepost.toml or an application names receivers.
+    One for each cause and lane that fails items for good, for each open breaker, and for each pause
+    that a program made. 'milepost up' raises them where milepost.toml or an application names
+    receivers.
     """
     from milepost.engine.alerts.watch import alert_views
     from milepost.engine.views.items import check_route

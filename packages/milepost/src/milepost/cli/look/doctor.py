@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def doctor(given: CliSettings, as_json: bool) -> int:
     """Health report: what is wrong, and what to do about it.
 
-    Checks the ledger, the processes and the last successful run of each role, pauses, leases, overdue work, subscribers, and the hash
-    chains of the items written last. Exit code 1 if a finding is bad.
+    Checks the ledger, the processes and the last successful run of each role, pauses, leases,
+    overdue work, subscribers, and the hash chains of the items written last. Exit code 1 if a
+    finding is bad.
     """
     from milepost.engine.health.doctor import doctor as look
     from milepost.engine.health.findings import BAD

@@ -79,8 +79,10 @@ def export(
 ) -> int:
     """Export items, or the evidence of their history.
 
-    One item per line, with input and results; "…" replaces values that look like secrets. With --evidence (implied by --sign and --format premis) one record for each item that the
-    ledger ever had, also where the row has been removed; csv and premis then also write the records to FILE.evidence.jsonl.
+    One item per line, with input and results; "…" replaces values that look like secrets. With
+    --evidence (implied by --sign and --format premis) one record for each item that the ledger ever
+    had, also where the row has been removed; csv and premis then also write the records to
+    FILE.evidence.jsonl.
     """
     evidence = evidence or sign is not None or form == "premis"
     if history and (evidence or form == "csv"):
@@ -117,7 +119,7 @@ def export(
     return 0
 
 
-# Items as they are now ------------------------------------------------------------------------------------------------------
+# Items as they are now ----------------------------------------------------------------------------
 def _plain_items(
     ctx: Context, query: Query, keys: tuple[str, ...], form: str, history: bool, secrets: bool
 ) -> Iterator[str]:
@@ -205,7 +207,7 @@ def _opened(output: str | None) -> Iterator[IO[bytes]]:
         aside.unlink(missing_ok=True)
 
 
-# Evidence -------------------------------------------------------------------------------------------------------------------
+# Evidence -----------------------------------------------------------------------------------------
 def _export_evidence(
     ctx: Context,
     query: Query,

@@ -1,4 +1,5 @@
-"""`milepost forecast`: when the items in progress are completed, and which wait for something else."""
+"""`milepost forecast`: when the items in progress are completed, and which wait for something
+else."""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ def forecast(
 ) -> None:
     """When the items in progress are completed.
 
-    Only what moves is forecast, at the pace at which the stages have completed items in the last 15 minutes; failures are no progress.
-    What waits for a pause, an open breaker, a partner or a date is named apart. Where nothing can be foretold, it says why.
+    Only what moves is forecast, at the pace at which the stages have completed items in the last 15
+    minutes; failures are no progress. What waits for a pause, an open breaker, a partner or a date
+    is named apart. Where nothing can be foretold, it says why.
     """
     from milepost.engine.views.forecast import (
         forecast_view,

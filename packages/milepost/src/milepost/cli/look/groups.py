@@ -15,8 +15,9 @@ from milepost.cli.output import cut, plain, print_table, printed
 def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
     """Failures by kind: similar errors, counted.
 
-    'now' is the number of items that have the error now, 'ever' how often it occurred. Act on all items of a kind with --group;
-    a kind spans all lanes of its stage, and --lane selects one of them.
+    'now' is the number of items that have the error now, 'ever' how often it occurred. Act on all
+    items of a kind with --group; a kind spans all lanes of its stage, and --lane selects one of
+    them.
     """
     from milepost.engine.views.items import groups as look
 

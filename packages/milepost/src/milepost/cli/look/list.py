@@ -173,7 +173,8 @@ def _print_rows(found: FoundPage, route: str, lanes: BlockedLanes, now: int) -> 
 
 
 def _due_or_error(row: Row, blocks: Blocks, now: int) -> str:
-    """What a row of the table says last. A blocked item is not due, unless a worker has claimed it already."""
+    """What a row of the table says last. A blocked item is not due, unless a worker has claimed it
+    already."""
     from milepost.engine.views.items import when
 
     note = "" if row.look_at is None else when(row.look_at, now)

@@ -1,4 +1,5 @@
-"""Live view in the terminal: stages as columns with counts, rate, oldest item, failures by kind; plain lines when piped."""
+"""Live view in the terminal: stages as columns with counts, rate, oldest item, failures by kind;
+plain lines when piped."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def view(
     elapsed_ms: int | None = None,
     height: int | None = None,
 ) -> Group:
-    """One route in `width` columns: stages side by side, or one line each if there are many; at most `height` lines."""
+    """One route in `width` columns: stages side by side, or one line each if there are many; at
+    most `height` lines."""
     width = max(40, min(width, 110))
     top: list[RenderableType] = [
         _head(snapshot, trail, elapsed_ms, width),
@@ -91,7 +93,8 @@ def view(
 def picture(
     snapshots: Sequence[Snapshot], trails: Sequence[Trail], width: int, height: int, elapsed_ms: int
 ) -> Group:
-    """Several routes below each other in `height` lines; a route without items shows only its head."""
+    """Several routes below each other in `height` lines; a route without items shows only its
+    head."""
     busy = sum(snapshot.total > 0 for snapshot in snapshots) or len(snapshots)
     share = (height - TOP * (len(snapshots) - busy)) // max(1, busy)
     rooms = [share if snapshot.total or busy == len(snapshots) else TOP for snapshot in snapshots]
@@ -226,7 +229,8 @@ def _cell(n: int, total: int, column: int, style: str) -> RenderableType:
 
 
 def _kinds(snapshot: Snapshot, width: int, lines: int) -> list[RenderableType]:
-    """The most frequent failures, always in the same number of lines so that the view does not jump."""
+    """The most frequent failures, always in the same number of lines so that the view does not
+    jump."""
     if lines <= 0:
         return []
     stage_width, sample_width = (14, width - LABEL - 36) if width >= 60 else (10, 0)
@@ -272,7 +276,8 @@ def line(snapshot: Snapshot, elapsed_ms: int) -> str:
 
 
 def _stages(snapshot: Snapshot, room: int) -> str:
-    """Items at each stage: all stages if there is room, else busy ones, then with shortened names."""
+    """Items at each stage: all stages if there is room, else busy ones, then with shortened
+    names."""
     busy = [stage for stage in snapshot.stages if stage.among(*LIVE)]
     for stages, longest in ((snapshot.stages, 64), (busy, 64), (busy, 12), (busy, 8), (busy, 5)):
         parts = [f"{cut(stage.name, longest)} {stage.among(*LIVE):,}" for stage in stages]

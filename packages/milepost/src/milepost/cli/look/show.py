@@ -35,7 +35,8 @@ KEYS_SHOWN = 10
 def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -> int:
     """The story of one item: state, reason, next step, history.
 
-    Shows where the item is, why it waits, what happens next and when, its history, and what you can do.
+    Shows where the item is, why it waits, what happens next and when, its history, and what you can
+    do.
     """
     from milepost.engine.views.items import check_route, without_secrets
     from milepost.engine.views.items import show as look
@@ -62,7 +63,8 @@ def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -
 
 
 def _by_first_part(ctx: Context, route: str, text: str) -> str:
-    """The one key whose first part is this text (an asset's id without its batch), or the text itself if no key matches."""
+    """The one key whose first part is this text (an asset's id without its batch), or the text
+    itself if no key matches."""
     from milepost.engine.views.queries import keys_with_first_part
 
     keys = keys_with_first_part(ctx, route, text, KEYS_SHOWN + 1)

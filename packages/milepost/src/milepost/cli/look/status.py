@@ -36,8 +36,8 @@ def status(
 ) -> None:
     """Number of items by route, stage and status.
 
-    With --ages: how long the items have been at each stage. With --part: the progress of the items that share a part of their key,
-    such as a batch: completed, in progress, overdue, failed.
+    With --ages: how long the items have been at each stage. With --part: the progress of the items
+    that share a part of their key, such as a batch: completed, in progress, overdue, failed.
     """
     if parts:
         if route is None or ages:
@@ -122,7 +122,8 @@ def _left_words(left: LeftCount, route: str) -> str:
 
 
 def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json: bool) -> None:
-    """Print the progress of the items with these key parts. Items are counted one by one, so that the numbers are exact."""
+    """Print the progress of the items with these key parts. Items are counted one by one, so that
+    the numbers are exact."""
     import msgspec
 
     from milepost.engine.views.items import counted

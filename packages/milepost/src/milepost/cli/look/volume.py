@@ -21,9 +21,10 @@ SHOWN = 20
 def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool) -> int:
     """Items with files on a storage volume, such as a tape.
 
-    Reads the results that stages reported for every item, also for items whose rows were removed and whose evidence was kept. With
-    --json one item per line, with all its files on the volume. A kept record that is lost, or does not match its seal, is named and not
-    used; then the exit code is 1.
+    Reads the results that stages reported for every item, also for items whose rows were removed
+    and whose evidence was kept. With --json one item per line, with all its files on the volume. A
+    kept record that is lost, or does not match its seal, is named and not used; then the exit code
+    is 1.
     """
     from milepost.engine.evidence import on_volume
     from milepost.engine.views.items import check_route, counted

@@ -104,7 +104,8 @@ def look(
 def _snapshots(
     ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]
 ) -> Iterator[dict[str, Snapshot]]:
-    """Snapshots of the routes at this interval, until `over()` holds; one more is always taken then."""
+    """Snapshots of the routes at this interval, until `over()` holds; one more is always taken
+    then."""
     from milepost.engine.views.snapshot import snapshots
 
     seen: dict[str, Snapshot] = {}

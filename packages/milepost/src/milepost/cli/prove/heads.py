@@ -14,8 +14,9 @@ from milepost.core.errors import UsageError
 def heads(given: CliSettings, as_json: bool) -> None:
     """Daily heads: one digest a day over all history lines.
 
-    'milepost up' publishes a head when a day is over (UTC), if a route keeps evidence, and sends it to every subscriber. With these
-    events a subscriber can prove later what the ledger contained (see 'milepost verify --head').
+    'milepost up' publishes a head when a day is over (UTC), if a route keeps evidence, and sends it
+    to every subscriber. With these events a subscriber can prove later what the ledger contained
+    (see 'milepost verify --head').
     """
     from milepost.engine.heads.daily import all_heads
 
@@ -40,7 +41,8 @@ def heads(given: CliSettings, as_json: bool) -> None:
 def publish_now(given: CliSettings, as_json: bool) -> None:
     """Publish a head now.
 
-    Publishes yesterday's head if it is missing, else one of today so far. The next 'milepost up' sends it to the subscribers.
+    Publishes yesterday's head if it is missing, else one of today so far. The next 'milepost up'
+    sends it to the subscribers.
     """
     from milepost.engine.heads.daily import DAY_MS, day_of, publish
     from milepost.engine.heads.route import ROUTE

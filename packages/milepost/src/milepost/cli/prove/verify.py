@@ -1,4 +1,5 @@
-"""`milepost verify` and `milepost signing-key`: check evidence offline, without ledger or network; and create a key pair that signs it."""
+"""`milepost verify` and `milepost signing-key`: check evidence offline, without ledger or network;
+and create a key pair that signs it."""
 
 from __future__ import annotations
 
@@ -57,14 +58,16 @@ def verify(
 ) -> int:
     """Check evidence offline.
 
-    Checks each record of a file from 'milepost export --evidence': hash chain, values derived from it, digests, signatures. Prints what
-    is proved and what is not, the filters of the export, and for each record which stages were confirmed when, on which volumes, and
-    under which day's head.
+    Checks each record of a file from 'milepost export --evidence': hash chain, values derived from
+    it, digests, signatures. Prints what is proved and what is not, the filters of the export, and
+    for each record which stages were confirmed when, on which volumes, and under which day's head.
 
-    Exit code 0: nothing differs, and with --head every line given is under the given heads. Whether later lines are missing is printed: the
-    heads show it for the export of a whole route, not for a selection; with --complete exit code 0 requires it. 1: something differs, or
-    lines are missing. 3: nothing differs, but a record is not, or not yet, under a given head, or is lost, or the heads are not signed
-    although --public-key was given, or --complete is not proved; these are named.
+    Exit code 0: nothing differs, and with --head every line given is under the given heads. Whether
+    later lines are missing is printed: the heads show it for the export of a whole route, not for a
+    selection; with --complete exit code 0 requires it. 1: something differs, or lines are missing.
+    3: nothing differs, but a record is not, or not yet, under a given head, or is lost, or the
+    heads are not signed although --public-key was given, or --complete is not proved; these are
+    named.
     """
     from milepost.evidence.heads import Heads, read_heads
     from milepost.evidence.signing import read_public
@@ -98,7 +101,8 @@ def verify(
 
 
 def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) -> int:
-    """Print one JSON object record by record, so that a file of millions of records needs little memory."""
+    """Print one JSON object record by record, so that a file of millions of records needs little
+    memory."""
     import msgspec
 
     before = '{"items": ['
@@ -118,7 +122,8 @@ def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) ->
 
 
 def _print_record(record: VerifiedRecord) -> None:
-    """Print one record: its end, and each stage with who confirmed it, when, and where the files are."""
+    """Print one record: its end, and each stage with who confirmed it, when, and where the files
+    are."""
     state = f"{record.status or 'unknown'}" + (f" {record.ended_at}" if record.ended_at else "")
     rest = (
         " (only its seal remains)"
@@ -180,8 +185,8 @@ def _print_verdict(verdict: Verdict) -> None:
 def signing_key(file: str, as_json: bool) -> None:
     """Create a key pair for signing evidence.
 
-    Writes the private key to FILE, readable by you alone; keep a safe copy. Prints the public key: give it to those who verify what you
-    sign. Needs the extra 'evidence'.
+    Writes the private key to FILE, readable by you alone; keep a safe copy. Prints the public key:
+    give it to those who verify what you sign. Needs the extra 'evidence'.
     """
     from milepost.evidence.signing import fingerprint, make_key, public_text
 

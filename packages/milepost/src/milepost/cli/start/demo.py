@@ -1,5 +1,5 @@
-"""`milepost demo`: 2,000 parcels through three stages, 400 notifications to ten partners of which some fail, and an archive with an
-invented past so that the dashboard has data from the start."""
+"""`milepost demo`: 2,000 parcels through three stages, 400 notifications to ten partners of which
+some fail, and an archive with an invented past so that the dashboard has data from the start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ MARK = "milepost.demo.parcels"
 NOTIFICATIONS = 400
 ASSETS = 3000
 IDLE_S = 6.0
-"""Idle time that ends the demo. A parcel is retried after at most five seconds, so every retry is waited for."""
+"""Idle time that ends the demo. A parcel is retried after at most five seconds, so every retry is
+waited for."""
 EVERY_S = 0.4
 """Interval at which another parcel arrives after the first ones are completed."""
 
@@ -63,9 +64,10 @@ EVERY_S = 0.4
 def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
     """Watch it work: 2,000 parcels, 400 messages.
 
-    The dashboard is open from the start. The terminal shows a live view (plain lines if piped), then a summary and commands to try:
-    about 15 seconds. At a terminal the dashboard then stays open, with a few new parcels a second, until Ctrl-C. The ledger stays in
-    FOLDER; the next demo replaces it, and refuses a folder with other work.
+    The dashboard is open from the start. The terminal shows a live view (plain lines if piped),
+    then a summary and commands to try: about 15 seconds. At a terminal the dashboard then stays
+    open, with a few new parcels a second, until Ctrl-C. The ledger stays in FOLDER; the next demo
+    replaces it, and refuses a folder with other work.
     """
     from milepost.application.installation import install
     from milepost.composition import open_context
@@ -107,7 +109,8 @@ def _notifications(port: int) -> ConfiguredApplication[Any]:
 
 
 def stays(wished: bool | None, *, page: bool, terminal: bool) -> bool:
-    """Does the demo keep running when all parcels are completed? By option; else at a terminal with a dashboard."""
+    """Does the demo keep running when all parcels are completed? By option; else at a terminal with
+    a dashboard."""
     return page and terminal if wished is None else wished
 
 
@@ -122,7 +125,8 @@ def _look(at: str) -> None:
 
 
 def _fresh(folder: Path, port: int) -> Path:
-    """Path of a new ledger, beside a milepost.toml for partners at this port; removes the ledger of an earlier demo, and nothing else."""
+    """Path of a new ledger, beside a milepost.toml for partners at this port; removes the ledger of
+    an earlier demo, and nothing else."""
     from milepost.demo.partners import settings
 
     path, written = folder / "milepost.db", folder / "milepost.toml"
@@ -141,7 +145,8 @@ def _fresh(folder: Path, port: int) -> Path:
 
 
 def _refuse_work_of_others(folder: Path, found: list[Path]) -> None:
-    """Refuse to replace files that are not those of an earlier demo, and a ledger that a process uses."""
+    """Refuse to replace files that are not those of an earlier demo, and a ledger that a process
+    uses."""
     from milepost.ledgers.sqlite.file.liveness import Liveness
 
     if not found:
@@ -161,7 +166,8 @@ def _refuse_work_of_others(folder: Path, found: list[Path]) -> None:
 
 
 def _past(url: str, catalogue: Catalogue, assets: int) -> None:
-    """Create the archive with two days of invented history, through a ledger opened with a clock in the past."""
+    """Create the archive with two days of invented history, through a ledger opened with a clock in
+    the past."""
     from milepost.composition import open_context
     from milepost.demo.archive import archive
     from milepost.demo.past import Past, PastChance, PastClock
@@ -187,7 +193,8 @@ def _run(
     *,
     stay: bool,
 ) -> None:
-    """Submit parcels and notifications, run them in the background, show them in the foreground, print a summary; then stay until stopped, if asked.
+    """Submit parcels and notifications, run them in the background, show them in the foreground,
+    print a summary; then stay until stopped, if asked.
 
     Ctrl-C stops both; running work is finished.
     """
@@ -203,7 +210,8 @@ def _run(
     from milepost.ledgers.sqlite import admission
     from milepost.station import Station
 
-    # The demo's partners fail on purpose. The live view counts failed tries and the dashboard shows breakers; log lines would break the view.
+    # The demo's partners fail on purpose. The live view counts failed tries and the dashboard shows
+    # breakers; log lines would break the view.
     for noisy in (failed_tries, admission):
         logging.getLogger(noisy.__name__).setLevel(logging.ERROR)
     began = monotonic()
@@ -254,14 +262,15 @@ def _run(
 
 
 def _wait_for(worker: threading.Thread) -> None:
-    """Wait a moment at a time: a Ctrl-C that came just before a wait without a timeout would be lost."""
+    """Wait a moment at a time: a Ctrl-C that came just before a wait without a timeout would be
+    lost."""
     while worker.is_alive():
         worker.join(EVERY_S)
 
 
 class More:
-    """Tick callback: sets `completed` when the first items are completed; while `wanted` is set, submits a parcel and a few notifications
-    per call."""
+    """Tick callback: sets `completed` when the first items are completed; while `wanted` is set,
+    submits a parcel and a few notifications per call."""
 
     def __init__(self, ctx: Context, station: Station, last: int, messages: int, port: int) -> None:
         self.completed, self.wanted = threading.Event(), threading.Event()

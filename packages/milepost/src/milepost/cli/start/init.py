@@ -9,7 +9,8 @@ import click
 from milepost.core.errors import MilepostError
 
 FILES = Path(__file__).parent / "files"
-"""The files that are written. In those of an application NAME, FILE and TITLE stand for its name, its Python file and its title."""
+"""The files that are written. In those of an application NAME, FILE and TITLE stand for its name,
+its Python file and its title."""
 
 
 @click.command()
@@ -22,8 +23,9 @@ FILES = Path(__file__).parent / "files"
 def init(folder: Path, application: str | None) -> None:
     """Write a small working route, and show how to run it.
 
-    Writes parcels.py, milepost.toml and a list of three parcels to FOLDER (default: the current folder), or, with --application, NAME.py,
-    its page's template and milepost.toml. Overwrites nothing.
+    Writes parcels.py, milepost.toml and a list of three parcels to FOLDER (default: the current
+    folder), or, with --application, NAME.py, its page's template and milepost.toml. Overwrites
+    nothing.
     """
     if application is None:
         files = {

@@ -1,4 +1,5 @@
-"""Run a station in the foreground until a signal arrives or no work is left; for `up`, `work` and `demo`."""
+"""Run a station in the foreground until a signal arrives or no work is left; for `up`, `work` and
+`demo`."""
 
 from __future__ import annotations
 
@@ -88,8 +89,9 @@ def run(
     applications: Sequence[ConfiguredApplication[Any]] = (),
     watches: Sequence[Service] = (),
 ) -> int | None:
-    """Work until a signal arrives or until idle. The command of this `name` prints what runs, and at the end how many items ended; None: the
-    caller has a report of its own. Returns the number of the signal that ended it; None: it was idle."""
+    """Work until a signal arrives or until idle. The command of this `name` prints what runs, and
+    at the end how many items ended; None: the caller has a report of its own. Returns the number of
+    the signal that ended it; None: it was idle."""
     from milepost.application.installation import services
     from milepost.core.values.durations import short_span
     from milepost.runners.process import tune_garbage_collection
@@ -126,7 +128,8 @@ def run(
 
 
 def stop_on_signal(stop: Callable[[], None]) -> list[int]:
-    """Drain on the first signal; stop at once on the second (nothing is lost: the leases expire). The list gets the number of the first."""
+    """Drain on the first signal; stop at once on the second (nothing is lost: the leases expire).
+    The list gets the number of the first."""
     received: list[int] = []
 
     def first(number: int, _frame: Any) -> None:
@@ -139,7 +142,8 @@ def stop_on_signal(stop: Callable[[], None]) -> list[int]:
         try:
             say(message)
         except RuntimeError:
-            # The signal interrupted another write to the same stream, which Python does not allow to be re-entered.
+            # The signal interrupted another write to the same stream, which Python does not allow
+            # to be re-entered.
             os.write(2, f"{message}\n".encode())
 
     signal.signal(signal.SIGINT, first)

@@ -48,7 +48,8 @@ def listen_options(command: F) -> F:
 
 
 def wanted(option: str | None, configured: str | None, *, no_listen: bool) -> Where | None:
-    """The address to listen at: --listen, else milepost.toml, else the default; None for no server."""
+    """The address to listen at: --listen, else milepost.toml, else the default; None for no
+    server."""
     if option is not None and no_listen:
         raise click.UsageError("give either --listen or --no-listen")
     if no_listen:
@@ -77,8 +78,8 @@ def listening(
     base: str = "",
     applications: Sequence[ConfiguredApplication[Any]] = (),
 ) -> Iterator[None]:
-    """Run the HTTP server meanwhile and print its address. If a package is missing, print how to install it; raise only if the user
-    asked for an address."""
+    """Run the HTTP server meanwhile and print its address. If a package is missing, print how to
+    install it; raise only if the user asked for an address."""
     with opened(ctx, where, "up", "--no-listen", base, applications) as url:
         if url is not None:
             say(f"milepost up: listening at {url}; API documentation at {url}/api/docs")
@@ -94,8 +95,9 @@ def opened(
     base: str = "",
     applications: Sequence[ConfiguredApplication[Any]] = (),
 ) -> Iterator[str | None]:
-    """Run the HTTP server meanwhile; gives its URL, or None if it is not wanted or a package for it is not installed.
-    `command` is the name used in messages, `without` the option that turns the server off."""
+    """Run the HTTP server meanwhile; gives its URL, or None if it is not wanted or a package for it
+    is not installed. `command` is the name used in messages, `without` the option that turns the
+    server off."""
     if where is None:
         yield None
         return
@@ -129,7 +131,8 @@ def _opened(
     command: str,
     without: str,
 ) -> HttpServer:
-    """A server at that address; if the user did not ask for it, at the next free port. Refuses a public address without API keys."""
+    """A server at that address; if the user did not ask for it, at the next free port. Refuses a
+    public address without API keys."""
     from milepost.engine.auth import any_keys
     from milepost_net.guard import is_loopback
 

@@ -1,4 +1,5 @@
-"""Several processes under one command: started together, replaced if one is killed, and stopped together."""
+"""Several processes under one command: started together, replaced if one is killed, and stopped
+together."""
 
 from __future__ import annotations
 
@@ -22,14 +23,17 @@ PARENT_FD = "MILEPOST_PARENT_FD"
 """Environment variable: a pipe that is closed when the parent process ends."""
 LOOK_S = 0.1
 RESTART_S, LONGEST_RESTART_S = 1.0, 60.0
-"""Pause before a killed process is replaced: the first one, and the longest. It doubles while processes are killed soon after their start."""
+"""Pause before a killed process is replaced: the first one, and the longest. It doubles while
+processes are killed soon after their start."""
 
 
 class ProcessGroup:
-    """Runs a process for each of these commands until all have ended. `name` is the command of milepost in messages.
+    """Runs a process for each of these commands until all have ended. `name` is the command of
+    milepost in messages.
 
-    A process that is killed by a signal (out of memory, say) is replaced, and its items are worked on again. One that ends by itself is not:
-    without an error it was idle; with an error, such as a mistake in the configuration, the others are stopped too.
+    A process that is killed by a signal (out of memory, say) is replaced, and its items are worked
+    on again. One that ends by itself is not: without an error it was idle; with an error, such as a
+    mistake in the configuration, the others are stopped too.
     """
 
     def __init__(self, name: str, commands: Sequence[GroupCommand]) -> None:
@@ -44,7 +48,8 @@ class ProcessGroup:
 
     def run(self) -> int:
         """Exit code: of the first process that ended with an error, else 0."""
-        # After a second signal this process ends at once. The pipe to the others is then closed, and they end at once too.
+        # After a second signal this process ends at once. The pipe to the others is then closed,
+        # and they end at once too.
         stop_on_signal(self._stop)
         for command in self._commands:
             self._start(command)
@@ -105,7 +110,8 @@ class ProcessGroup:
 
 
 class GroupCommand(NamedTuple):
-    """The command line of a process of the group, and the one CPU that the process may use; None: any."""
+    """The command line of a process of the group, and the one CPU that the process may use; None:
+    any."""
 
     words: list[str]
     cpu: int | None = None
@@ -120,7 +126,8 @@ class StartedProcess(NamedTuple):
 
 
 def command_line(given: CliSettings, name: str, **options: str | bool | None) -> list[str]:
-    """The command line of another process with the same settings: `milepost NAME`, with each option that has a value."""
+    """The command line of another process with the same settings: `milepost NAME`, with each option
+    that has a value."""
     words = [sys.executable, "-m", "milepost", *given.arguments, name]
     for option, value in options.items():
         word = f"--{option.replace('_', '-')}"
@@ -135,7 +142,8 @@ def command_line(given: CliSettings, name: str, **options: str | bool | None) ->
 
 
 def worker_commands(words: list[str], processes: int, *, pin: bool) -> list[GroupCommand]:
-    """The same command for each of these processes. With `pin`, each has a CPU of its own while there are enough."""
+    """The same command for each of these processes. With `pin`, each has a CPU of its own while
+    there are enough."""
     if not pin:
         return [GroupCommand(words)] * processes
     if sys.platform != "linux":
@@ -153,7 +161,8 @@ def check_shared(given: CliSettings) -> None:
 
 
 def stop_with_parent() -> bool:
-    """In a process of a group: stop as after SIGTERM when the parent process has ended in whichever way. Returns whether it is one."""
+    """In a process of a group: stop as after SIGTERM when the parent process has ended in whichever
+    way. Returns whether it is one."""
     named = os.environ.pop(PARENT_FD, None)
     if named is None:
         return False

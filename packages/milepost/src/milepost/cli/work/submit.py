@@ -86,9 +86,9 @@ def submit(
 ) -> int:
     """Submit items: a list, or one.
 
-    A list is a file (txt, csv or jsonl), or - for standard input. Each key is accepted once. The report counts new, in progress,
-    finished, failed, changed, repeated and malformed lines, with line numbers. An interrupted list can be submitted again. Exit code 1
-    if a line is malformed.
+    A list is a file (txt, csv or jsonl), or - for standard input. Each key is accepted once. The
+    report counts new, in progress, finished, failed, changed, repeated and malformed lines, with
+    line numbers. An interrupted list can be submitted again. Exit code 1 if a line is malformed.
     """
     if (file is None) == (item is None):
         raise click.UsageError("give either a file (or - for standard input) or --item JSON")
@@ -159,7 +159,8 @@ def _one(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Submit one item and print the result; exit code 1 if it is malformed or known with different content."""
+    """Submit one item and print the result; exit code 1 if it is malformed or known with different
+    content."""
     import msgspec
 
     from milepost.core.values.durations import iso
@@ -228,7 +229,8 @@ def _print_report(report: ListReport) -> None:
 
 
 def _changed(one: ChangedLine, asked: bool, dry_run: bool) -> str:
-    """Describe a line whose content differs from the known item: what happened to it, and the difference if it was compared."""
+    """Describe a line whose content differs from the known item: what happened to it, and the
+    difference if it was compared."""
     became = "would be replaced" if dry_run else "replaced"
     on_progress = f": {f'not replaced: {one.left}' if one.left else became}" if asked else ""
     return f"line {one.line}: {one.key}{on_progress}" + (

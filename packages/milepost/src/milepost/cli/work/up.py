@@ -1,5 +1,5 @@
-"""`milepost up` and `milepost work`: run workers, resender, subscribers and the API, in one process or with workers in processes beside it; or
-workers alone."""
+"""`milepost up` and `milepost work`: run workers, resender, subscribers and the API, in one process
+or with workers in processes beside it; or workers alone."""
 
 from __future__ import annotations
 
@@ -48,13 +48,15 @@ def up(
 ) -> None:
     """Run everything: workers, resender, subscribers, HTTP server.
 
-    Runs until Ctrl-C or SIGTERM. Running handlers then have --grace to finish; other claimed items are given back and no attempt is
-    counted. The HTTP server listens at 127.0.0.1:8321, or at --listen or milepost.toml (listen = "HOST:PORT"); with --until-idle only
-    if --listen is given. Behind a proxy that forwards a URL prefix, give it as --base-path (or base_path).
+    Runs until Ctrl-C or SIGTERM. Running handlers then have --grace to finish; other claimed items
+    are given back and no attempt is counted. The HTTP server listens at 127.0.0.1:8321, or at
+    --listen or milepost.toml (listen = "HOST:PORT"); with --until-idle only if --listen is given.
+    Behind a proxy that forwards a URL prefix, give it as --base-path (or base_path).
 
-    While requests submit items, the worker uses at most half of the time. Handlers that use much CPU still slow the API: then give
-    --processes N, and N worker processes run them, such as one for each core. (The same by hand, also on other machines: 'milepost up --no-work',
-    and 'milepost work' beside it.)
+    While requests submit items, the worker uses at most half of the time. Handlers that use much
+    CPU still slow the API: then give --processes N, and N worker processes run them, such as one
+    for each core. (The same by hand, also on other machines: 'milepost up --no-work', and 'milepost
+    work' beside it.)
     """
     from milepost.application.installation import alert_watches
     from milepost.cli.work.process_group import (
@@ -144,8 +146,8 @@ def work(
 ) -> None:
     """Run workers only.
 
-    Start as many of these processes as you like, here with --processes or on other machines; they share the work. Events are delivered to
-    subscribers by 'milepost up'.
+    Start as many of these processes as you like, here with --processes or on other machines; they
+    share the work. Events are delivered to subscribers by 'milepost up'.
     """
     from milepost.cli.work.process_group import (
         ProcessGroup,

@@ -1,7 +1,9 @@
-"""Circuit breaker of a lane: closed, open after failures in a row, then half-open for a set number of probes. Time is passed in.
+"""Circuit breaker of a lane: closed, open after failures in a row, then half-open for a set number
+of probes. Time is passed in.
 
-A breaker is closed where it has no record, or one that only counts failures. The ledger keeps the record, so all processes share
-it; a lane without recent failures has none and costs no write. While the breaker is open, the lane's items wait and are not claimed.
+A breaker is closed where it has no record, or one that only counts failures. The ledger keeps the
+record, so all processes share it; a lane without recent failures has none and costs no write. While
+the breaker is open, the lane's items wait and are not claimed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ _ANSWERED = frozenset(
         Reason.REJECTED,
     }
 )
-"""Outcomes of a worker that show that the stage's partner answers. That it rejects one item says nothing against the partner."""
+"""Outcomes of a worker that show that the stage's partner answers. That it rejects one item says
+nothing against the partner."""
 
 
 class BreakerState(StrEnum):
@@ -47,7 +50,8 @@ class BreakerState(StrEnum):
 
 
 class Probe(Struct, frozen=True):
-    """An item that was let through a half-open breaker. Its slot is free again when its lease has run out."""
+    """An item that was let through a half-open breaker. Its slot is free again when its lease has
+    run out."""
 
     key: str
     since: int
@@ -69,7 +73,8 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
     passed: int = 0
     """Number of probes that have succeeded."""
     needed: int = 1
-    """Number of probes that must succeed, as declared by the stage when the latest was let through."""
+    """Number of probes that must succeed, as declared by the stage when the latest was let
+    through."""
     trips: int = 0
     """How often it has opened since it was closed last."""
     parties: list[str] = []
@@ -93,7 +98,8 @@ class BreakerRecord(Struct, frozen=True, omit_defaults=True):
 
 
 def ends_claim(change: Change) -> bool:
-    """Whether the change ends the claim of its item, which may say something about the partner of the item's lane."""
+    """Whether the change ends the claim of its item, which may say something about the partner of
+    the item's lane."""
     before, after = change.before, change.after
     kept = (
         after.claimed_at == before.claimed_at
@@ -104,7 +110,8 @@ def ends_claim(change: Change) -> bool:
 
 
 def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord | None:
-    """The record of the lane's breaker after this change; the same object: nothing has changed, None: none is to be kept."""
+    """The record of the lane's breaker after this change; the same object: nothing has changed,
+    None: none is to be kept."""
     key, line = change.before.key, change.line
     attempt = None if line is None else line.attempt
     if change.breaker is not None:
@@ -127,8 +134,8 @@ def breaker_after(record: BreakerRecord | None, change: Change) -> BreakerRecord
         answered = (
             line.reason in _ANSWERED and not by_kept(line) and not unreadable and not cannot_tell
         )
-    # Else the claim says nothing about the partner: the item was given back, cancelled, or confirmed from outside, or the handler could
-    # not tell.
+    # Else the claim says nothing about the partner: the item was given back, cancelled, or
+    # confirmed from outside, or the handler could not tell.
     return after_success(record, key) if answered else after_silence(record, key)
 
 
@@ -141,8 +148,8 @@ def after_loss(
     now: int,
     party: str = "",
 ) -> BreakerRecord:
-    """The record after a worker was lost with an item. That is one failure for all items that it held then: it may have been killed, and
-    that says little about the partner."""
+    """The record after a worker was lost with an item. That is one failure for all items that it
+    held then: it may have been killed, and that says little about the partner."""
     if record is not None and record.lost_worker == worker and claimed_at <= record.lost_at:
         return record
     failed = after_failure(record, breaker, key, f"the worker {worker} was lost", now, party)
@@ -152,8 +159,8 @@ def after_loss(
 def after_failure(
     record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int, party: str = ""
 ) -> BreakerRecord:
-    """The record after a failed try of an item. While the breaker is open, only the failure of a probe counts: a try that began
-    before it opened says nothing new."""
+    """The record after a failed try of an item. While the breaker is open, only the failure of a
+    probe counts: a try that began before it opened says nothing new."""
     record = record or BreakerRecord()
     error = error[:ERROR_LIMIT]
     if party and (record.closed or record.probe_of(key) is not None):
@@ -189,7 +196,8 @@ def after_failure(
 
 
 def after_success(record: BreakerRecord, key: str) -> BreakerRecord | None:
-    """The record after a try that did not fail; None: the breaker is closed and nothing is to be kept."""
+    """The record after a try that did not fail; None: the breaker is closed and nothing is to be
+    kept."""
     if record.closed:
         return None
     if record.probe_of(key) is None:
@@ -203,7 +211,8 @@ def after_success(record: BreakerRecord, key: str) -> BreakerRecord | None:
 
 
 def after_silence(record: BreakerRecord, key: str) -> BreakerRecord:
-    """The record after a claim that ended without saying anything about the partner: a probe's slot is free again."""
+    """The record after a claim that ended without saying anything about the partner: a probe's slot
+    is free again."""
     return record if record.probe_of(key) is None else replace(record, probes=_without(record, key))
 
 
@@ -218,7 +227,8 @@ def room_for(record: BreakerRecord | None, breaker: Breaker, now: int) -> int | 
 
 
 def ask_again_at(record: BreakerRecord, breaker: Breaker, now: int) -> int | None:
-    """The time at which to ask the breaker again, because it may let an item through then; None: it does now."""
+    """The time at which to ask the breaker again, because it may let an item through then; None: it
+    does now."""
     room = room_for(record, breaker, now)
     if room is None or room > 0:
         return None
@@ -232,7 +242,8 @@ def ask_again_at(record: BreakerRecord, breaker: Breaker, now: int) -> int | Non
 def with_probes(
     record: BreakerRecord, breaker: Breaker, keys: Sequence[str], now: int, until: int
 ) -> BreakerRecord:
-    """The record after these items were let through, each under a lease until then. Probes whose lease has run out are forgotten."""
+    """The record after these items were let through, each under a lease until then. Probes whose
+    lease has run out are forgotten."""
     others = [probe for probe in record.probes if now < probe.until and probe.key not in keys]
     return replace(
         record, probes=[*others, *(Probe(key, now, until) for key in keys)], needed=breaker.probes
@@ -240,8 +251,8 @@ def with_probes(
 
 
 def probe_order(record: BreakerRecord | None, stage: Stage, keys: Sequence[str]) -> list[str]:
-    """These items in the order in which they are let through as probes: first those of a party that has not failed of late, then those
-    whose party failed longest ago; otherwise as given."""
+    """These items in the order in which they are let through as probes: first those of a party that
+    has not failed of late, then those whose party failed longest ago; otherwise as given."""
     if record is None or not record.parties or stage.party is None:
         return list(keys)
     failed = {party: number for number, party in enumerate(record.parties, 1)}
@@ -249,7 +260,8 @@ def probe_order(record: BreakerRecord | None, stage: Stage, keys: Sequence[str])
 
 
 def with_leases(record: BreakerRecord, leases: Mapping[str, int]) -> BreakerRecord:
-    """The record with the present lease ends of probes that are still under way: their workers may have extended the leases."""
+    """The record with the present lease ends of probes that are still under way: their workers may
+    have extended the leases."""
     if not any(leases.get(probe.key, 0) > probe.until for probe in record.probes):
         return record
     return replace(
@@ -262,8 +274,8 @@ def with_leases(record: BreakerRecord, leases: Mapping[str, int]) -> BreakerReco
 
 
 def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord:
-    """Correct the times of a record if the clock was set back: no cooldown and no lease may last longer than it was set to. Store the
-    result, or the wait would start anew at every look."""
+    """Correct the times of a record if the clock was set back: no cooldown and no lease may last
+    longer than it was set to. Store the result, or the wait would start anew at every look."""
     if record.closed:
         return record
     if record.retry_at > now + breaker.cooldown_ms + SET_BACK_MS:

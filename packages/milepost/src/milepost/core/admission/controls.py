@@ -1,4 +1,5 @@
-"""Controls: the pauses, limits and breakers that say whether a route, a stage or a lane may be worked on, and how fast.
+"""Controls: the pauses, limits and breakers that say whether a route, a stage or a lane may be
+worked on, and how fast.
 
 A scope names what a control applies to: "route", "route/stage" or "route/stage/lane".
 """
@@ -24,7 +25,8 @@ class Hold(Struct, frozen=True):
     until: int | None = None
     """When it ends by itself; None: when an operator resumes."""
     drain: str | float | None = None
-    """The rate at which the items that have waited are worked on afterwards; None: as fast as usual."""
+    """The rate at which the items that have waited are worked on afterwards; None: as fast as
+    usual."""
 
 
 class Limit(Struct, frozen=True):
@@ -36,7 +38,8 @@ class Limit(Struct, frozen=True):
     reason: str = ""
     at: int = 0
     drains: int | None = None
-    """Set if this limit drains the backlog of a pause: the time since when. It ends when the items that waited then have been claimed."""
+    """Set if this limit drains the backlog of a pause: the time since when. It ends when the items
+    that waited then have been claimed."""
     normal_rate: str | float | None = None
     """The rate that was set before, and holds again after the draining."""
 
@@ -52,7 +55,8 @@ def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:
 
 
 def lanes_above(lane: str) -> tuple[str, ...]:
-    """The lane itself, and the wider lane within which it lies: a lane named `A@B` lies within the lane `B`."""
+    """The lane itself, and the wider lane within which it lies: a lane named `A@B` lies within the
+    lane `B`."""
     wider = wider_lane(lane)
     return (lane,) if wider is None else (lane, wider)
 
@@ -109,7 +113,8 @@ class LaneItems:
 
 
 class Controls:
-    """The controls in force, as one claim reads them: pauses, limits set while running, and breakers with a record, by scope."""
+    """The controls in force, as one claim reads them: pauses, limits set while running, and
+    breakers with a record, by scope."""
 
     __slots__ = ("breakers", "holds", "limits")
 
@@ -124,11 +129,13 @@ class Controls:
         self.breakers = breakers
 
     def held(self, route: str, stage: str, lane: str) -> bool:
-        """Whether this lane, the wider lane within which it lies, its stage or its route is paused."""
+        """Whether this lane, the wider lane within which it lies, its stage or its route is
+        paused."""
         return is_held(self.holds, route, stage, lane)
 
     def rate(self, route: str, stage: Stage, lane: str | None) -> CallRate | None:
-        """The rate of a lane's own calls (None: of the whole stage's); a limit set while running wins over the route file's."""
+        """The rate of a lane's own calls (None: of the whole stage's); a limit set while running
+        wins over the route file's."""
         if lane is None:
             return self._rate_in_force(scope(route, stage.name), stage.rate)
         declared = stage.lanes.get(lane)
@@ -137,13 +144,15 @@ class Controls:
         )
 
     def joint_rate(self, route: str, stage: Stage, wider: str) -> CallRate | None:
-        """The rate that holds for the calls of all lanes within a wider lane together. Of the route file's limits those of a lane that it
-        names: a mapping that has limits for every name means each lane alone."""
+        """The rate that holds for the calls of all lanes within a wider lane together. Of the route
+        file's limits those of a lane that it names: a mapping that has limits for every name means
+        each lane alone."""
         declared = stage.lanes[wider].rate if wider in stage.lanes else None
         return self._rate_in_force(scope(route, stage.name, wider), declared)
 
     def rates(self, route: str, stage: Stage, lane: str) -> list[tuple[str, CallRate]]:
-        """The scopes whose rates a call in this lane uses up, each with its rate: its stage's, its own, the wider lane's within which it lies."""
+        """The scopes whose rates a call in this lane uses up, each with its rate: its stage's, its
+        own, the wider lane's within which it lies."""
         rates = [(scope(route, stage.name, of), self.rate(route, stage, of)) for of in (None, lane)]
         wider = wider_lane(lane) if "@" in lane else None
         if wider is not None:
@@ -172,13 +181,15 @@ class Controls:
         )
 
     def cap(self, route: str, stage: Stage, lane: str) -> int | None:
-        """Maximum calls of this lane at a time in one process: at this number the lane is full. None: the stage's limit applies."""
+        """Maximum calls of this lane at a time in one process: at this number the lane is full.
+        None: the stage's limit applies."""
         limit = self.limits.get(scope(route, stage.name, lane), NO_LIMIT).concurrency
         declared = stage.lanes.get(lane)
         return limit if limit is not None or declared is None else declared.concurrency
 
     def joint_cap(self, route: str, stage: Stage, wider: str) -> int | None:
-        """Maximum calls at a time in one process of all lanes within a wider lane together (see `joint_rate`). None: no such limit."""
+        """Maximum calls at a time in one process of all lanes within a wider lane together (see
+        `joint_rate`). None: no such limit."""
         limit = self.limits.get(scope(route, stage.name, wider), NO_LIMIT).concurrency
         return (
             limit
@@ -193,8 +204,9 @@ class Controls:
     def room(
         self, route: str, stage: Stage, lane: str, batch: int, held: LaneItems, ahead: LaneItems
     ) -> int | None:
-        """How many more items of this lane a process may hold, by the maximum calls of the lane and of the wider lane. `held`: the items
-        that it holds; `ahead`: those that may wait there beyond the calls. None: any number."""
+        """How many more items of this lane a process may hold, by the maximum calls of the lane and
+        of the wider lane. `held`: the items that it holds; `ahead`: those that may wait there
+        beyond the calls. None: any number."""
         own = self.cap(route, stage, lane)
         room = (
             None
@@ -211,7 +223,8 @@ class Controls:
         return joint_room if room is None else min(room, joint_room)
 
     def opens_at(self, route: str, stage: Stage, lane: str) -> int:
-        """The earliest time at which the lane's breaker lets items through again; 0: it is not open."""
+        """The earliest time at which the lane's breaker lets items through again; 0: it is not
+        open."""
         record = self.breakers.get(scope(route, stage.name, lane)) if self.breakers else None
         return (
             0
@@ -220,7 +233,8 @@ class Controls:
         )
 
     def unlimited(self, route: str, stage: Stage) -> bool:
-        """Whether no control limits a stage without lanes, so that its items can be claimed as they arrive."""
+        """Whether no control limits a stage without lanes, so that its items can be claimed as they
+        arrive."""
         breaker_open, held = self.opens_at(route, stage, "") > 0, self.held(route, stage.name, "")
         return not (
             breaker_open

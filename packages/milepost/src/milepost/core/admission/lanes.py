@@ -1,4 +1,5 @@
-"""Fair lanes: how free slots are shared out among the lanes of a stage. A full lane (`Controls.cap`) gets none."""
+"""Fair lanes: how free slots are shared out among the lanes of a stage. A full lane
+(`Controls.cap`) gets none."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ L = TypeVar("L")
 
 
 def fair_shares(left: int, in_hand: Sequence[int]) -> list[int]:
-    """The number of `left` items that each lane gets, given the items that it already holds: as if every item went to the lane with the
-    fewest, the first of these."""
+    """The number of `left` items that each lane gets, given the items that it already holds: as if
+    every item went to the lane with the fewest, the first of these."""
     level = _level(left, in_hand)
     # The level takes a little more than there is: the last lanes are filled to one below it.
     spare = sum(level - held for held in in_hand if held < level) - left
@@ -23,7 +24,8 @@ def fair_shares(left: int, in_hand: Sequence[int]) -> list[int]:
 
 
 def _level(left: int, in_hand: Sequence[int]) -> int:
-    """The lowest number of held items to which all lanes below it can be filled with `left` items, rounded up."""
+    """The lowest number of held items to which all lanes below it can be filled with `left` items,
+    rounded up."""
     ordered = sorted(in_hand)
     total = left
     for count, held in enumerate(ordered, 1):
@@ -41,12 +43,14 @@ def share_out(
     known: int,
     take: Callable[[L, int], int],
 ) -> int:
-    """Share `want` items out among the lanes, in this order if they are equal; returns the number of items left over.
+    """Share `want` items out among the lanes, in this order if they are equal; returns the number
+    of items left over.
 
-    `take(lane, share)` takes up to `share` items of a lane and returns how many it got: fewer than its share means that the lane has
-    no more, or is full. The others share the rest. `in_hand` also counts the items just taken. `known` is
-    the number of lanes of the stage, including those without work now: if there are several, the last lane with work is filled to at
-    most half, since work for the others may arrive at any moment.
+    `take(lane, share)` takes up to `share` items of a lane and returns how many it got: fewer than
+    its share means that the lane has no more, or is full. The others share the rest. `in_hand` also
+    counts the items just taken. `known` is the number of lanes of the stage, including those
+    without work now: if there are several, the last lane with work is filled to at most half, since
+    work for the others may arrive at any moment.
     """
     left, half = want, -(-(want + sum(map(in_hand, lanes))) // 2)
     while lanes and left > 0:

@@ -20,11 +20,13 @@ class Delay(NamedTuple):
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """The delay after a failure: `base * factor**n`, n = failures before this one, spread uniformly by ± `jitter` (a share of it).
+    """The delay after a failure: `base * factor**n`, n = failures before this one, spread uniformly
+    by ± `jitter` (a share of it).
 
-    No delay exceeds `cap`: if the jitter could push one above it, the delay is drawn from a range that ends at `cap`. `delays` replaces base, factor and cap: the delay
-    after the first failure, after the second, and so on; the last one holds for all that follow. `attempts` is the threshold: when that
-    many attempts have failed, the item ends MAX_RETRIES_EXCEEDED.
+    No delay exceeds `cap`: if the jitter could push one above it, the delay is drawn from a range
+    that ends at `cap`. `delays` replaces base, factor and cap: the delay after the first failure,
+    after the second, and so on; the last one holds for all that follow. `attempts` is the
+    threshold: when that many attempts have failed, the item ends MAX_RETRIES_EXCEEDED.
     """
 
     attempts: int = 3
@@ -57,7 +59,8 @@ class Backoff(Struct, frozen=True, kw_only=True):
             span_ms(delay, "Backoff(delays=…)")
 
     def exponential_ms(self, failures_before: int) -> float:
-        """The delay before jitter. Computed by logarithm past the cap, so that no exponent overflows."""
+        """The delay before jitter. Computed by logarithm past the cap, so that no exponent
+        overflows."""
         if self.delays:
             return float(span_ms(self.delays[min(failures_before, len(self.delays) - 1)], "delays"))
         base, cap = float(span_ms(self.base, "base")), float(span_ms(self.cap, "cap"))
@@ -70,8 +73,8 @@ class Backoff(Struct, frozen=True, kw_only=True):
         return min(cap, base * float(self.factor**failures_before))
 
     def delay(self, failures_before: int, chance: float, floor_ms: int | None = None) -> Delay:
-        """The delay after this failure. `chance` is in [-1, 1]; `floor_ms` is a partner's minimum delay, which jitter only increases, and
-        which may be above the cap."""
+        """The delay after this failure. `chance` is in [-1, 1]; `floor_ms` is a partner's minimum
+        delay, which jitter only increases, and which may be above the cap."""
         exponential = self.exponential_ms(failures_before)
         low, high = self._range_ms(exponential)
         total = min(high, low + (high - low) * (chance + 1) / 2)
@@ -81,8 +84,9 @@ class Backoff(Struct, frozen=True, kw_only=True):
         return Delay(math.ceil(total), round(exponential), round(total - exponential))
 
     def _range_ms(self, exponential: float) -> tuple[float, float]:
-        """The shortest and the longest delay. A range that would pass the cap is moved down to end there, with the same ratio of longest to
-        shortest, but never below the shortest first delay."""
+        """The shortest and the longest delay. A range that would pass the cap is moved down to end
+        there, with the same ratio of longest to shortest, but never below the shortest first
+        delay."""
         high = exponential * (1 + self.jitter)
         if self.delays:
             return exponential * (1 - self.jitter), high
@@ -96,8 +100,9 @@ class Backoff(Struct, frozen=True, kw_only=True):
 class Checks(Struct, frozen=True, kw_only=True):
     """Intervals between looks at a stage that answers NotYet: from `every`, doubling up to `up_to`.
 
-    Each pause is spread uniformly by ± `jitter` (a share of it), so that items taken in together are not looked at together.
-    After `overdue` at the stage the item is reported once; looks continue.
+    Each pause is spread uniformly by ± `jitter` (a share of it), so that items taken in together
+    are not looked at together. After `overdue` at the stage the item is reported once; looks
+    continue.
     """
 
     every: Span = "1m"
@@ -126,7 +131,8 @@ class Checks(Struct, frozen=True, kw_only=True):
             )
 
     def after_ms(self, looks_before: int, chance: float = 0.0) -> int:
-        """The pause before the next look, after this many earlier looks without result. `chance` is in [-1, 1]."""
+        """The pause before the next look, after this many earlier looks without result. `chance` is
+        in [-1, 1]."""
         every, up_to = span_ms(self.every, "every"), span_ms(self.up_to, "up_to")
         pause = up_to if looks_before >= 40 else min(up_to, every << looks_before)
         return math.ceil(pause * (1 + self.jitter * chance))

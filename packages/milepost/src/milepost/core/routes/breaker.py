@@ -9,9 +9,10 @@ from milepost.core.values.durations import Span, span_ms
 
 
 class Breaker(Struct, frozen=True, kw_only=True):
-    """Stops calls to a lane whose partner is down. It opens when `failures` tries in a row have failed `within` this span; a try that
-    succeeds in between starts the count anew. After `cooldown` it lets `probes` items through: if all of them succeed it closes,
-    if one fails it stays open for another `cooldown`."""
+    """Stops calls to a lane whose partner is down. It opens when `failures` tries in a row have
+    failed `within` this span; a try that succeeds in between starts the count anew. After
+    `cooldown` it lets `probes` items through: if all of them succeed it closes, if one fails it
+    stays open for another `cooldown`."""
 
     failures: int = 5
     within: Span = "1m"

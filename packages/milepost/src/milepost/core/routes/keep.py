@@ -13,12 +13,14 @@ STATUSES: dict[str, frozenset[Status]] = {
     "failed": FAILED,
     **{status.value.lower(): frozenset({status}) for status in sorted(TERMINAL)},
 }
-"""The words of the option; `failed` comes first, so that a single status named beside it has its own time."""
+"""The words of the option; `failed` comes first, so that a single status named beside it has its
+own time."""
 
 
 def keep_by_status(keep: Span | Mapping[str, Span] | None, subject: str) -> dict[Status, int]:
-    """Time in ms after which a row that ended with this status leaves; a status without one stays. One time alone is that of completed
-    items: rows of failed and cancelled ones leave only if their status is named."""
+    """Time in ms after which a row that ended with this status leaves; a status without one stays.
+    One time alone is that of completed items: rows of failed and cancelled ones leave only if their
+    status is named."""
     if keep is None:
         return {}
     spans = keep if isinstance(keep, Mapping) else {"completed": keep}

@@ -1,4 +1,5 @@
-"""Checks of a route's options, run while its file is imported. The errors name the option and say what would be right."""
+"""Checks of a route's options, run while its file is imported. The errors name the option and say
+what would be right."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def check_kind(value: object, kind: type, subject: str, sample: str) -> None:
 def answer_check(
     function: Callable[..., bool] | None, subject: str
 ) -> Callable[[Any, Any], bool] | None:
-    """A stage's rule for valid confirmations as a function of answer and payload; a route may declare it as a function of the answer alone."""
+    """A stage's rule for valid confirmations as a function of answer and payload; a route may
+    declare it as a function of the answer alone."""
     if function is None:
         return None
     try:
@@ -63,7 +65,8 @@ def answer_check(
 
 
 def check_functions(where: str, **options: tuple[object, str]) -> None:
-    """Each option that is given must be a function of one argument; the option comes with the name of that argument."""
+    """Each option that is given must be a function of one argument; the option comes with the name
+    of that argument."""
     for option, (function, wanted) in options.items():
         if function is not None:
             check_shape(function, f"{where}: {option}", wanted)

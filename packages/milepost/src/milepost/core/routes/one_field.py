@@ -1,4 +1,5 @@
-"""Inputs of one field each, such as the keys of a list, as a column of texts: no object per line is made before it is needed."""
+"""Inputs of one field each, such as the keys of a list, as a column of texts: no object per line is
+made before it is needed."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ class OneField(Sequence[dict[str, str]]):
 
 
 class KeyDigests(Sequence[bytes]):
-    """The content digests of items whose input is `{field: key}` and nothing else. Each is computed when it is read: a ledger that has
-    noted which of its items have such an input need not compare digests."""
+    """The content digests of items whose input is `{field: key}` and nothing else. Each is computed
+    when it is read: a ledger that has noted which of its items have such an input need not compare
+    digests."""
 
     __slots__ = ("field", "keys")
 

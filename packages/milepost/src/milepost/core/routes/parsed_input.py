@@ -21,7 +21,8 @@ Key = str | Sequence[str] | Callable[[Any], Any]
 
 
 class KeyColumn(Struct, frozen=True):
-    """The column of a delivered table that holds the keys: its place (from 0), the delimiter, and whether the first line has names."""
+    """The column of a delivered table that holds the keys: its place (from 0), the delimiter, and
+    whether the first line has names."""
 
     place: int
     header: bool = False
@@ -57,8 +58,8 @@ def key_in(content: Any, key: Key) -> str:
 
 
 def keys_in(contents: Sequence[Any], key: Key) -> list[str]:
-    """The key of each input, as `key_in` makes it. Plain text is checked for a whole batch at once: a list of known keys costs little more
-    than that."""
+    """The key of each input, as `key_in` makes it. Plain text is checked for a whole batch at once:
+    a list of known keys costs little more than that."""
     if not callable(key) and contents:
         columns = [
             _plain_column(contents, field) for field in ((key,) if isinstance(key, str) else key)
@@ -74,7 +75,8 @@ def keys_in(contents: Sequence[Any], key: Key) -> list[str]:
 
 
 def texts_of(contents: Sequence[Any], field: str) -> list[Any] | None:
-    """The values of one field of each input, all of them texts in `OneField`; None if an input lacks it."""
+    """The values of one field of each input, all of them texts in `OneField`; None if an input
+    lacks it."""
     if isinstance(contents, OneField):
         return contents.texts if contents.field == field else None
     try:
@@ -84,7 +86,8 @@ def texts_of(contents: Sequence[Any], field: str) -> list[Any] | None:
 
 
 def _plain_column(contents: Sequence[Any], field: str) -> list[str] | None:
-    """The texts of one key field, if all are valid as they stand; None: they must be looked at one by one."""
+    """The texts of one key field, if all are valid as they stand; None: they must be looked at one
+    by one."""
     values = texts_of(contents, field)
     if values is None:
         return None
@@ -100,8 +103,8 @@ def _plain_column(contents: Sequence[Any], field: str) -> list[str] | None:
 
 
 class ParsedBatch(NamedTuple):
-    """Submitted items, parsed: key, content and, where the route takes them, correlation id of each. Contents that are `OneField` hold the
-    keys and nothing else."""
+    """Submitted items, parsed: key, content and, where the route takes them, correlation id of
+    each. Contents that are `OneField` hold the keys and nothing else."""
 
     keys: Sequence[str]
     contents: Sequence[Any]
@@ -109,7 +112,8 @@ class ParsedBatch(NamedTuple):
 
 
 def parsed(content: Any, parse: Callable[[Any], Any]) -> Any:
-    """The input that a route's function makes of a submitted one; raises MalformedInput if it cannot."""
+    """The input that a route's function makes of a submitted one; raises MalformedInput if it
+    cannot."""
     try:
         return parse(content)
     except MalformedInput:
@@ -121,7 +125,8 @@ def parsed(content: Any, parse: Callable[[Any], Any]) -> Any:
 
 
 def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[Any, str | None]:
-    """Content and correlation id (if any) of an input whose key, content and correlation id are separate fields.
+    """Content and correlation id (if any) of an input whose key, content and correlation id are
+    separate fields.
 
     Text that is JSON is parsed, as it is where the same fields are attributes of a table's row.
     """
@@ -154,7 +159,8 @@ def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[An
 
 
 def start_in(content: Any, field: str) -> str | None:
-    """The time before which an item does not start, from a field of its content; absent, null or empty: it may start at once."""
+    """The time before which an item does not start, from a field of its content; absent, null or
+    empty: it may start at once."""
     value = content.get(field) if isinstance(content, dict) else None
     if value is None or value == "":
         return None

@@ -15,8 +15,8 @@ EXTERNAL_RESEND = 14 * 86_400_000
 
 
 class Plan:
-    """A route prepared for one ledger: its stages, fast look-ups, and the version in the ledger. A plan never changes:
-    `at_version`, `at_epoch` and `with_offer_lives` return another one."""
+    """A route prepared for one ledger: its stages, fast look-ups, and the version in the ledger. A
+    plan never changes: `at_version`, `at_epoch` and `with_offer_lives` return another one."""
 
     __slots__ = (
         "by_name",
@@ -101,16 +101,18 @@ class Plan:
         )
 
     def at_version(self, version: int) -> Plan:
-        """This plan at the version number that the ledger gave it. Shares its stages with this one."""
+        """This plan at the version number that the ledger gave it. Shares its stages with this
+        one."""
         return self if version == self.version else self._with(version=version)
 
     def at_epoch(self, epoch: int) -> Plan:
-        """This plan in the epoch of its ledger, for the first lines of new items. Shares its stages with this one."""
+        """This plan in the epoch of its ledger, for the first lines of new items. Shares its stages
+        with this one."""
         return self if epoch == self.epoch else self._with(epoch=epoch)
 
     def with_offer_lives(self, lives: Mapping[str, int]) -> Plan:
-        """This plan with the time for which each stage's queue keeps an offer, in ms, where the ledger knows it. A stage with a
-        `resend_after` of its own keeps that."""
+        """This plan with the time for which each stage's queue keeps an offer, in ms, where the
+        ledger knows it. A stage with a `resend_after` of its own keeps that."""
         stages = tuple(
             replace(
                 stage,
@@ -132,5 +134,6 @@ def _lookups(stages: tuple[Stage, ...]) -> dict[str, Any]:
 
 
 def shape_digest(shape: Sequence[Sequence[str]]) -> str:
-    """Digest of the stages' names, kinds and order: these must not change silently while items are in progress."""
+    """Digest of the stages' names, kinds and order: these must not change silently while items are
+    in progress."""
     return sha256("\x1e".join("\x1f".join(pair) for pair in shape).encode()).hexdigest()[:16]

@@ -1,4 +1,5 @@
-"""Route definition: a name, a key and stages in order. Mistakes raise an error while the file is imported."""
+"""Route definition: a name, a key and stages in order. Mistakes raise an error while the file is
+imported."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ RETRY_SAMPLE = "retry=mp.Backoff(attempts=3, base=1)"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits of one lane of a stage: `rate` for the whole ledger, `concurrency` per process. `breaker` and `retry` replace the
-    stage's for this lane."""
+    """Limits of one lane of a stage: `rate` for the whole ledger, `concurrency` per process.
+    `breaker` and `retry` replace the stage's for this lane."""
 
     rate: str | float | None = None
     concurrency: int | None = None
@@ -50,12 +51,14 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Stage(Struct, frozen=True, kw_only=True):
-    """One step of a route, checked and ready. The ledger fills in `grace_ms` and `offer_life_ms` when the plan is made."""
+    """One step of a route, checked and ready. The ledger fills in `grace_ms` and `offer_life_ms`
+    when the plan is made."""
 
     name: str
     handler: Handler | None = None
     remote: bool = False
-    """Its workers run elsewhere and claim over HTTP: it has no handler here, but it is not external."""
+    """Its workers run elsewhere and claim over HTTP: it has no handler here, but it is not
+    external."""
     retry: Backoff
     checks: Checks
     timeout_ms: int | None = None
@@ -65,7 +68,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     lane: Callable[[Any], str] | None = None
     lanes: Mapping[str, Limits] = {}
     party: Callable[[str], str] | None = None
-    """Whom an item concerns, by its key, among those of its lane: a breaker's probe is of another party than the last failures."""
+    """Whom an item concerns, by its key, among those of its lane: a breaker's probe is of another
+    party than the last failures."""
     batch: int = 1
     claims: bool = True
     """False: a pure check, which may run without a lease where messages call workers."""
@@ -73,14 +77,18 @@ class Stage(Struct, frozen=True, kw_only=True):
     pauses: bool = False
     """Its handler may pause its lane, so that its function on AWS needs the right to."""
     accepts: Callable[[Any, Any], bool] | None = None
-    """Whether this answer confirms the stage's payload (None: not known yet). A ValueError says why not."""
+    """Whether this answer confirms the stage's payload (None: not known yet). A ValueError says why
+    not."""
     next_payload: Callable[[Any], Any] | None = None
-    """Makes the next stage's payload from this stage's output, where the outcome itself has none."""
+    """Makes the next stage's payload from this stage's output, where the outcome itself has
+    none."""
     announce: str | None = None
     medium: str | None = None
-    """The storage medium that its confirmations refer to, such as "disk" or "tape"; for preservation metadata."""
+    """The storage medium that its confirmations refer to, such as "disk" or "tape"; for
+    preservation metadata."""
     queue: str | None = None
-    """The address of a partner's own queue for offers of an external stage, where offers go by queue."""
+    """The address of a partner's own queue for offers of an external stage, where offers go by
+    queue."""
     message: Callable[[dict[str, Any]], Any] | None = None
     """Formats the message of an external stage's offer, from the complete offer."""
     resend_after_ms: int | None = None
@@ -99,7 +107,8 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     @property
     def program(self) -> str | None:
-        """The name and version of the program that its handler says it is; lines of its outcomes have it beside the worker's name."""
+        """The name and version of the program that its handler says it is; lines of its outcomes
+        have it beside the worker's name."""
         name = getattr(self.handler, "program", None)
         return name if isinstance(name, str) else None
 
@@ -119,7 +128,8 @@ class Stage(Struct, frozen=True, kw_only=True):
         return self.retry if own is None or own.retry is None else own.retry
 
     def party_of(self, key: str) -> str:
-        """Digest of the party of an item with this key; empty where the stage tells none apart, or its function fails."""
+        """Digest of the party of an item with this key; empty where the stage tells none apart, or
+        its function fails."""
         if self.party is None:
             return ""
         try:
@@ -134,8 +144,9 @@ class Stage(Struct, frozen=True, kw_only=True):
         )
 
     def lane_of(self, content: Any) -> str:
-        """The lane of an item with this input; if the lane function fails, the default lane. A LedgerError goes to the caller: the
-        ledger could not be asked what the lane is, so nothing is decided now."""
+        """The lane of an item with this input; if the lane function fails, the default lane. A
+        LedgerError goes to the caller: the ledger could not be asked what the lane is, so nothing
+        is decided now."""
         if self.lane is None:
             return ""
         try:
@@ -146,7 +157,8 @@ class Stage(Struct, frozen=True, kw_only=True):
             return ""
 
     def payload_after(self, output: Any) -> Any:
-        """The next stage's payload, made from this stage's output; the whole output if `next_payload` is missing or fails."""
+        """The next stage's payload, made from this stage's output; the whole output if
+        `next_payload` is missing or fails."""
         if self.next_payload is None:
             return output
         try:
@@ -156,26 +168,32 @@ class Stage(Struct, frozen=True, kw_only=True):
 
 
 class Route:
-    """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it.
+    """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a
+    function of it.
 
-    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long the row of a completed item stays (0: it leaves
-    within about an hour); a mapping such as {"completed": "0s", "rejected": "30d"} names other statuses, too. Rows of all other statuses
-    stay until an operator prunes them. `dialect`: names that other programs
-    read and write, as in the design documents ("seed") or in today's systems ("today"). `carries`: the one field of a submitted item
-    that is its input; the only other fields are those of the key and `correlationId`. `skips=False`: no operator may skip a stage
-    whose work was not done. `evidence=True`: results and the whole history of an item are kept for good, beside the ledger, when its
-    row leaves. `not_before`: the field of the input with the time before which an item does not start (the end of an embargo, for
-    example); if it is absent or empty, the item starts at once. `columns`: attributes that each row has where a ledger has a table of
-    its own for the route (on AWS), for people and programs that read it: fields of the input, and attributes of Milepost that are
-    otherwise left out while there is nothing to say (attempts, nextRetryAt, retryHistory, maxRetriesExceeded, maxRetriesExceededAt).
-    `key_forms`: for a field of the key whose text may hold a secret, such as a URL, the function that makes the text's part of the key. It
-    must make different parts of different texts, and leave its own result as it is. Keys are shown everywhere; an item can still be named
-    by the field's own text, and items that were accepted under that keep their keys.
-    `parse`: makes the recorded input from a submitted one, so that different
-    ways to write one key make one item; it raises MalformedInput with the reason. `parse_keys`: for a
-    route whose `parse` returns the key and nothing else, the keys that it makes of many texts of the key's field at once, where that is
-    faster; None: `parse` must look at each. `key_column`: finds the keys in a delivered list of text
-    lines (csv or txt), from its first lines; the other columns are then not read.
+    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long the row
+    of a completed item stays (0: it leaves within about an hour); a mapping such as {"completed":
+    "0s", "rejected": "30d"} names other statuses, too. Rows of all other statuses stay until an
+    operator prunes them. `dialect`: names that other programs read and write, as in the design
+    documents ("seed") or in today's systems ("today"). `carries`: the one field of a submitted item
+    that is its input; the only other fields are those of the key and `correlationId`.
+    `skips=False`: no operator may skip a stage whose work was not done. `evidence=True`: results
+    and the whole history of an item are kept for good, beside the ledger, when its row leaves.
+    `not_before`: the field of the input with the time before which an item does not start (the end
+    of an embargo, for example); if it is absent or empty, the item starts at once. `columns`:
+    attributes that each row has where a ledger has a table of its own for the route (on AWS), for
+    people and programs that read it: fields of the input, and attributes of Milepost that are
+    otherwise left out while there is nothing to say (attempts, nextRetryAt, retryHistory,
+    maxRetriesExceeded, maxRetriesExceededAt). `key_forms`: for a field of the key whose text may
+    hold a secret, such as a URL, the function that makes the text's part of the key. It must make
+    different parts of different texts, and leave its own result as it is. Keys are shown
+    everywhere; an item can still be named by the field's own text, and items that were accepted
+    under that keep their keys. `parse`: makes the recorded input from a submitted one, so that
+    different ways to write one key make one item; it raises MalformedInput with the reason.
+    `parse_keys`: for a route whose `parse` returns the key and nothing else, the keys that it makes
+    of many texts of the key's field at once, where that is faster; None: `parse` must look at each.
+    `key_column`: finds the keys in a delivered list of text lines (csv or txt), from its first
+    lines; the other columns are then not read.
     """
 
     def __init__(
@@ -299,16 +317,19 @@ class Route:
         medium: str | None = None,
         remote: bool = False,
     ) -> Callable[[H], H]:
-        """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list).
+        """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item
+        (or, with `batch`, a list).
 
-        `claims=False` promises that the handler only looks: two may look at the same item at once, and neither changes anything.
-        `remote=True` declares a stage without a handler here: workers elsewhere, in any language, claim its items over HTTP. For them a
-        worker's name counts as a process: one holds at most `concurrency` times `batch` items.
-        `accepts` and `next_payload` are as for `external`. `breaker` stops calls while the stage's partner is down; each lane has a
-        breaker of its own (see `Breaker`). `lanes` has the limits of single lanes; it may be a mapping whose content changes.
-        `party`, a function of the key, tells apart those whom the items of a lane concern: a probe of the lane's breaker is of another
-        party than the last failures, so that one of them cannot keep it open for all.
-        `pauses=True`: the handler may pause its lane; on AWS Lambda its function is then allowed to.
+        `claims=False` promises that the handler only looks: two may look at the same item at once,
+        and neither changes anything. `remote=True` declares a stage without a handler here: workers
+        elsewhere, in any language, claim its items over HTTP. For them a worker's name counts as a
+        process: one holds at most `concurrency` times `batch` items. `accepts` and `next_payload`
+        are as for `external`. `breaker` stops calls while the stage's partner is down; each lane
+        has a breaker of its own (see `Breaker`). `lanes` has the limits of single lanes; it may be
+        a mapping whose content changes. `party`, a function of the key, tells apart those whom the
+        items of a lane concern: a probe of the lane's breaker is of another party than the last
+        failures, so that one of them cannot keep it open for all. `pauses=True`: the handler may
+        pause its lane; on AWS Lambda its function is then allowed to.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         mistakes.check_name(name, "a stage's name", f"route {self.name!r}")
@@ -400,14 +421,18 @@ class Route:
         queue: str | None = None,
         message: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
-        """Declare a stage that a partner carries out: Milepost offers it, and the partner confirms it.
+        """Declare a stage that a partner carries out: Milepost offers it, and the partner confirms
+        it.
 
-        `queue` is the address of the partner's own queue, where offers go by queue; without it the ledger has one for the stage.
-        `message` formats such an offer: a function of the usual offer that returns text, or a value to be sent as JSON.
+        `queue` is the address of the partner's own queue, where offers go by queue; without it the
+        ledger has one for the stage. `message` formats such an offer: a function of the usual offer
+        that returns text, or a value to be sent as JSON.
 
-        `accepts` judges an answer: a function of the answer, or of the answer and the stage's payload (None before the item has reached
-        the stage). It returns a bool; a ValueError that it raises refuses the answer and says why. A refused answer is noted, and the
-        stage is offered again after a short pause. `next_payload` makes the next stage's payload from the output.
+        `accepts` judges an answer: a function of the answer, or of the answer and the stage's
+        payload (None before the item has reached the stage). It returns a bool; a ValueError that
+        it raises refuses the answer and says why. A refused answer is noted, and the stage is
+        offered again after a short pause. `next_payload` makes the next stage's payload from the
+        output.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         mistakes.check_name(name, "a stage's name", f"route {self.name!r}")
@@ -443,8 +468,9 @@ class Route:
         )
 
     def then(self, route: Route, make_input: MakeInput) -> None:
-        """Submit an item of another route for each item that completes. `make_input` gets the item and the time (UTC) of its completion,
-        and returns the input (None: no item). The other route belongs to this one: it need not be named beside it."""
+        """Submit an item of another route for each item that completes. `make_input` gets the item
+        and the time (UTC) of its completion, and returns the input (None: no item). The other route
+        belongs to this one: it need not be named beside it."""
         if (
             not isinstance(route, Route)
             or route is self
@@ -457,7 +483,8 @@ class Route:
         self.follow_up = FollowUp(route, make_input)
 
     def formed(self, key: str) -> str:
-        """The key in the form in which a new item has it, of one with the fields' own texts (see `key_forms`); else the key itself."""
+        """The key in the form in which a new item has it, of one with the fields' own texts (see
+        `key_forms`); else the key itself."""
         return (
             formed_key(key, parsed_input.key_fields(self.key), self.key_forms)
             if self.key_forms
@@ -465,7 +492,8 @@ class Route:
         )
 
     def with_forms(self, content: Any) -> Any:
-        """The content with the texts of the key's fields as they are in the key (see `key_forms`)."""
+        """The content with the texts of the key's fields as they are in the key (see
+        `key_forms`)."""
         if not isinstance(content, dict):
             return content
         formed = {
@@ -476,7 +504,8 @@ class Route:
         return {**content, **formed}
 
     def key_of(self, content: Any) -> str:
-        """The item's key, with the fields' own texts; raises MalformedInput with the field that is missing or empty."""
+        """The item's key, with the fields' own texts; raises MalformedInput with the field that is
+        missing or empty."""
         return parsed_input.key_in(
             content if self.parse is None else parsed_input.parsed(content, self.parse), self.key
         )
@@ -514,7 +543,8 @@ class Route:
         return ParsedBatch(keys, contents if alone else list(contents))
 
     def _parsed(self, contents: Sequence[Any]) -> Sequence[Any]:
-        """The recorded inputs of submitted ones. What `parse_keys` cannot do is done in portions: an unusual line is slow for few others."""
+        """The recorded inputs of submitted ones. What `parse_keys` cannot do is done in portions:
+        an unusual line is slow for few others."""
         parse, field = self.parse, self.key
         if parse is None:
             return contents
@@ -535,8 +565,8 @@ class Route:
         return [parsed_input.parsed(content, parse) for content in contents]
 
     def start_of(self, content: Any, now: int) -> int | None:
-        """The time before which an item with this input does not start, from the route's field for it; raises MalformedInput if it is not
-        a time."""
+        """The time before which an item with this input does not start, from the route's field for
+        it; raises MalformedInput if it is not a time."""
         found = None if self.not_before is None else parsed_input.start_in(content, self.not_before)
         return None if found is None else moment_ms(found, now, self.not_before or "")
 

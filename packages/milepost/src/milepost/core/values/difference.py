@@ -1,4 +1,5 @@
-"""Difference between two JSON values for people: fields added, removed and changed. Secrets are not shown."""
+"""Difference between two JSON values for people: fields added, removed and changed. Secrets are not
+shown."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ LONGEST = 500
 
 
 class FieldDifference(Struct, frozen=True, omit_defaults=True):
-    """One field that differs. `old` is absent if it was added, `new` if it was removed; long values are cut."""
+    """One field that differs. `old` is absent if it was added, `new` if it was removed; long values
+    are cut."""
 
     field: str
     """Path of the field, such as `author.name` or `files[2]`; empty: the whole value."""

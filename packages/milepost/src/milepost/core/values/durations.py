@@ -1,6 +1,7 @@
 """Durations and rates as people write them ("10m", "2d", "50/s"), parsed into numbers.
 
-Inside Milepost a time is an integer of milliseconds since 1970 (UTC) and a span is an integer of milliseconds.
+Inside Milepost a time is an integer of milliseconds since 1970 (UTC) and a span is an integer of
+milliseconds.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ def is_span(text: str) -> bool:
 def moment_ms(
     value: Moment, now: int, subject: str, zone: tzinfo = UTC, *, past: bool = False
 ) -> int:
-    """A time in milliseconds, from ISO-8601 text, a datetime, a time of day ("18:00": the next one), or a span from now ("2h"). A value
-    without a time zone is in `zone`; a date alone is its first moment. With `past` a span is counted back from now, and a time of day is
-    the last one."""
+    """A time in milliseconds, from ISO-8601 text, a datetime, a time of day ("18:00": the next
+    one), or a span from now ("2h"). A value without a time zone is in `zone`; a date alone is its
+    first moment. With `past` a span is counted back from now, and a time of day is the last one."""
     back = -1 if past else 1
     try:
         if isinstance(value, timedelta):
@@ -114,7 +115,8 @@ def _nearest(clock: time, now: int, zone: tzinfo, step: int) -> int:
 
 
 def zone_of(name: str, subject: str) -> tzinfo:
-    """The time zone of this name, such as 'Europe/London', 'UTC' or '+01:00'; `subject` names it in the error if it is invalid."""
+    """The time zone of this name, such as 'Europe/London', 'UTC' or '+01:00'; `subject` names it in
+    the error if it is invalid."""
     if name.upper() in ("UTC", "Z"):
         return UTC
     try:
@@ -135,7 +137,8 @@ def local_zone() -> tzinfo:
 
 
 class _LocalZone(tzinfo):
-    """The zone by the rules of this machine at each time. (`astimezone` alone gives the offset of one time, which is wrong for half a year.)"""
+    """The zone by the rules of this machine at each time. (`astimezone` alone gives the offset of
+    one time, which is wrong for half a year.)"""
 
     def utcoffset(self, dt: datetime | None) -> timedelta | None:
         return _local(dt).utcoffset()
@@ -180,17 +183,19 @@ def iso(ms: int | None) -> str | None:
 
 @lru_cache(1024)
 def _second(seconds: int) -> str:
-    """A whole second as ISO-8601 without a zone. Cached, because the times of a batch lie in few seconds."""
+    """A whole second as ISO-8601 without a zone. Cached, because the times of a batch lie in few
+    seconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 UNSCHEDULED = 5 * 365 * 86_400_000
-"""A delay of this length or more means that there is no next try by itself: the next round of a program, such as one that cron starts,
-brings it forward."""
+"""A delay of this length or more means that there is no next try by itself: the next round of a
+program, such as one that cron starts, brings it forward."""
 
 
 def retry_time(delay_ms: int | float) -> str:
-    """When the next try comes, for people: 'in 5 min', or 'at the next round' if it is unscheduled."""
+    """When the next try comes, for people: 'in 5 min', or 'at the next round' if it is
+    unscheduled."""
     return "at the next round" if delay_ms >= UNSCHEDULED else f"in {short_span(delay_ms)}"
 
 

@@ -21,7 +21,8 @@ _kind = cache(inspect.type_info)
 
 
 class FieldFault(Struct, frozen=True):
-    """One mistake in a value. `field` is its place such as `retry.attempts`, empty for the whole; `expected`: what would be right."""
+    """One mistake in a value. `field` is its place such as `retry.attempts`, empty for the whole;
+    `expected`: what would be right."""
 
     text: str
     field: str
@@ -29,7 +30,8 @@ class FieldFault(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The mistake with what would be right, said once: msgspec's text names a type too if that is wrong, or a limit that does not hold."""
+        """The mistake with what would be right, said once: msgspec's text names a type too if that
+        is wrong, or a limit that does not hold."""
         got = _GOT.match(self.text)
         if self.expected is None or (got is None and self.text.startswith("Expected ")):
             return self.text
@@ -62,7 +64,8 @@ def _fields_at(wanted: Any, path: str) -> str | None:
 
 
 def _types_at(wanted: Any, path: str) -> list[inspect.Type]:
-    """The types that a value of this type may have at this place, such as `$.outcomes[0].outcome.type`; none: unknown."""
+    """The types that a value of this type may have at this place, such as
+    `$.outcomes[0].outcome.type`; none: unknown."""
     types = _flat(_kind(wanted))
     for step in _STEP.finditer(path):
         types = [flat for one in types for inner in _inside(one, step[1]) for flat in _flat(inner)]
@@ -79,7 +82,8 @@ def _flat(kind: inspect.Type) -> list[inspect.Type]:
 
 
 def _inside(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
-    """The types of a field with this name, or, without a name, of the elements of a list or an object."""
+    """The types of a field with this name, or, without a name, of the elements of a list or an
+    object."""
     if isinstance(kind, inspect.StructType):
         if name is not None and name == kind.tag_field:
             return [inspect.LiteralType((kind.tag,))]

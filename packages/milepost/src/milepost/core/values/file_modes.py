@@ -1,4 +1,5 @@
-"""Permissions of the files that Milepost makes: private to their owner, unless a setting says otherwise."""
+"""Permissions of the files that Milepost makes: private to their owner, unless a setting says
+otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _OCTAL = re.compile(r"0?[0-7]{3}")
 
 
 def read_mode(text: str, where: str = "mode") -> int:
-    """The permissions that a setting such as "0660" gives; ConfigMistake says what would be right."""
+    """The permissions that a setting such as "0660" gives; ConfigMistake says what would be
+    right."""
     mode = int(text, 8) if _OCTAL.fullmatch(text) else 0
     if mode & PRIVATE != PRIVATE or mode & ~READ_AND_WRITE:
         raise ConfigMistake(

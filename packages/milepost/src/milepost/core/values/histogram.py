@@ -24,7 +24,8 @@ class Histogram(Struct):
         self.total += value * n
 
     def within(self, part: float) -> float | None:
-        """The percentile `part` (from 0 to 1), as the bound above it; None: it is above all bounds."""
+        """The percentile `part` (from 0 to 1), as the bound above it; None: it is above all
+        bounds."""
         wanted = part * sum(self.counts)
         for bound, so_far in zip(self.bounds, accumulate(self.counts), strict=False):
             if so_far >= wanted:

@@ -1,4 +1,5 @@
-"""JSON: its canonical form, a limit of its depth, names given twice, and faults in words for people."""
+"""JSON: its canonical form, a limit of its depth, names given twice, and faults in words for
+people."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ canonical_json: Callable[[Any], bytes] = msgspec.json.Encoder(order="determinist
 """JSON with sorted names and without spaces: equal content gives equal bytes."""
 
 DEEPEST = 200
-"""Levels. Reading and writing takes one call per level, and a worker or relay may have fewer calls left than the process that accepted the
-value."""
+"""Levels. Reading and writing takes one call per level, and a worker or relay may have fewer calls
+left than the process that accepted the value."""
 SHALLOW = 2 * DEEPEST
 """JSON of up to so many bytes cannot be deeper, because a level takes two of them."""
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
@@ -35,8 +36,8 @@ def check_depth(text: bytes) -> None:
 
 
 def check_json(value: Any, text: bytes) -> None:
-    """Raise a ValueError if the value, of which `text` is the JSON, is nested too deeply, or holds what JSON would not give back: NaN and
-    infinities would become null, a set a list."""
+    """Raise a ValueError if the value, of which `text` is the JSON, is nested too deeply, or holds
+    what JSON would not give back: NaN and infinities would become null, a set a list."""
     check_depth(text)
     if b"null" in text or b"[" in text:
         _check_parts(value)
@@ -83,7 +84,8 @@ _LONE = re.compile(
 
 
 def json_fault(data: bytes | str, error: Exception) -> str:
-    """The fault in JSON, for people. The decoder reports half a surrogate pair near the end as a premature end."""
+    """The fault in JSON, for people. The decoder reports half a surrogate pair near the end as a
+    premature end."""
     if "truncated" in str(error) and (
         lone := _LONE.search(data.encode() if isinstance(data, str) else data)
     ):
@@ -103,7 +105,8 @@ def _each_name_once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def name_given_twice(text: bytes | str) -> str | None:
-    """A name that an object of this JSON gives twice, at any depth. The decoder keeps the last value and drops the others without a word."""
+    """A name that an object of this JSON gives twice, at any depth. The decoder keeps the last
+    value and drops the others without a word."""
     try:
         # (Numbers as text: Python refuses to read very long ones.)
         json.loads(text, object_pairs_hook=_each_name_once, parse_int=str, parse_float=str)
@@ -116,6 +119,7 @@ def name_given_twice(text: bytes | str) -> str | None:
 
 
 def each_name_once(lines: Sequence[bytes], objects: Collection[dict[str, Any]]) -> bool:
-    """Whether the lines, of which these are the objects, can be seen to give no name twice. Each name has a colon, so lines with no more
-    colons than names have none twice; False: they have more, and each must be looked at."""
+    """Whether the lines, of which these are the objects, can be seen to give no name twice. Each
+    name has a colon, so lines with no more colons than names have none twice; False: they have
+    more, and each must be looked at."""
     return b"\n".join(lines).count(b":") == sum(map(len, objects))

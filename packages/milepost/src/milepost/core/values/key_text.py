@@ -19,7 +19,8 @@ def key_parts(key: str) -> list[str]:
 
 
 def formed_key(key: str, fields: Sequence[str], forms: Mapping[str, Callable[[str], str]]) -> str:
-    """The key of these fields, with the parts of those that have a form in that form. A key that has other fields stays as it is."""
+    """The key of these fields, with the parts of those that have a form in that form. A key that
+    has other fields stays as it is."""
     parts = key_parts(key)
     if len(parts) != len(fields):
         return key

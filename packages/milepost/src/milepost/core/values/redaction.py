@@ -1,4 +1,5 @@
-"""Redaction: removes passwords, keys and tokens from stored errors, from logs, and from what people and readers see of an item."""
+"""Redaction: removes passwords, keys and tokens from stored errors, from logs, and from what people
+and readers see of an item."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _SENTENCE = r"an?|the|this|its?|is|no|not|name|give"
 _NAME = re.compile(rf"(?:^|[^a-z])(?:{_SECRET}|{_WORD})$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEXT = re.compile(
-    # A word that names a secret, then its value. "token: expired" is a sentence, so there the value must follow more closely.
+    # A word that names a secret, then its value. "token: expired" is a sentence, so there the value
+    # must follow more closely.
     rf"(?P<name>(?:{_SECRET})[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic)\s+)?(?!(?:{_SENTENCE})\s)|(?:{_WORD})(?:[\"']\s*:\s*[\"']?|=))[^\s\"',;&)}}\]]+"
     r"|(?P<scheme>\b(?:bearer\s+|basic\s+(?!(?-i:[A-Z]?[a-z]+)(?![\w.~+/=-]))))[\w.~+/-]{8,}=*"
     r"|(?P<user>://[^\s/:@]*:)[^\s/@]+(?=@)"
@@ -57,7 +59,8 @@ _HINTS = (
 _URL = re.compile(r"https?://[^\s#\"'<>]+", re.IGNORECASE)
 """A URL within a text, without its fragment: in the text of a key, '#' separates the parts."""
 SHORT = 64
-"""Texts up to this length, such as the values of headers, come again and again: the last ones are cached."""
+"""Texts up to this length, such as the values of headers, come again and again: the last ones are
+cached."""
 
 
 _named: set[str] = set()
@@ -66,7 +69,8 @@ _named: set[str] = set()
 
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret"). A path, such as of a file, names none."""
+    """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret"). A
+    path, such as of a file, names none."""
     return name.lower() in _named or (
         "/" not in name and _NAME.search(_CAMEL.sub("_", name)) is not None
     )
@@ -79,7 +83,8 @@ def hide_fields(names: Iterable[str]) -> None:
 
 
 def redacted(value: Any) -> Any:
-    """The same value with secrets removed at any depth: fields with secrets' names, and text that looks like a secret."""
+    """The same value with secrets removed at any depth: fields with secrets' names, and text that
+    looks like a secret."""
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, dict):
@@ -98,7 +103,8 @@ def hidden_urls(text: str) -> str:
 
 
 def secrets_of_url(url: str) -> list[str]:
-    """The texts in a URL that are likely secrets: those that `hidden_url` hides, without values that look like usual words."""
+    """The texts in a URL that are likely secrets: those that `hidden_url` hides, without values
+    that look like usual words."""
     secrets, before = list[str](), ""
     for text, secret in url_pieces(url):
         usual = before.endswith("=") and not is_token(text) and not is_secret(before.strip("?&="))
@@ -109,8 +115,9 @@ def secrets_of_url(url: str) -> list[str]:
 
 
 def restored(given: Any, stored: Any) -> Any:
-    """The given value with the stored one's secrets at the places where it has what `redacted` shows in their stead: a person who edits what
-    is shown, and gives it back, changes nothing that was hidden."""
+    """The given value with the stored one's secrets at the places where it has what `redacted`
+    shows in their stead: a person who edits what is shown, and gives it back, changes nothing that
+    was hidden."""
     return _restored(given, redacted(stored), stored)
 
 
@@ -126,7 +133,8 @@ def _restored(given: Any, shown: Any, stored: Any) -> Any:
 
 
 def redacted_text(text: str) -> str:
-    """The same text without values that follow a secret's name, passwords in URLs, and Milepost's own keys."""
+    """The same text without values that follow a secret's name, passwords in URLs, and Milepost's
+    own keys."""
     return _redacted_short(text) if len(text) <= SHORT else _redacted(text)
 
 

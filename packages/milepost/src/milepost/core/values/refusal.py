@@ -1,4 +1,5 @@
-"""Refusals: why nothing is written for an item, as a value with a kind for code and a sentence for people."""
+"""Refusals: why nothing is written for an item, as a value with a kind for code and a sentence for
+people."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ class RefusalKind(StrEnum):
     NOTED_BEFORE = "noted-before"
     """The same contradicting confirmation was given before and is already noted: no failure."""
     ENDED = "ended"
-    """The item has ended, and a partner's confirmation cannot change that. Worth a note (`core.confirmations.too_late`)."""
+    """The item has ended, and a partner's confirmation cannot change that. Worth a note
+    (`core.confirmations.too_late`)."""
     CONFIRMS_NOTHING = "confirms-nothing"
-    """The answer does not confirm what the stage was given to do. Worth a note (`core.confirmations.refused`)."""
+    """The answer does not confirm what the stage was given to do. Worth a note
+    (`core.confirmations.refused`)."""
     DONE_BEFORE = "done-before"
     """The same act has already handled the item."""
     CHANGED_SINCE = "changed-since"

@@ -1,4 +1,5 @@
-"""Operator acts on items, one or many: retry, skip, confirm, cancel, resend, rerun, replace and reschedule; and notes."""
+"""Operator acts on items, one or many: retry, skip, confirm, cancel, resend, rerun, replace and
+reschedule; and notes."""
 
 from __future__ import annotations
 
@@ -58,9 +59,11 @@ Progress = Callable[[int, int | None], None]
 """Called with the number of items handled and the approximate total, if known."""
 
 COPY_LIMIT = 4_096
-"""Old content up to this many bytes of JSON is copied into the history line; larger content goes to a blob."""
+"""Old content up to this many bytes of JSON is copied into the history line; larger content goes to
+a blob."""
 LARGEST_NOTE = 4_096
-"""Bytes of a note, its data included: the line is copied to every subscriber and into the evidence."""
+"""Bytes of a note, its data included: the line is copied to every subscriber and into the
+evidence."""
 _DEFAULT_STATUSES = {"rerun": frozenset({Status.COMPLETED}), "cancel": LIVE}
 """Statuses that a query of this verb means if it names none."""
 _RULES: dict[str, Callable[..., Change | Refusal]] = {
@@ -102,20 +105,24 @@ def act(
     force: bool = False,
     on_progress: Progress | None = None,
 ) -> ActReport:
-    """Do one act to all items with these keys, or to all that match the query; each is done or refused on its own.
+    """Do one act to all items with these keys, or to all that match the query; each is done or
+    refused on its own.
 
-    A bulk act (a query, or several keys) has an id and a start time: it skips items that change after its start, its id is in every
-    history line that it writes, and the same call with that id continues it, or, if it has finished, gets the first answer. ActConflict if
-    the id is on record with other items or options; a filter is compared as it was `asked`, before it was made a query. With `dry_run`
-    nothing is written and no name is needed.
-    `stage`: where retry sends an item back to, which stage confirm confirms, or where rerun starts.
+    A bulk act (a query, or several keys) has an id and a start time: it skips items that change
+    after its start, its id is in every history line that it writes, and the same call with that id
+    continues it, or, if it has finished, gets the first answer. ActConflict if the id is on record
+    with other items or options; a filter is compared as it was `asked`, before it was made a query.
+    With `dry_run` nothing is written and no name is needed. `stage`: where retry sends an item back
+    to, which stage confirm confirms, or where rerun starts.
 
     cancel by query leaves failed items alone, unless the query names their status.
 
-    `force`: confirm even if the answer does not cover the stage's whole payload; the history says so.
+    `force`: confirm even if the answer does not cover the stage's whole payload; the history says
+    so.
 
-    replace takes the new `content` of one item; with `here` it starts again at its current stage, with `rerun` also if it is COMPLETED.
-    reschedule takes `not_before`. A rerun by query may have a `pace` (items per second), which the resender carries out.
+    replace takes the new `content` of one item; with `here` it starts again at its current stage,
+    with `rerun` also if it is COMPLETED. reschedule takes `not_before`. A rerun by query may have a
+    `pace` (items per second), which the resender carries out.
     """
     plan = _checked_plan(ctx, verb, route, stage, as_new, outcome, force)
     if verb in _DEFAULT_STATUSES and query is not None and query.statuses is None:
@@ -290,7 +297,8 @@ def _act_on_page(
 def _without_changed(
     ctx: Context, begun: Act, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
 ) -> list[tuple[str, Item | Refused | None]]:
-    """The items that have not changed since the act began. The others are counted, except those that it has changed itself."""
+    """The items that have not changed since the act began. The others are counted, except those
+    that it has changed itself."""
     unchanged: list[tuple[str, Item | Refused | None]] = []
     for key, item in page:
         if not isinstance(item, Item) or item.row.updated_at <= begun.started_at:
@@ -308,8 +316,9 @@ def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | 
 
 
 def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> Decision:
-    """Skip items that changed after the act began, and those that the act itself has already handled. A claim is no change, but an item that
-    a worker has claimed meanwhile may no longer have a status of the query."""
+    """Skip items that changed after the act began, and those that the act itself has already
+    handled. A claim is no change, but an item that a worker has claimed meanwhile may no longer
+    have a status of the query."""
     statuses = None if query is None else query.statuses
 
     def decide_once(item: Item) -> Change | Refusal | None:
@@ -323,7 +332,8 @@ def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> 
 
 
 def _begun_at(ctx: Context, act_id: str | None, now: int) -> int:
-    """When the act with this id began: a span in a repeat counts from then. Now, if none is on record."""
+    """When the act with this id began: a span in a repeat counts from then. Now, if none is on
+    record."""
     begun, _ = (None, 0) if act_id is None else read_versioned(ctx.ledger, ACT, act_id, Act)
     return now if begun is None else begun.started_at
 
@@ -400,7 +410,8 @@ def _checked_options(
 
 
 def _at_a_pace(ctx: Context, plan: Plan, requested: Act, pace: float, dry_run: bool) -> ActReport:
-    """Record a rerun that the resender carries out; with `dry_run` only estimate the number of items."""
+    """Record a rerun that the resender carries out; with `dry_run` only estimate the number of
+    items."""
     if requested.filter["query"].get("statuses") != [Status.COMPLETED]:
         raise UsageError("a paced rerun is for COMPLETED items; leave the status out")
     report = ActReport(
@@ -447,7 +458,8 @@ def replaced(
     dry_run: bool = False,
     **author: Any,
 ) -> Change | Refusal:
-    """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
+    """The change that replaces the content, or why it is refused. The old content is stored before
+    the change is written."""
     if item.key not in (new.key, plan.route.formed(new.key)):
         return impossible(
             f"the new content has the key {plan.route.formed(new.key)!r}; submit it as a new item"
@@ -470,8 +482,9 @@ def replaced(
 
 
 def _old_content(ctx: Context, item: Item, plan: Plan, dry_run: bool) -> dict[str, Any]:
-    """The part of the history line about the old content: a copy, or the name of its blob. Lines go to subscribers and into evidence, and
-    are never changed: content with an apparent secret is always kept apart."""
+    """The part of the history line about the old content: a copy, or the name of its blob. Lines go
+    to subscribers and into evidence, and are never changed: content with an apparent secret is
+    always kept apart."""
     text = canonical_json(item.input)
     if (
         len(text) <= COPY_LIMIT
@@ -494,7 +507,8 @@ def _old_content(ctx: Context, item: Item, plan: Plan, dry_run: bool) -> dict[st
 def _restore_missing(
     ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
 ) -> list[tuple[str, Item | Refused | None]]:
-    """The page with finished items restored whose rows were removed, if the ledger can. The others are refused here."""
+    """The page with finished items restored whose rows were removed, if the ledger can. The others
+    are refused here."""
     gone = [key for key, item in page if item is None]
     if not gone or not can_restore(ctx.ledger):
         return list(page)
@@ -545,8 +559,8 @@ def note(
     reason: str = "",
     version: int | None = None,
 ) -> Row | Refusal:
-    """Add a note to an item's history; the row as it then is, or why nothing was written. `version`: only if no other line was added since
-    the item had it."""
+    """Add a note to an item's history; the row as it then is, or why nothing was written.
+    `version`: only if no other line was added since the item had it."""
     if not by.strip() or not text.strip():
         raise UsageError("a note needs a text and the name of its author")
     content = canonical_json([text, data])
@@ -580,8 +594,9 @@ def confirm_outside(
     by: str,
     why: str | None = None,
 ) -> Row | Refusal:
-    """Apply a partner's confirmation of one item's stage; returns the row as it then is, or why it was refused. A confirmation that is
-    invalid, or too late because the item has ended, is noted once in the history."""
+    """Apply a partner's confirmation of one item's stage; returns the row as it then is, or why it
+    was refused. A confirmation that is invalid, or too late because the item has ended, is noted
+    once in the history."""
     return take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key][0]
 
 
@@ -594,8 +609,9 @@ def take_confirmations(
     why: str | None = None,
     awaited: bool = False,
 ) -> dict[str, tuple[Row | Refusal, Reason | None]]:
-    """As `confirm_outside`, for the items with these keys: their rows are read together, and written as one batch. With each answer comes the
-    reason of the history line that it decided on, if any. `awaited`: a failure that no stage awaits is noted, too."""
+    """As `confirm_outside`, for the items with these keys: their rows are read together, and
+    written as one batch. With each answer comes the reason of the history line that it decided on,
+    if any. `awaited`: a failure that no stage awaits is noted, too."""
     plan = ctx.plan(route)
     if not by.strip():
         raise UsageError("the name of the confirmer is missing: by='…'")
@@ -621,7 +637,8 @@ def take_confirmations(
 
 
 class _Confirmation(Struct):
-    """Decision on a partner's confirmation of one item's stage, made anew on each row that a conflict shows."""
+    """Decision on a partner's confirmation of one item's stage, made anew on each row that a
+    conflict shows."""
 
     ctx: Context
     plan: Plan
@@ -689,7 +706,8 @@ def _refused(
     by: str,
     why: str | None,
 ) -> Change | None:
-    """The history note of an invalid confirmation; only for the item's current stage, while it can still be confirmed."""
+    """The history note of an invalid confirmation; only for the item's current stage, while it can
+    still be confirmed."""
     gone = stage != item.stage or item.status in (Status.COMPLETED, Status.CANCELLED)
     if gone or not isinstance(outcome, Done) or outcome.output is None:
         return None

@@ -19,9 +19,10 @@ from milepost.ports.items import KnownKey, Refused
 log = logging.getLogger(__name__)
 
 Answer = Literal["applied", "kept", "known", "differs", "nothing", "ended", "unknown", "refused"]
-"""`kept`: stored until the item is ready for it. `known`: the same confirmation was given before. `differs`: another one was given before;
-this one is noted. `nothing`: it does not confirm the stage; noted. `ended`: the item has ended and does not move. `unknown`: no such
-item. `refused`: for the reason given."""
+"""`kept`: stored until the item is ready for it. `known`: the same confirmation was given before.
+`differs`: another one was given before; this one is noted. `nothing`: it does not confirm the
+stage; noted. `ended`: the item has ended and does not move. `unknown`: no such item. `refused`: for
+the reason given."""
 _ANSWERS: dict[RefusalKind, Answer] = {
     RefusalKind.KNOWN: "known",
     RefusalKind.CONFIRMS_NOTHING: "nothing",
@@ -31,7 +32,8 @@ DIFFERS = "another answer was given for this stage before; this one is noted"
 
 
 class ConfirmationResult(Struct, frozen=True):
-    """Result of a confirmation. `why`: reason if nothing changed; `row`: the item as it then is; `seal`: what remains of a pruned item."""
+    """Result of a confirmation. `why`: reason if nothing changed; `row`: the item as it then is;
+    `seal`: what remains of a pruned item."""
 
     answer: Answer
     why: str = ""
@@ -50,7 +52,8 @@ def hear(
     by: str,
     why: str | None = None,
 ) -> ConfirmationResult:
-    """Apply a partner's confirmation as `confirm_outside` does, and classify the result. Logs a warning for an item that has ended."""
+    """Apply a partner's confirmation as `confirm_outside` does, and classify the result. Logs a
+    warning for an item that has ended."""
     key = known_key(ctx, route, key)
     answer, reason = take_confirmations(ctx, route, stage, {key: outcome}, by, why)[key]
     if isinstance(answer, Row):

@@ -1,7 +1,8 @@
-"""Controls: pause, resume and limit routes, stages and lanes, and close breakers; each act is recorded.
+"""Controls: pause, resume and limit routes, stages and lanes, and close breakers; each act is
+recorded.
 
-The resender ends timed pauses, and the pace at which the backlog of a pause is drained: so an ended pause is removed, recorded as an act and
-shown nowhere within one of its turns (five seconds).
+The resender ends timed pauses, and the pace at which the backlog of a pause is drained: so an ended
+pause is removed, recorded as an act and shown nowhere within one of its turns (five seconds).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from milepost.ports.items import Query
 T = TypeVar("T")
 
 DRAIN_AHEAD_MS = 1_000
-"""A drain that an operator starts also covers the items that the operator then sends there, such as by a bulk act."""
+"""A drain that an operator starts also covers the items that the operator then sends there, such as
+by a bulk act."""
 
 
 DAMAGED_HOLD = Hold(0, "unknown", "the record of this pause is damaged")
@@ -45,13 +47,15 @@ class Paused(Struct, frozen=True):
     until: str | None = None
     drain: str | float | None = None
     waiting: int | None = None
-    """How many items wait there, as the call that pauses counts them. None: they were not counted; a ledger on AWS has no index for it."""
+    """How many items wait there, as the call that pauses counts them. None: they were not counted;
+    a ledger on AWS has no index for it."""
     near: list[str] = []
     """If none waits in the lane: lanes with similar names."""
 
 
 class Resumed(Struct, frozen=True):
-    """`resumed` is false if there was no such pause; `still_paused` are the other pauses in the route."""
+    """`resumed` is false if there was no such pause; `still_paused` are the other pauses in the
+    route."""
 
     scope: str
     resumed: bool
@@ -99,11 +103,12 @@ def pause(
     own: bool = False,
     endless_stays: bool = False,
 ) -> Hold:
-    """Pause a route, a stage or a lane: no item there is claimed or sent again, and no attempt is counted. The pause ends when an operator
-    resumes, or by itself at `until`; workers then take the waiting items at the rate `drain`. An existing pause stays, unless `until` or
-    `drain` is given, or it would end by itself: then this one replaces it, with its `drain` if none is given. `own`: a program pauses by itself,
-    and another operator's pause stays in any case. `endless_stays`: a pause without an end stays in any case. Returns the pause that is in
-    force."""
+    """Pause a route, a stage or a lane: no item there is claimed or sent again, and no attempt is
+    counted. The pause ends when an operator resumes, or by itself at `until`; workers then take the
+    waiting items at the rate `drain`. An existing pause stays, unless `until` or `drain` is given,
+    or it would end by itself: then this one replaces it, with its `drain` if none is given. `own`:
+    a program pauses by itself, and another operator's pause stays in any case. `endless_stays`: a
+    pause without an end stays in any case. Returns the pause that is in force."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     now = ctx.clock.now()
     ends_at = None if until is None else moment_ms(until, now, "until")
@@ -147,8 +152,9 @@ def resume(
     drain: str | float | None = None,
     own: bool = False,
 ) -> bool:
-    """End exactly this pause; False if there is none. `drain`: the rate for the items that have waited, if not the one that the pause has.
-    `own`: a program resumes by itself; another operator's pause stays, and no application is called before it."""
+    """End exactly this pause; False if there is none. `drain`: the rate for the items that have
+    waited, if not the one that the pause has. `own`: a program resumes by itself; another
+    operator's pause stays, and no application is called before it."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
     while True:
         hold, version = _read_control(ctx, HOLD, name, Hold, DAMAGED_HOLD)
@@ -178,7 +184,8 @@ def drain(
     by: str,
     reason: str,
 ) -> None:
-    """Limit a stage or lane to this rate until the items that wait there now, or enter within a second, have been claimed."""
+    """Limit a stage or lane to this rate until the items that wait there now, or enter within a
+    second, have been claimed."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, rate)
     begin_drain(ctx, name, rate, by=by, reason=reason, ahead_ms=DRAIN_AHEAD_MS)
     record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "drain": True})
@@ -196,8 +203,8 @@ def limit(
     by: str,
     reason: str,
 ) -> Limit | None:
-    """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear` removes all. A rate that is given also
-    ends the draining of a backlog there."""
+    """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear`
+    removes all. A rate that is given also ends the draining of a backlog there."""
     name = _checked_scope(ctx, route, stage, lane, by, reason)
     if ctx.stage(route, stage).external:
         raise UsageError(
@@ -239,8 +246,8 @@ def limit(
 def close_breakers(
     ctx: Context, route: str, stage: str, lane: str | None = None, *, by: str, reason: str
 ) -> list[str]:
-    """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed again at once.
-    Returns the scopes that were closed."""
+    """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed
+    again at once. Returns the scopes that were closed."""
     ctx.stage(route, stage)
     signed(by, reason)
     closed: list[str] = []
@@ -270,7 +277,8 @@ def _checked_scope(
     reason: str,
     drain: str | float | None = None,
 ) -> str:
-    """The scope of an act; UsageError if it does not exist, the act is not signed, or a backlog there cannot be drained at this pace."""
+    """The scope of an act; UsageError if it does not exist, the act is not signed, or a backlog
+    there cannot be drained at this pace."""
     if stage is not None:
         ctx.stage(route, stage)
     elif lane is not None:
@@ -293,8 +301,8 @@ def _checked_scope(
 def begin_drain(
     ctx: Context, name: str, drain: str | float, *, by: str, reason: str, ahead_ms: int = 0
 ) -> None:
-    """Limit a stage or lane, named by its scope, to this pace until the items that wait there now, or enter it within `ahead_ms`, have been
-    claimed. A lower limit that it has already stays."""
+    """Limit a stage or lane, named by its scope, to this pace until the items that wait there now,
+    or enter it within `ahead_ms`, have been claimed. A lower limit that it has already stays."""
     route, stage, lane = _parts(name)
     now = ctx.clock.now()
     if not ahead_ms and not _backlog(ctx, name, now):
@@ -323,7 +331,8 @@ def begin_drain(
 
 
 def end_pauses(ctx: Context) -> int:
-    """End the pauses whose time has come, and the limits of backlogs that are drained; returns how many of both."""
+    """End the pauses whose time has come, and the limits of backlogs that are drained; returns how
+    many of both."""
     now, ended = ctx.clock.now(), 0
     for name, (hold, version) in read_each_versioned(ctx.ledger, HOLD, Hold).items():
         if hold.until is None or now < hold.until:
@@ -360,7 +369,8 @@ def _end_drains(ctx: Context) -> int:
 
 
 def _backlog(ctx: Context, name: str, since: int) -> bool:
-    """Whether an item that waited there, or in a lane within it, at the time `since` still waits, or that time is yet to come."""
+    """Whether an item that waited there, or in a lane within it, at the time `since` still waits,
+    or that time is yet to come."""
     if ctx.clock.now() < since:
         return True
     route, stage, lane = _parts(name)
@@ -377,7 +387,8 @@ def _backlog(ctx: Context, name: str, since: int) -> bool:
 def _read_control(
     ctx: Context, kind: str, name: str, form: type[T], damaged: T
 ) -> tuple[T | None, int]:
-    """A control with the version of its document; `damaged` in place of one that cannot be read, so that an operator can set it anew."""
+    """A control with the version of its document; `damaged` in place of one that cannot be read, so
+    that an operator can set it anew."""
     document = ctx.ledger.read_one(kind, name)
     if document is None:
         return None, 0

@@ -1,4 +1,5 @@
-"""Foreign rows and quarantine: operators adopt rows of other programs, and replay or drop quarantined entries."""
+"""Foreign rows and quarantine: operators adopt rows of other programs, and replay or drop
+quarantined entries."""
 
 from __future__ import annotations
 
@@ -64,8 +65,9 @@ def adopt(
     on_progress: Progress | None = None,
     pause: Pause | None = None,
 ) -> AdoptReport:
-    """Adopt foreign rows: those with these keys, or all in the route's table (None). Each enters at the stage that it names, or is refused
-    with a reason. Adopted rows are skipped, so that the same call again continues an interrupted one."""
+    """Adopt foreign rows: those with these keys, or all in the route's table (None). Each enters at
+    the stage that it names, or is refused with a reason. Adopted rows are skipped, so that the same
+    call again continues an interrupted one."""
     plan, foreign_rows = ctx.plan(route), ctx.ledger.foreign_rows
     if foreign_rows is None:
         raise UsageError(
@@ -106,7 +108,8 @@ def _foreign_rows(
     keys: Sequence[str] | None,
     report: AdoptReport,
 ) -> Iterator[tuple[int, list[ForeignRow]]]:
-    """The foreign rows in batches, each with the number of rows read. Given keys without one are refused here."""
+    """The foreign rows in batches, each with the number of rows read. Given keys without one are
+    refused here."""
     plan = ctx.plan(route)
     if keys is None:
         after = None

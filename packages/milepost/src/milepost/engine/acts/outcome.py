@@ -1,4 +1,5 @@
-"""What became of the items of an act: how many have completed since, failed again, or are still in progress."""
+"""What became of the items of an act: how many have completed since, failed again, or are still in
+progress."""
 
 from __future__ import annotations
 
@@ -31,9 +32,10 @@ DEEDS = {
 
 
 class ActOutcome(Struct, frozen=True):
-    """Where the items that an act has changed are now, as far as one look counts them. `unknown`: their history lines have left or were not
-    found, or nothing is recorded of their keys any more. `counted`: the items in these numbers, of `total` that the act has changed.
-    `next`: the token with which the next look continues; None: no more can be found."""
+    """Where the items that an act has changed are now, as far as one look counts them. `unknown`:
+    their history lines have left or were not found, or nothing is recorded of their keys any more.
+    `counted`: the items in these numbers, of `total` that the act has changed. `next`: the token
+    with which the next look continues; None: no more can be found."""
 
     completed: int = 0
     failed: int = 0
@@ -75,7 +77,8 @@ class ActOutcome(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """Where a look begins: after this place in the feed, when so many items of the act have been found."""
+    """Where a look begins: after this place in the feed, when so many items of the act have been
+    found."""
 
     seq: int
     found: int
@@ -87,9 +90,10 @@ def deed_words(verb: str, n: int) -> str:
 
 
 def outcome_of(ctx: Context, act: Act, after: str | None = None) -> ActOutcome | None:
-    """What became of the items that the act has changed, by their statuses now. One look reads at most `LOOK_LINES` history lines; `after`, the
-    `next` of a look, continues it. None: the act changes no items, or an earlier version recorded it, without the place from which its
-    lines are found. Raises UsageError if `after` is no token of this act."""
+    """What became of the items that the act has changed, by their statuses now. One look reads at
+    most `LOOK_LINES` history lines; `after`, the `next` of a look, continues it. None: the act
+    changes no items, or an earlier version recorded it, without the place from which its lines are
+    found. Raises UsageError if `after` is no token of this act."""
     if act.verb not in VERBS or not act.done:
         return None
     key = act.filter.get("key")
@@ -103,7 +107,8 @@ def outcome_of(ctx: Context, act: Act, after: str | None = None) -> ActOutcome |
 
 
 def whole_outcome_of(ctx: Context, act: Act) -> ActOutcome | None:
-    """As `outcome_of`, look after look until no more can be found: it may read every line that was written since the act began."""
+    """As `outcome_of`, look after look until no more can be found: it may read every line that was
+    written since the act began."""
     outcome = outcome_of(ctx, act)
     while outcome is not None and outcome.next is not None:
         later = outcome_of(ctx, act, outcome.next)
@@ -116,8 +121,8 @@ def whole_outcome_of(ctx: Context, act: Act) -> ActOutcome | None:
 def _counted(
     ctx: Context, act: Act, keys: Sequence[str], begin: _Place, end: _Place | None
 ) -> ActOutcome:
-    """The outcome of one look, which has found these keys. `end`: where the next look begins; None: this was the last one, and what was not
-    found is not known."""
+    """The outcome of one look, which has found these keys. `end`: where the next look begins; None:
+    this was the last one, and what was not found is not known."""
     parts = (keys[start : start + PAGE] for start in range(0, len(keys), PAGE))
     statuses = [
         known.status
@@ -139,7 +144,8 @@ def _counted(
 
 
 def _look(ctx: Context, act: Act, begin: _Place) -> tuple[list[str], _Place | None]:
-    """The keys of the items that have a line of this act, in the order of the lines, and the place where the next look begins."""
+    """The keys of the items that have a line of this act, in the order of the lines, and the place
+    where the next look begins."""
     mark, keys, seq = f'"{act.id}"'.encode(), list[str](), begin.seq
     for _ in range(LOOK_LINES // PAGE):
         page = ctx.ledger.feed(seq, PAGE)

@@ -1,4 +1,5 @@
-"""Redate: date the rows of a route that are dated in the future as of now, as one act with a name and a reason."""
+"""Redate: date the rows of a route that are dated in the future as of now, as one act with a name
+and a reason."""
 
 from __future__ import annotations
 
@@ -36,10 +37,11 @@ def redate_rows(
     dry_run: bool = False,
     act_id: str | None = None,
 ) -> ActReport:
-    """Each item gets a line with the times that it had. A date for which an item was submitted stays.
+    """Each item gets a line with the times that it had. A date for which an item was submitted
+    stays.
 
-    The same call with the same `act_id` continues an act that was cut off, or, if it has finished, gets the first answer; ActConflict if that
-    id is on record for another act or another route."""
+    The same call with the same `act_id` continues an act that was cut off, or, if it has finished,
+    gets the first answer; ActConflict if that id is on record for another act or another route."""
     ctx.plan(route)
     ctx.check_clock()
     now = ctx.clock.now()

@@ -1,4 +1,5 @@
-"""Alert records and their pure rules: an alert is raised once, counts repeats, ends once, and each receiver gets both notices."""
+"""Alert records and their pure rules: an alert is raised once, counts repeats, ends once, and each
+receiver gets both notices."""
 
 from __future__ import annotations
 
@@ -19,21 +20,26 @@ NoticeKind = Literal["raised", "over"]
 MOST = 200
 """Maximum alerts of one rule that are raised at the same time; further troubles share one alert."""
 MOST_NOTICES = 20
-"""Maximum undelivered notices of one alert. Beyond that the oldest are dropped: a receiver that was down for a week needs the latest."""
+"""Maximum undelivered notices of one alert. Beyond that the oldest are dropped: a receiver that was
+down for a week needs the latest."""
 MOST_ENDED = 1_000
-"""Maximum records of one rule that are kept after their alerts are over; all of them are read at every look."""
+"""Maximum records of one rule that are kept after their alerts are over; all of them are read at
+every look."""
 AHEAD_MS = 60_000
 """A time further in the future than this comes from a wrong clock and is ignored."""
 KEEP_MS = 30 * 86_400_000
-"""How long a record is kept after its end. Until then, an event that is delivered again raises no second alert."""
+"""How long a record is kept after its end. Until then, an event that is delivered again raises no
+second alert."""
 TAKEN_MS = 60_000
-"""Lease of a delivery: if the process that began it dies, another one repeats it after this time."""
+"""Lease of a delivery: if the process that began it dies, another one repeats it after this
+time."""
 SLOWEST_MS = 3_600_000
 TEXT_LIMIT = 500
 
 
 class Trouble(Struct, frozen=True):
-    """Something that is wrong now: failures of one cause, an open breaker, or a pause, in one lane."""
+    """Something that is wrong now: failures of one cause, an open breaker, or a pause, in one
+    lane."""
 
     kind: TroubleKind
     route: str
@@ -117,8 +123,8 @@ def seen(
     receivers: Sequence[str],
     now: int,
 ) -> AlertRecord:
-    """The record after a trouble was seen: the first time raises the alert, each further one is only counted. A failure from before the
-    alert's end changes nothing."""
+    """The record after a trouble was seen: the first time raises the alert, each further one is
+    only counted. A failure from before the alert's end changes nothing."""
     counted = 1 if trouble.kind == "failures" else 0
     if (
         record is not None
@@ -157,8 +163,9 @@ def after_look(
     there: bool,
     cleared: bool = False,
 ) -> AlertRecord:
-    """The record after a look. `there`: the trouble is seen at this moment. `cleared`: no item is left that failed by its cause. The
-    alert is over when its trouble has not been seen for the rule's span."""
+    """The record after a look. `there`: the trouble is seen at this moment. `cleared`: no item is
+    left that failed by its cause. The alert is over when its trouble has not been seen for the
+    rule's span."""
     if not record.raised:
         return record
     if there:
@@ -199,7 +206,8 @@ def still_due(record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery)
 def taken(
     record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, now: int
 ) -> AlertRecord:
-    """The record of a delivery that this process begins: others leave it alone for a while, and repeat it if no result is written."""
+    """The record of a delivery that this process begins: others leave it alone for a while, and
+    repeat it if no result is written."""
     return _changed(
         record, notice, replace(delivery, tries=delivery.tries + 1, retry_at=now + TAKEN_MS)
     )
@@ -223,7 +231,8 @@ def not_delivered(
 
 
 def finished(records: Mapping[str, AlertRecord], now: int) -> list[str]:
-    """The names of the records to delete: the alert is over, every receiver has its notices, and the record is old or one of too many."""
+    """The names of the records to delete: the alert is over, every receiver has its notices, and
+    the record is old or one of too many."""
     ended = {
         name: one.over_at
         for name, one in records.items()
@@ -238,7 +247,8 @@ def finished(records: Mapping[str, AlertRecord], now: int) -> list[str]:
 
 
 def bounded(standing: Sequence[Trouble], raised: Collection[str], now: int) -> list[Trouble]:
-    """At most `MOST` of these breakers and pauses, reported ones first; one trouble stands for all further ones."""
+    """At most `MOST` of these breakers and pauses, reported ones first; one trouble stands for all
+    further ones."""
     if len(standing) <= MOST:
         return list(standing)
     found = sorted(standing, key=lambda one: (one.name not in raised, one.at, one.name))
@@ -356,7 +366,8 @@ def _title_and_text(record: AlertRecord, kind: NoticeKind, rule: AlertRule) -> t
 def _changed(
     record: AlertRecord, notice: AlertNotice, delivery: AlertDelivery, *, gone: bool = False
 ) -> AlertRecord:
-    """The record with this delivery changed, or without it; a notice that every receiver has is dropped."""
+    """The record with this delivery changed, or without it; a notice that every receiver has is
+    dropped."""
     notices: list[AlertNotice] = []
     for one in record.notices:
         if (one.number, one.kind) == (notice.number, notice.kind):

@@ -27,7 +27,8 @@ class AlertSubject(Struct, frozen=True):
     lane: str
     """Empty: the stage has one lane, or the alert is about many."""
     group: str
-    """The group of similar errors, as `milepost groups` names it; empty for a breaker and a pause, and if there are many."""
+    """The group of similar errors, as `milepost groups` names it; empty for a breaker and a pause,
+    and if there are many."""
 
 
 class AlertPointer(Struct, frozen=True):
@@ -52,15 +53,17 @@ def usual_pointer(subject: AlertSubject) -> AlertPointer:
 
 
 class AlertRule(Struct, frozen=True, kw_only=True):
-    """Alerts about a route: one notice when items of a lane begin to fail for good by one cause, when a lane's breaker opens, or when one
-    of `pauses_by` pauses a lane; and one notice when it is over. There is one alert for each cause and lane, however many items fail.
+    """Alerts about a route: one notice when items of a lane begin to fail for good by one cause,
+    when a lane's breaker opens, or when one of `pauses_by` pauses a lane; and one notice when it is
+    over. There is one alert for each cause and lane, however many items fail.
 
-    `name` names the rule for good: its alerts are kept under it. `to` has the addresses of subscribers: "log", a URL, "email:…" (see
-    `milepost.subscribers.open_subscriber`). Failures are over when none has come for `quiet`, or when no item is left that failed by the
-    cause; a breaker or a pause is over when it has been gone for `settled`. `items` and `lane` are the words for both in the notices'
-    texts.
-    A notice names a command and a page that show more: `pointer` gives others than the general ones, and with `dashboard`, the URL at which
-    people open the dashboard, the notice has a link to the page.
+    `name` names the rule for good: its alerts are kept under it. `to` has the addresses of
+    subscribers: "log", a URL, "email:…" (see `milepost.subscribers.open_subscriber`). Failures are
+    over when none has come for `quiet`, or when no item is left that failed by the cause; a breaker
+    or a pause is over when it has been gone for `settled`. `items` and `lane` are the words for
+    both in the notices' texts. A notice names a command and a page that show more: `pointer` gives
+    others than the general ones, and with `dashboard`, the URL at which people open the dashboard,
+    the notice has a link to the page.
     """
 
     name: str
@@ -70,7 +73,8 @@ class AlertRule(Struct, frozen=True, kw_only=True):
     failures: bool = True
     breakers: bool = True
     pauses_by: Sequence[str] = ()
-    """Operators' names; a program that pauses by itself has one too. A person who pauses knows of it."""
+    """Operators' names; a program that pauses by itself has one too. A person who pauses knows of
+    it."""
     quiet: Span = "15m"
     settled: Span = "1m"
     items: str = "items"
@@ -104,7 +108,8 @@ class AlertRule(Struct, frozen=True, kw_only=True):
         return f"{self.name}-alerts"
 
     def pointer_to(self, subject: AlertSubject) -> AlertPointer:
-        """The rule's pointer to an alert. If its function fails, the general one: an alert must be sent in any case."""
+        """The rule's pointer to an alert. If its function fails, the general one: an alert must be
+        sent in any case."""
         try:
             return convert(to_builtins(self.pointer(subject)), AlertPointer)
         except Exception:

@@ -1,8 +1,8 @@
-"""Watch for alerts: reads failures from the events, and breakers and pauses from the ledger; writes records, and delivers notices. And the
-alerts as programs and people see them.
+"""Watch for alerts: reads failures from the events, and breakers and pauses from the ledger; writes
+records, and delivers notices. And the alerts as programs and people see them.
 
-Any number of processes may run it. Each record is written conditionally: of those that see a trouble at the same time one raises the
-alert, and of those that find a notice due one delivers it.
+Any number of processes may run it. Each record is written conditionally: of those that see a
+trouble at the same time one raises the alert, and of those that find a notice due one delivers it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from milepost.ports.items import Query
 from milepost.ports.subscriber import Subscriber
 
 LOOK_MS = 5_000
-"""Interval of the checks of breakers, pauses and undelivered notices. Events are read more often: a failure is reported at once."""
+"""Interval of the checks of breakers, pauses and undelivered notices. Events are read more often: a
+failure is reported at once."""
 PAGES = 20
 """Pages of events that are read in one turn."""
 REPEATS = 20
@@ -50,15 +51,17 @@ log = logging.getLogger(__name__)
 
 
 def stored_alerts(ctx: Context, rule: str | None = None) -> dict[str, tuple[AlertRecord, int]]:
-    """The records of alerts, each with its version, by the names of their documents; of one rule, if it is given."""
+    """The records of alerts, each with its version, by the names of their documents; of one rule,
+    if it is given."""
     prefix = "" if rule is None else f"{rule}/"
     found = read_each_versioned(ctx.ledger, ALERT, AlertRecord)
     return {name: stored for name, stored in sorted(found.items()) if name.startswith(prefix)}
 
 
 class AlertWatch:
-    """The service of one rule: each turn reads new events, checks breakers and pauses, and delivers the notices that are due. The first
-    watch of a rule starts at the newest event: earlier failures raise no alert."""
+    """The service of one rule: each turn reads new events, checks breakers and pauses, and delivers
+    the notices that are due. The first watch of a rule starts at the newest event: earlier failures
+    raise no alert."""
 
     def __init__(
         self, ctx: Context, rule: AlertRule, receivers: Sequence[Subscriber], holder: str
@@ -96,7 +99,8 @@ class AlertWatch:
         return POLL if self._rested or self.failed else 0.0
 
     def run_once(self) -> int:
-        """Read events, check breakers and pauses, and deliver notices once; returns the number of notices delivered."""
+        """Read events, check breakers and pauses, and deliver notices once; returns the number of
+        notices delivered."""
         return self._run(at_once=True)
 
     def _run(self, *, at_once: bool) -> int:
@@ -122,7 +126,7 @@ class AlertWatch:
             self._relay is None or all_delivered(self._ctx, [self.name], self._ctx.clock.now())
         )
 
-    # Troubles -------------------------------------------------------------------------------------------------------------
+    # Troubles -------------------------------------------------------------------------------------
     def _read(self) -> bool:
         """Read new events; True: more of them wait."""
         if self._relay is None:
@@ -216,8 +220,8 @@ class AlertWatch:
                     yield Trouble("pause", route, stage, lane, hold.at, hold.reason)
 
     def _cleared(self, raised: Sequence[AlertRecord]) -> set[str]:
-        """The names of failures of which no failed item is left. The items are looked for only if there are fewer with the error than at the
-        last look."""
+        """The names of failures of which no failed item is left. The items are looked for only if
+        there are fewer with the error than at the last look."""
         if not raised:
             return set()
         groups = {
@@ -245,7 +249,7 @@ class AlertWatch:
         )
         return bool(self._ctx.ledger.find(replace(where, statuses=FAILED, limit=1)).items)
 
-    # Notices --------------------------------------------------------------------------------------------------------------
+    # Notices --------------------------------------------------------------------------------------
     def _deliver(self) -> int:
         """Deliver the notices that are due; returns the number accepted."""
         ctx, sent = self._ctx, 0
@@ -279,8 +283,9 @@ class AlertWatch:
     def _change(
         self, trouble: Trouble, change: Callable[..., AlertRecord], *, new: bool = False
     ) -> AlertRecord:
-        """Change a record by a conditional write; after a conflict, `change` decides again on the newer record. An unchanged record is not
-        written; one that does not exist, or was removed, is made only if it is `new`."""
+        """Change a record by a conditional write; after a conflict, `change` decides again on the
+        newer record. An unchanged record is not written; one that does not exist, or was removed,
+        is made only if it is `new`."""
         ledger, name = self._ctx.ledger, self._document(trouble)
         for _ in range(REPEATS):
             before, version = read_versioned(ledger, ALERT, name, AlertRecord)
@@ -431,7 +436,8 @@ def _title(trouble: Trouble) -> str:
 
 
 def undelivered(ctx: Context) -> Iterator[tuple[AlertRecord, AlertNotice, AlertDelivery]]:
-    """The notices that a receiver did not accept when they were delivered; they are delivered again."""
+    """The notices that a receiver did not accept when they were delivered; they are delivered
+    again."""
     for record, _ in stored_alerts(ctx).values():
         for notice in record.notices:
             yield from ((record, notice, delivery) for delivery in notice.left if delivery.error)

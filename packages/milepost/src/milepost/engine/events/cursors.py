@@ -1,4 +1,5 @@
-"""Subscriber cursors: views, the lines that all or some subscribers have received, silent subscribers, and removal."""
+"""Subscriber cursors: views, the lines that all or some subscribers have received, silent
+subscribers, and removal."""
 
 from __future__ import annotations
 
@@ -20,11 +21,13 @@ SILENT_MS = 30 * 86_400_000
 SHOWN = 100
 """Number of parked items in the view of a subscriber; the others come by page."""
 LONG_LAG_MS, LONG_LAG_LINES = 600_000, 100_000
-"""A lag from which `milepost doctor` warns: by the age of the first line, or by the number of lines."""
+"""A lag from which `milepost doctor` warns: by the age of the first line, or by the number of
+lines."""
 
 
 class SubscriberLag(Struct, frozen=True):
-    """What a subscriber has not received yet: the number of lines, and when the first of them was written (None: there is none)."""
+    """What a subscriber has not received yet: the number of lines, and when the first of them was
+    written (None: there is none)."""
 
     lines: int
     since: int | None
@@ -40,7 +43,8 @@ class SubscriberLag(Struct, frozen=True):
 
 
 class ParkedView(Struct, frozen=True):
-    """An item whose event a subscriber refuses; the item's later events wait behind it. `retry_at` null: retried only after a release."""
+    """An item whose event a subscriber refuses; the item's later events wait behind it. `retry_at`
+    null: retried only after a release."""
 
     subscriber: str
     route: str
@@ -53,9 +57,10 @@ class ParkedView(Struct, frozen=True):
 
 
 class SubscriberView(Struct, frozen=True):
-    """A subscriber: time of its last event, lines behind, and parked events. `retry_at`: it accepts nothing and is retried then. `silent`:
-    nothing delivered for 30 days although events were waiting. Fields about all routes (`last_event_at`, `behind`, `waiting_since`, `error`) are
-    null for a caller who may see only some routes."""
+    """A subscriber: time of its last event, lines behind, and parked events. `retry_at`: it accepts
+    nothing and is retried then. `silent`: nothing delivered for 30 days although events were
+    waiting. Fields about all routes (`last_event_at`, `behind`, `waiting_since`, `error`) are null
+    for a caller who may see only some routes."""
 
     name: str
     last_event_at: str | None
@@ -72,7 +77,8 @@ class SubscriberView(Struct, frozen=True):
 
 
 class ParkedPage(Struct, frozen=True):
-    """Parked items of a subscriber, by route and key. `next`: give it as `after` for the next page; null: this is the last."""
+    """Parked items of a subscriber, by route and key. `next`: give it as `after` for the next page;
+    null: this is the last."""
 
     parked: list[ParkedView]
     count: int
@@ -160,8 +166,10 @@ def _parked_view(parked: Parked) -> ParkedView:
 
 
 def delivered(ctx: Context) -> DeliveredLines:
-    """The lines that every active subscriber has received; items that are parked for a subscriber are listed separately."""
-    # Read the cursors first: an event is parked before the cursor passes it, so a passed but undelivered event is found as parked.
+    """The lines that every active subscriber has received; items that are parked for a subscriber
+    are listed separately."""
+    # Read the cursors first: an event is parked before the cursor passes it, so a passed but
+    # undelivered event is found as parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
     return DeliveredLines(
@@ -182,7 +190,8 @@ def silent(ctx: Context) -> list[str]:
 
 
 def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
-    """Remove a subscriber and its parked events. False if it is unknown. If it is configured again, it starts from this point."""
+    """Remove a subscriber and its parked events. False if it is unknown. If it is configured again,
+    it starts from this point."""
     signed(by, reason)
     while True:
         cursor, version = read_versioned(ctx.ledger, CURSOR, name, Cursor)
@@ -210,7 +219,8 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
 
 
 def all_delivered(ctx: Context, subscribers: Iterable[str], horizon: int) -> bool:
-    """Whether each subscriber has received all events, except those that are retried only after `horizon`."""
+    """Whether each subscriber has received all events, except those that are retried only after
+    `horizon`."""
     cursors = {name: cursor for name, (cursor, _) in cursor_records(ctx).items()}
     last = ctx.ledger.last_seq()
     for name in subscribers:

@@ -1,4 +1,5 @@
-"""Delivery of events: each subscriber has a cursor over the history lines of all items. At least once, in order per item."""
+"""Delivery of events: each subscriber has a cursor over the history lines of all items. At least
+once, in order per item."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ PAGE = 500
 OUTAGE = 5
 """Failures of different items in a row after which the subscriber counts as unavailable."""
 REFUSALS = 20
-"""Refusals of different items in a row, with the same answer, after which the subscriber counts as unavailable."""
+"""Refusals of different items in a row, with the same answer, after which the subscriber counts as
+unavailable."""
 LATER_TRIED, LATER_PAGES = 3, 10
-"""Before that so many later events are tried, from so many pages: if one is accepted, the refusals are those of the items."""
+"""Before that so many later events are tried, from so many pages: if one is accepted, the refusals
+are those of the items."""
 LONGEST_REFUSAL_MS = 300_000
 """Longest pause of a subscriber that refuses everything: later items may not be refused."""
 LEASE_MS = 30_000
@@ -35,7 +38,8 @@ POLL, STAND_BY = 0.5, 5.0
 
 
 class DeliverySummary(Struct):
-    """Counts of one run: events delivered, items parked, lines waiting. `standing_by`: why nothing was delivered."""
+    """Counts of one run: events delivered, items parked, lines waiting. `standing_by`: why nothing
+    was delivered."""
 
     delivered: int = 0
     parked: int = 0
@@ -65,8 +69,9 @@ class _Outage(Exception):
 
 
 class Refusals:
-    """Items refused in a row with the same answer; `run` has those of this page, which are not parked yet. Items refused with another answer,
-    or before an accepted event, are refused for their own sake."""
+    """Items refused in a row with the same answer; `run` has those of this page, which are not
+    parked yet. Items refused with another answer, or before an accepted event, are refused for
+    their own sake."""
 
     def __init__(self, count: int, answer: str) -> None:
         self.count, self.answer = count, answer
@@ -111,7 +116,8 @@ def _first_by_item(entries: Sequence[FeedEvent], left_out: set[Ref]) -> list[Fee
 
 
 class EventRelay:
-    """Delivers to one subscriber. Several processes may run one for it: the lease of the cursor lets one deliver at a time.
+    """Delivers to one subscriber. Several processes may run one for it: the lease of the cursor
+    lets one deliver at a time.
 
     A new subscriber receives everything from the beginning, or `from_now` on.
     """
@@ -131,9 +137,11 @@ class EventRelay:
         self._parked = ParkedIndex(ctx, subscriber.name)
         self._next = POLL
         self.stands_still = ""
-        """Why the last run delivered nothing, whatever was to be delivered. That another process delivers is no such reason."""
+        """Why the last run delivered nothing, whatever was to be delivered. That another process
+        delivers is no such reason."""
         self._in_time: Callable[[], bool] = lambda: True
-        """Whether the present run has time to find out which of several events the subscriber does not accept."""
+        """Whether the present run has time to find out which of several events the subscriber does
+        not accept."""
 
     def turn(self) -> float:
         """Run once; returns the seconds until the next turn."""
@@ -141,7 +149,8 @@ class EventRelay:
         return self._next
 
     def start(self) -> None:
-        """Write the cursor if there is none: a subscriber that is new receives everything that is written from now on."""
+        """Write the cursor if there is none: a subscriber that is new receives everything that is
+        written from now on."""
         self._look(self._ctx.clock.now())
 
     def release(self) -> None:
@@ -151,8 +160,9 @@ class EventRelay:
                 self._save(until=0)
 
     def run_once(self, in_time: Callable[[], bool] = lambda: True) -> DeliverySummary:
-        """Deliver one page of new events, then parked events that are due. While `in_time` is false, a subscriber that accepts none of several
-        events counts as unavailable: there is no time to try them one by one."""
+        """Deliver one page of new events, then parked events that are due. While `in_time` is
+        false, a subscriber that accepts none of several events counts as unavailable: there is no
+        time to try them one by one."""
         self._in_time = in_time
         ctx, now = self._ctx, self._ctx.clock.now()
         summary = DeliverySummary()
@@ -163,7 +173,8 @@ class EventRelay:
             lines = ctx.ledger.feed(self._cursor.seq, PAGE)
             self._parked.refresh()
             due = self._parked.due(now)
-            # Check after reading the lines, so that an outdated process never delivers a line of a newer version.
+            # Check after reading the lines, so that an outdated process never delivers a line of a
+            # newer version.
             self.stands_still = standing_by(ctx)
             if self.stands_still:
                 summary.standing_by = self.stands_still
@@ -187,7 +198,8 @@ class EventRelay:
             if lines:
                 refused, refusal = self._deliver_new(lines, summary)
                 self._parked.note()
-                # Save the cursor before delivering parked events: an item's parked events end at the saved cursor.
+                # Save the cursor before delivering parked events: an item's parked events end at
+                # the saved cursor.
                 now = self._ctx.clock.now()
                 until = now + LEASE_MS if more or due else 0
                 formed = bool(getattr(self._subscriber, "formed_only", False))
@@ -213,13 +225,14 @@ class EventRelay:
             self._back_off(outage)
             summary.standing_by = f"it is unavailable ({self._cursor.error})"
 
-    # New events ---------------------------------------------------------------------------------------------------------
+    # New events -----------------------------------------------------------------------------------
     def _deliver_new(
         self, lines: Sequence[HistoryEntry], summary: DeliverySummary
     ) -> tuple[int, str]:
-        """Deliver a page of lines in order per item, except those behind a parked event. After a failed event its item waits; it is parked
-        only once the subscriber has accepted another event, because until then the subscriber may be unavailable. Returns the number of
-        items refused in a row at the end of the page, and the answer that they got."""
+        """Deliver a page of lines in order per item, except those behind a parked event. After a
+        failed event its item waits; it is parked only once the subscriber has accepted another
+        event, because until then the subscriber may be unavailable. Returns the number of items
+        refused in a row at the end of the page, and the answer that they got."""
         queue = self._deliverable(lines)
         waiting: set[Ref] = set()
         failing: list[tuple[FeedEvent, Exception]] = []
@@ -276,8 +289,9 @@ class EventRelay:
         answer: str,
         summary: DeliverySummary,
     ) -> bool:
-        """Whether one of a few later events, each the first that waits for its item, is accepted, or refused with another answer. One that is
-        accepted from beyond this page is delivered again in its turn."""
+        """Whether one of a few later events, each the first that waits for its item, is accepted,
+        or refused with another answer. One that is accepted from beyond this page is delivered
+        again in its turn."""
         for entry in self._later_events(lines, queue, waiting):
             self._take_lease()
             error = (self._call([entry]) or [None])[0]
@@ -293,7 +307,8 @@ class EventRelay:
     def _later_events(
         self, lines: Sequence[HistoryEntry], queue: Sequence[FeedEvent], waiting: set[Ref]
     ) -> list[FeedEvent]:
-        """The events to try, from this page and the next ones: the last first, and some between, each the first that waits for its item."""
+        """The events to try, from this page and the next ones: the last first, and some between,
+        each the first that waits for its item."""
         found = _first_by_item(queue, waiting)
         beyond, seq = {*waiting, *(entry.ref for entry in queue)}, lines[-1].seq
         for _ in range(LATER_PAGES):
@@ -326,8 +341,9 @@ class EventRelay:
         return [entry for entry in entries if not self._parked.waits(entry)]
 
     def _chunk(self, queue: list[FeedEvent], waiting: set[Ref], size: int) -> list[FeedEvent]:
-        """Take the next events for one call off the queue, at most one per item. The second event of a line stays for the next call, so that
-        many such lines need two full calls instead of one call each."""
+        """Take the next events for one call off the queue, at most one per item. The second event
+        of a line stays for the next call, so that many such lines need two full calls instead of
+        one call each."""
         chunk: list[FeedEvent] = []
         stay: list[FeedEvent] = []
         within: dict[Ref, int] = {}
@@ -346,8 +362,8 @@ class EventRelay:
         return chunk
 
     def _call(self, chunk: Sequence[FeedEvent]) -> Sequence[Exception | None]:
-        """Call the subscriber with these events; returns each one's error, or None for a success. Raises _CallFailed if the call with several
-        events failed as a whole."""
+        """Call the subscriber with these events; returns each one's error, or None for a success.
+        Raises _CallFailed if the call with several events failed as a whole."""
         try:
             envelopes = [
                 cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk
@@ -371,7 +387,7 @@ class EventRelay:
             self._parked.set(parked_events.park(self._ctx, self._subscriber.name, entry, error))
         failing.clear()
 
-    # Parked items -------------------------------------------------------------------------------------------------------
+    # Parked items ---------------------------------------------------------------------------------
     def _deliver_parked(self, due: Sequence[Ref], summary: DeliverySummary) -> None:
         """Retry parked items, until several in a row fail; the others wait for the next run."""
         in_a_row = 0
@@ -405,7 +421,7 @@ class EventRelay:
             if in_a_row >= OUTAGE:
                 return
 
-    # The cursor ---------------------------------------------------------------------------------------------------------
+    # The cursor -----------------------------------------------------------------------------------
     def _look(self, now: int) -> str | None:
         """Read the cursor; returns why this process may not deliver now, or None."""
         ledger, name = self._ctx.ledger, self._subscriber.name
@@ -435,7 +451,8 @@ class EventRelay:
         return None
 
     def _leased(self, now: int) -> bool:
-        """Whether the cursor has a lease. While routes are moved to this ledger, it is a long one, and nothing is delivered here."""
+        """Whether the cursor has a lease. While routes are moved to this ledger, it is a long one,
+        and nothing is delivered here."""
         if self._cursor.lease == MOVER:
             return self._cursor.until > now
         return still_ahead(self._cursor.until, now, LEASE_MS)
@@ -450,7 +467,8 @@ class EventRelay:
             self._save(lease=self._lease, until=now + LEASE_MS)
 
     def _back_off(self, outage: _Outage) -> None:
-        """Wait before the next try. The cursor stays before the first undelivered line, so that nothing is skipped."""
+        """Wait before the next try. The cursor stays before the first undelivered line, so that
+        nothing is skipped."""
         cursor, now = self._cursor, self._ctx.clock.now()
         delay = parked_events.RETRY.delay(cursor.failures, self._ctx.chance.jitter()).ms
         if outage.refused:

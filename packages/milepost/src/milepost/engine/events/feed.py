@@ -25,9 +25,11 @@ Ref = tuple[str, str]
 
 
 class FeedPlace(Struct, frozen=True):
-    """Position in the feed: everything up to line `seq`, and the first `read_events` events of the next line, has been read.
+    """Position in the feed: everything up to line `seq`, and the first `read_events` events of the
+    next line, has been read.
 
-    Written "57", or "57.1" if line 57 has more events than the one read, so that an interrupted reader neither loses nor repeats one.
+    Written "57", or "57.1" if line 57 has more events than the one read, so that an interrupted
+    reader neither loses nor repeats one.
     """
 
     seq: int = 0
@@ -72,8 +74,9 @@ class FeedEvent(Struct, frozen=True):
         return (self.event.route, self.event.key)
 
     def view(self) -> dict[str, Any]:
-        """As CloudEvents 1.0 plus `seq`; never in a route's own format, so that one reader understands all routes. Apparent secrets in its
-        data are replaced by `…`: subscribers receive them, readers of the feed do not."""
+        """As CloudEvents 1.0 plus `seq`; never in a route's own format, so that one reader
+        understands all routes. Apparent secrets in its data are replaced by `…`: subscribers
+        receive them, readers of the feed do not."""
         envelope = cloud_event(self.event)
         data = {
             name: redacted(value) if name in ("payload", "note") else value
@@ -93,7 +96,8 @@ class FeedPage(Struct, frozen=True):
 
 
 class EventsBefore(Struct, frozen=True):
-    """Events before a line, newest first, and the line from which to continue backward; 0 if there are none."""
+    """Events before a line, newest first, and the line from which to continue backward; 0 if there
+    are none."""
 
     events: list[FeedEvent]
     next: int
@@ -141,8 +145,9 @@ def page(ctx: Context, after: FeedPlace, limit: int, wanted: Wanted) -> FeedPage
 def page_back(
     ctx: Context, before: int | None, limit: int, wanted: Wanted, look: int
 ) -> EventsBefore:
-    """The newest matching events before line `before` (None: of all), about `limit`, because a line is never split. Searches at most
-    `look` lines, so a page may be short or empty although there are more."""
+    """The newest matching events before line `before` (None: of all), about `limit`, because a line
+    is never split. Searches at most `look` lines, so a page may be short or empty although there
+    are more."""
     end = ctx.ledger.last_seq() + 1 if before is None else before
     start = max(0, end - 1 - look)
     lines = [written for written in ctx.ledger.feed(start, look) if written.seq < end]

@@ -1,7 +1,7 @@
 """Follow-up items: submit an item to another route for each item that completes.
 
-It is a subscriber with its own cursor, so nothing is missed: a repeated event finds the key known, and an event whose follow-up item
-cannot be submitted is parked with the reason and retried.
+It is a subscriber with its own cursor, so nothing is missed: a repeated event finds the key known,
+and an event whose follow-up item cannot be submitted is parked with the reason and retried.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class FollowUps:
 
 
 def follow_up_routes(routes: Sequence[Route]) -> list[Route]:
-    """The routes that receive follow-up items of these routes, or of such routes, and are not among them."""
+    """The routes that receive follow-up items of these routes, or of such routes, and are not among
+    them."""
     names, found = {route.name for route in routes}, list(routes)
     for route in found:
         if route.follow_up is not None and route.follow_up.target.name not in names:

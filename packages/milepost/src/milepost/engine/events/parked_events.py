@@ -1,4 +1,5 @@
-"""Parked events: an item with a refused event waits, for that subscriber only, and its later events wait behind it."""
+"""Parked events: an item with a refused event waits, for that subscriber only, and its later events
+wait behind it."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ def parked_one(ctx: Context, subscriber: str, ref: Ref) -> tuple[Parked, int] | 
 
 
 def change_number(ctx: Context, subscriber: str) -> int | None:
-    """A number that rises when parked items of the subscriber change. None: the role of this process, as an earlier version of the stack has
-    made it, may not read it."""
+    """A number that rises when parked items of the subscriber change. None: the role of this
+    process, as an earlier version of the stack has made it, may not read it."""
     try:
         document = ctx.ledger.read_one(PARKED_CHANGE, subscriber)
     except LedgerReadOnly:
@@ -58,8 +59,8 @@ def change_number(ctx: Context, subscriber: str) -> int | None:
 
 
 def note_change(ctx: Context, subscriber: str, expect: int | None = None) -> bool:
-    """Let relays that hold the subscriber's parked items in memory read them again. False: the number is not as expected, or may not be
-    written."""
+    """Let relays that hold the subscriber's parked items in memory read them again. False: the
+    number is not as expected, or may not be written."""
     try:
         return ctx.ledger.write(PARKED_CHANGE, subscriber, {}, expect=expect)
     except LedgerReadOnly:
@@ -69,11 +70,11 @@ def note_change(ctx: Context, subscriber: str, expect: int | None = None) -> boo
 def wait_behind(
     ctx: Context, parked: Parked, version: int, newest: int
 ) -> tuple[Parked, int] | None:
-    """Record that the item's lines up to this position wait behind the parked event; returns the current parking. None: it is no longer
-    parked, so these lines must be delivered.
+    """Record that the item's lines up to this position wait behind the parked event; returns the
+    current parking. None: it is no longer parked, so these lines must be delivered.
 
-    Without this record a relay that has lost its lease could remove the parking after delivering the events it knew of; the cursor has
-    passed the new lines and would never return to them.
+    Without this record a relay that has lost its lease could remove the parking after delivering
+    the events it knew of; the cursor has passed the new lines and would never return to them.
     """
     while parked.behind < newest:
         name, waiting = _name(parked), replace(parked, behind=newest)
@@ -87,7 +88,8 @@ def wait_behind(
 
 
 def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> Parked:
-    """Park the item at this event. An item that is already parked stays at the earlier of the two events. Returns its parking."""
+    """Park the item at this event. An item that is already parked stays at the earlier of the two
+    events. Returns its parking."""
     now = ctx.clock.now()
     parked = Parked(
         subscriber,
@@ -129,8 +131,8 @@ def unpark(ctx: Context, parked: Parked, version: int) -> None:
 
 
 def pending(ctx: Context, parked: Parked, up_to: int) -> list[FeedEvent] | None:
-    """The waiting events, oldest first: those of the item's lines from the parked one up to the cursor. The row may be gone. None: the
-    lines have been pruned, and nothing can be delivered."""
+    """The waiting events, oldest first: those of the item's lines from the parked one up to the
+    cursor. The row may be gone. None: the lines have been pruned, and nothing can be delivered."""
     lines = ctx.ledger.history(parked.route, parked.key, payloads=True)
     if not lines:
         return None
@@ -176,7 +178,8 @@ def release(
 
 
 def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
-    """The cursor of a subscriber and its version; UsageError that lists the subscribers if it is unknown."""
+    """The cursor of a subscriber and its version; UsageError that lists the subscribers if it is
+    unknown."""
     cursors = cursor_records(ctx)
     found = cursors.get(subscriber)
     if found is None or found[0].removed:

@@ -1,4 +1,5 @@
-"""Index of the parked items of one subscriber, in memory: a relay's turn reads no parked item that it does not need."""
+"""Index of the parked items of one subscriber, in memory: a relay's turn reads no parked item that
+it does not need."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ from milepost.engine.events.records import NEVER
 from milepost.ports.documents import Parked
 
 READ_AGAIN_MS = 600_000
-"""All parked items are read again after so long, in case a process died between a change and its note."""
+"""All parked items are read again after so long, in case a process died between a change and its
+note."""
 
 
 class ParkedIndex:
-    """Which items are parked, from which line on, and when they are retried. It is read again once another process has noted a change."""
+    """Which items are parked, from which line on, and when they are retried. It is read again once
+    another process has noted a change."""
 
     def __init__(self, ctx: Context, subscriber: str) -> None:
         self._ctx = ctx
@@ -52,7 +55,8 @@ class ParkedIndex:
         self._number, self._read_at = number, now
 
     def note(self) -> None:
-        """Note this process's own changes for the others, before the cursor passes the lines of newly parked events."""
+        """Note this process's own changes for the others, before the cursor passes the lines of
+        newly parked events."""
         if not self._changed:
             return
         if self._number is None or not note_change(self._ctx, self._subscriber, self._number):
@@ -72,8 +76,8 @@ class ParkedIndex:
         self._changed = True
 
     def waits(self, entry: FeedEvent) -> bool:
-        """Whether the event's item is parked at this event or before it. Events before the parked one come only if the cursor was set back;
-        they are then delivered again like all others."""
+        """Whether the event's item is parked at this event or before it. Events before the parked
+        one come only if the cursor was set back; they are then delivered again like all others."""
         return entry.ref in self._from_line and entry.event.sequence >= self._from_line[entry.ref]
 
     def has(self, ref: Ref) -> bool:

@@ -1,7 +1,9 @@
-"""Records of subscribers: their cursors and parked items, where some of the documents may be damaged.
+"""Records of subscribers: their cursors and parked items, where some of the documents may be
+damaged.
 
-A damaged record stands for the most that it may have said, so that no line is taken for delivered because of it: a cursor for one at the
-beginning, a parked item for one that is parked until an operator releases it.
+A damaged record stands for the most that it may have said, so that no line is taken for delivered
+because of it: a cursor for one at the beginning, a parked item for one that is parked until an
+operator releases it.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def parked_items(ctx: Context) -> list[Parked]:
 
 
 def _stand_in(ctx: Context, name: str, subscribers: list[str]) -> list[Parked]:
-    """The parked item that the name of its document tells: SUBSCRIBER/ROUTE/KEY. Names of subscribers may have "/" in them."""
+    """The parked item that the name of its document tells: SUBSCRIBER/ROUTE/KEY. Names of
+    subscribers may have "/" in them."""
     subscriber = max(
         (one for one in subscribers if name.startswith(f"{one}/")), key=len, default=None
     )

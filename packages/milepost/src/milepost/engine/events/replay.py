@@ -1,4 +1,5 @@
-"""Replay: set a subscriber's cursor back, so that all later events are delivered again with the same ids."""
+"""Replay: set a subscriber's cursor back, so that all later events are delivered again with the
+same ids."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from milepost.ports.documents import CURSOR
 from milepost.ports.feed import HistoryEntry
 
 PROBE = 100
-"""Lines read to find one that exists and can be read: the first ones may have been pruned or damaged."""
+"""Lines read to find one that exists and can be read: the first ones may have been pruned or
+damaged."""
 PAGE, PAGES = 500, 50
 DISORDER_MS = 60_000
-"""Lines are in the order in which they were recorded, by several processes at once: a line may be older than its predecessor by this
-much. If it is more, a few extra lines are replayed."""
+"""Lines are in the order in which they were recorded, by several processes at once: a line may be
+older than its predecessor by this much. If it is more, a few extra lines are replayed."""
 
 
 class Replay(Struct, frozen=True):
@@ -30,7 +32,8 @@ class Replay(Struct, frozen=True):
 
     subscriber: str
     lines: int
-    """Upper bound: pruned lines in between are included. 0: nothing to replay, and nothing was changed."""
+    """Upper bound: pruned lines in between are included. 0: nothing to replay, and nothing was
+    changed."""
     since: str | None
     """When the first of these lines was written."""
     after: int
@@ -52,10 +55,11 @@ def replay(
     reason: str,
     dry_run: bool = False,
 ) -> Replay:
-    """Deliver to a subscriber again all lines written at or after the time `since`, or after the position `after`.
+    """Deliver to a subscriber again all lines written at or after the time `since`, or after the
+    position `after`.
 
-    Each event keeps its id, and events keep their order per item; a parked item stays parked. A cursor is only ever set back. A dry run
-    needs no name and reason.
+    Each event keeps its id, and events keep their order per item; a parked item stays parked. A
+    cursor is only ever set back. A dry run needs no name and reason.
     """
     if (since is None) == (after is None):
         raise UsageError("give the start: either a time (since) or a position in the feed (after)")
@@ -84,8 +88,8 @@ def replay(
         )
         if dry_run:
             return report
-        # Keep the lease: the current holder notices at its next save and continues from here. If another process took over at once, two
-        # would deliver at the same time for a while.
+        # Keep the lease: the current holder notices at its next save and continues from here. If
+        # another process took over at once, two would deliver at the same time for a while.
         if ctx.ledger.write(
             CURSOR,
             name,
@@ -99,7 +103,8 @@ def replay(
 
 
 def place_before(ctx: Context, since: int, up_to: int) -> int:
-    """The position after which everything was written at or after that time, at most `up_to`. Reads few lines, however long the feed is."""
+    """The position after which everything was written at or after that time, at most `up_to`. Reads
+    few lines, however long the feed is."""
     old = since - DISORDER_MS
 
     def late_enough(place: int) -> bool:

@@ -1,11 +1,14 @@
-"""Daily head: one digest a day over all history lines since the last head, delivered to all subscribers.
+"""Daily head: one digest a day over all history lines since the last head, delivered to all
+subscribers.
 
-A head is itself an item of the route `heads`, with its day as key: its first history line contains it, so it is delivered like all
-other events, at least once. One conditional write decides which head is the last, so that there is one chain of heads however many
-processes try; a later process finds the item, or creates it for a process that died in between.
+A head is itself an item of the route `heads`, with its day as key: its first history line contains
+it, so it is delivered like all other events, at least once. One conditional write decides which
+head is the last, so that there is one chain of heads however many processes try; a later process
+finds the item, or creates it for a process that died in between.
 
-A head covers feed positions. No line is ever inserted before one that could already be read, so a head covers everything up to its last
-position; a line that arrives late gets a later position, and the next head covers it.
+A head covers feed positions. No line is ever inserted before one that could already be read, so a
+head covers everything up to its last position; a line that arrives late gets a later position, and
+the next head covers it.
 """
 
 from __future__ import annotations
@@ -92,7 +95,8 @@ class HeadKeeper:
         return 0.0 if more else EVERY
 
     def run_once(self) -> bool:
-        """Do a few seconds of work; returns whether there is more to do. Raises OSError if the blob store fails."""
+        """Do a few seconds of work; returns whether there is more to do. Raises OSError if the blob
+        store fails."""
         midnight = self._ctx.clock.now() // DAY_MS * DAY_MS
         step = publish_some(self._ctx, self._signer, day_of(midnight - 1), midnight)
         if step.head is not None:
@@ -113,15 +117,17 @@ class HeadStep(Struct, frozen=True):
 
 
 def publish(ctx: Context, signer: Signer | None, day: str, before: int) -> Head | None:
-    """Publish a head of `day` over all lines since the last head and before that time, or finish one already begun. None: that day or a
-    later one has a head, nothing was written, or another process was first."""
+    """Publish a head of `day` over all lines since the last head and before that time, or finish
+    one already begun. None: that day or a later one has a head, nothing was written, or another
+    process was first."""
     while (step := publish_some(ctx, signer, day, before)).more:
         pass
     return step.head
 
 
 def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> HeadStep:
-    """As `publish`, but only a few seconds of work. Progress is saved in the ledger, so that any process can continue."""
+    """As `publish`, but only a few seconds of work. Progress is saved in the ledger, so that any
+    process can continue."""
     documents = ctx.ledger.read(HEAD)
     document = documents.get(LAST)
     last: Head | None = None if document is None else document.value

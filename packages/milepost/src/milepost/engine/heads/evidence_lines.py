@@ -1,4 +1,5 @@
-"""Lines of an evidence file: each record with the proof that a published head covers it, if one does."""
+"""Lines of an evidence file: each record with the proof that a published head covers it, if one
+does."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ def first_line(
     *,
     sees_all: bool = True,
 ) -> dict[str, Any]:
-    """Header of an evidence file. `version` is Milepost's; `choice` the filters of the export, empty for all items of the route. It names the
-    newest line of the ledger, unless the caller does not see all routes: that line may be of another one."""
+    """Header of an evidence file. `version` is Milepost's; `choice` the filters of the export,
+    empty for all items of the route. It names the newest line of the ledger, unless the caller does
+    not see all routes: that line may be of another one."""
     plan = ctx.plans.get(route)
     media = (
         {}
@@ -67,7 +69,8 @@ def entries(
     signer: Signer | None,
     doubts: list[tuple[str, str]],
 ) -> Iterator[dict[str, Any]]:
-    """One entry per record, without outputs that hold secrets. Records that the ledger contradicts are added to `doubts` as (key, first reason)."""
+    """One entry per record, without outputs that hold secrets. Records that the ledger contradicts
+    are added to `doubts` as (key, first reason)."""
     heads = prover(ctx)
     for found in evidence:
         faults, proof, covered = found.faults, None, None
@@ -85,8 +88,8 @@ def entries(
 
 
 def _covered(heads: Prover, found: FoundRecord) -> dict[str, Any] | None:
-    """How many lines of a record are under heads, though its last one is not, with the proof for the last of these; None: none, or their
-    places are not known."""
+    """How many lines of a record are under heads, though its last one is not, with the proof for
+    the last of these; None: none, or their places are not known."""
     number = heads.covered(found.places)
     if not number or "chain" not in found.record:
         return None

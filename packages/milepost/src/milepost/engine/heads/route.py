@@ -12,7 +12,8 @@ OURS = "it holds the daily heads; 'milepost heads publish' creates one"
 
 
 def heads_route() -> Route:
-    """The route of the heads. Delivery of the event is its whole work, so the publisher confirms its only stage at once."""
+    """The route of the heads. Delivery of the event is its whole work, so the publisher confirms
+    its only stage at once."""
     route = Route(ROUTE, key="day", skips=False)
     route.external(STAGE, resend_after="365d")
     route.closed = OURS
@@ -20,7 +21,8 @@ def heads_route() -> Route:
 
 
 def heads_for(routes: Sequence[Route], no_blobs: str | None) -> list[Route]:
-    """The heads route if one of these routes keeps evidence, else none. `no_blobs`: what to configure if there is no blob store."""
+    """The heads route if one of these routes keeps evidence, else none. `no_blobs`: what to
+    configure if there is no blob store."""
     keeping = [route.name for route in routes if route.evidence]
     if not keeping:
         return []

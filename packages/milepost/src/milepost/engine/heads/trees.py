@@ -1,7 +1,9 @@
-"""Merkle trees under the daily heads, in the blob store: built part by part, and read again for proofs.
+"""Merkle trees under the daily heads, in the blob store: built part by part, and read again for
+proofs.
 
-A tree is stored as parts (positions and digests of 1,024 lines each) and a list of their roots. Blobs are named by their content, so
-that two processes write the same blobs for the same lines, and one can continue where another stopped.
+A tree is stored as parts (positions and digests of 1,024 lines each) and a list of their roots.
+Blobs are named by their content, so that two processes write the same blobs for the same lines, and
+one can continue where another stopped.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ HELD = 64
 
 
 class Sum(Struct, frozen=True):
-    """Progress of the head of `day`: `count` lines after position `after` and up to `up_to`. It ends before the first line written at
-    `before` or later, by a clock that was not ahead. `tree` names the list of part roots."""
+    """Progress of the head of `day`: `count` lines after position `after` and up to `up_to`. It
+    ends before the first line written at `before` or later, by a clock that was not ahead. `tree`
+    names the list of part roots."""
 
     day: str
     before: int
@@ -51,8 +54,9 @@ class Sum(Struct, frozen=True):
 
 
 def add_lines(ctx: Context, so_far: Sum, parts: int) -> tuple[Sum, bytes | None]:
-    """Add lines to the sum, for at most `parts` parts; returns it with the root of the whole tree, or None while lines remain. Starts again
-    if the tree is gone because another process has continued it."""
+    """Add lines to the sum, for at most `parts` parts; returns it with the root of the whole tree,
+    or None while lines remain. Starts again if the tree is gone because another process has
+    continued it."""
     try:
         held = _entries(_body(ctx, so_far.tree)) if so_far.tree else []
     except FileNotFoundError:
@@ -137,8 +141,8 @@ class Prover:
         self._part = lru_cache(HELD)(self._read)
 
     def proof(self, place: int, head: bytes) -> dict[str, Any] | None:
-        """The proof from the line at this position, with digest `head`, to the root of the head that covers it; None if no head covers it yet,
-        or the line is not the one covered."""
+        """The proof from the line at this position, with digest `head`, to the root of the head
+        that covers it; None if no head covers it yet, or the line is not the one covered."""
         index = bisect_left(self._ends, place)
         if place <= 0 or index == len(self._heads):
             return None
@@ -154,7 +158,8 @@ class Prover:
         return proof_of(covering, [*path(part.tree, at), *path(top.tree, number)])
 
     def covered(self, places: Sequence[int]) -> int:
-        """How many of the lines at these places, oldest first, are covered by the heads. A line without a place is not in the feed yet."""
+        """How many of the lines at these places, oldest first, are covered by the heads. A line
+        without a place is not in the feed yet."""
         end = self._ends[-1] if self._ends else 0
         return sum(1 for _ in takewhile(lambda place: 0 < place <= end, places))
 

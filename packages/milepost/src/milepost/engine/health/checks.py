@@ -1,4 +1,5 @@
-"""Health checks: one list of rules. `doctor`, `/readyz` and the overview are three views of their findings. They only read."""
+"""Health checks: one list of rules. `doctor`, `/readyz` and the overview are three views of their
+findings. They only read."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ from milepost.ports.items import Query
 ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
-"""How long a silent process with items in hand is reported; by then their leases have been taken over."""
+"""How long a silent process with items in hand is reported; by then their leases have been taken
+over."""
 UNSURE_MS = 60 * 60_000
 """How long it is not known whether a silent process is dead: its clock may be behind."""
 LITTLE_ROOM = 100_000_000
@@ -82,7 +84,8 @@ AWAITED = frozenset({Status.WAITING, Status.QUEUED})
 
 
 def run_checks(run: CheckRun, view: str) -> list[CheckResult]:
-    """The results of all checks that this view shows, those of applications last, in the order of the list."""
+    """The results of all checks that this view shows, those of applications last, in the order of
+    the list."""
     return [
         result
         for check in (*CHECKS, *run.ctx.checks)
@@ -112,7 +115,8 @@ def _items_page(route: str, query: str) -> str:
 
 
 def _ledger(run: CheckRun) -> Iterator[CheckResult]:
-    """Problems that the ledger reports: a damaged file, little space on its disk, entries in quarantine."""
+    """Problems that the ledger reports: a damaged file, little space on its disk, entries in
+    quarantine."""
     if run.facts.get("sound") is False:
         yield _bad(
             "ledger",
@@ -189,7 +193,8 @@ def _versions(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _back_fills(run: CheckRun) -> Iterator[CheckResult]:
-    """Unfinished back-fills: completed items that are being sent to an added stage, or that wait because something hinders it."""
+    """Unfinished back-fills: completed items that are being sent to an added stage, or that wait
+    because something hinders it."""
     for route, back_fill in sorted(read_each(run.ctx.ledger, BACK_FILL, BackFill).items()):
         if back_fill.finished_at is not None:
             continue
@@ -219,7 +224,8 @@ def _back_fills(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _processes(run: CheckRun) -> Iterator[CheckResult]:
-    """The running processes, and those that ended with items in hand; of all others only the last, if none is running."""
+    """The running processes, and those that ended with items in hand; of all others only the last,
+    if none is running."""
     known, dead = processes(run.ctx), set(run.ctx.ledger.dead_workers())
     for process in known:
         heard, in_hand = run.watch.when(process.seen_at), counted(process.in_hand, "item")
@@ -267,7 +273,8 @@ def _processes(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _silent(run: CheckRun) -> tuple[str, str] | None:
-    """What is known of a process that was heard lately and has not said that it stopped, and what to do; None: there is none."""
+    """What is known of a process that was heard lately and has not said that it stopped, and what
+    to do; None: there is none."""
     gone = set(run.ctx.ledger.dead_workers())
     for process in processes(run.ctx):
         if (
@@ -319,7 +326,8 @@ def _start(run: CheckRun, role: str) -> str:
 
 
 def _worker_heard(run: CheckRun) -> bool:
-    """Whether a worker is running, or ran a short time ago. (A function on AWS runs only while it is called.)"""
+    """Whether a worker is running, or ran a short time ago. (A function on AWS runs only while it
+    is called.)"""
     if any("worker" in process.roles for process in run.alive):
         return True
     gone = set(run.ctx.ledger.dead_workers())
@@ -346,7 +354,8 @@ def _waiting(run: CheckRun, route: str) -> int:
 
 
 def _station(run: CheckRun) -> Iterator[CheckResult]:
-    """Whether a process is running. Functions on AWS have longer heartbeat intervals than a process."""
+    """Whether a process is running. Functions on AWS have longer heartbeat intervals than a
+    process."""
     last = run.last_runs.get("worker", RoleRun())
     if not run.alive and not (run.ctx.ledger.work_queues and run.now - last.at <= HEARD_MS):
         yield _ok(
@@ -355,7 +364,8 @@ def _station(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _standing_by(run: CheckRun) -> Iterator[CheckResult]:
-    """Processes with an outdated route version: they claim none of its items until they are restarted."""
+    """Processes with an outdated route version: they claim none of its items until they are
+    restarted."""
     for process in run.alive:
         for route in process.outdated:
             if run.sees(route):
@@ -406,7 +416,8 @@ def _stands_still(run: CheckRun, role: str, standing: StandingRole, at: int) -> 
 
 
 def _resender(run: CheckRun, at: int, standing: StandingRole | None) -> dict[str, str]:
-    """How the overview and `/readyz` show the resender: without one, silent items are not sent again."""
+    """How the overview and `/readyz` show the resender: without one, silent items are not sent
+    again."""
     silent_ms = run.now - at
     if standing is not None:
         still = f"has stood still for {short_span(run.now - standing.since)}: {standing.why}"
@@ -470,7 +481,8 @@ def _breakers(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _quarantine(run: CheckRun) -> Iterator[CheckResult]:
-    """Whether the quarantine has entries. The query may read a queue, and concerns no single route. (`doctor` shows the ledger's count.)"""
+    """Whether the quarantine has entries. The query may read a queue, and concerns no single route.
+    (`doctor` shows the ledger's count.)"""
     some = run.once(("set aside",), lambda: _any_aside(run.ctx)) if run.everything else None
     if some:
         headline = "The quarantine has entries."
@@ -535,7 +547,8 @@ def _leases(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _late(run: CheckRun) -> Iterator[CheckResult]:
-    """Items that workers, ours or remote ones, should have claimed long ago, by stage; without those that are paused."""
+    """Items that workers, ours or remote ones, should have claimed long ago, by stage; without
+    those that are paused."""
     broken = open_breakers(run.ctx)
     for route, stage, kind in _stages(run.ctx):
         if (
@@ -567,8 +580,9 @@ def _late(run: CheckRun) -> Iterator[CheckResult]:
 def late_since(
     ctx: Context, route: str, stage: str, holds: Container[str], broken: Container[str], now: int
 ) -> int | None:
-    """Since when the work at a stage has been due, if that is too long, without items in paused lanes and in those with an open breaker.
-    One query of the index of due items; while nothing is late, it finds nothing."""
+    """Since when the work at a stage has been due, if that is too long, without items in paused
+    lanes and in those with an open breaker. One query of the index of due items; while nothing is
+    late, it finds nothing."""
     before = now - LATE_MS - 1
     found = ctx.ledger.find(
         Query(
@@ -624,8 +638,8 @@ def _refused_answers(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _refused_at(ctx: Context, route: str, stage: str) -> tuple[str, str] | None:
-    """The refused answers of one external stage, among the first items that await an answer, as a text and the key of one item; None if
-    there are none."""
+    """The refused answers of one external stage, among the first items that await an answer, as a
+    text and the key of one item; None if there are none."""
     page = ctx.ledger.find(
         Query(route=route, statuses=AWAITED, stages=frozenset({stage}), limit=SAMPLE)
     )
@@ -685,7 +699,8 @@ def _failed_and_overdue(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _failed_and_left(run: CheckRun) -> Iterator[CheckResult]:
-    """Failed items whose rows have left although neither the route nor an operator said so, as an earlier version let them."""
+    """Failed items whose rows have left although neither the route nor an operator said so, as an
+    earlier version let them."""
     for route, plan in sorted(run.ctx.plans.items()):
         left, complete = run.once(("failed and left", route), partial(unexplained, run.ctx, plan))
         if not complete:
@@ -732,7 +747,8 @@ def _subscribers(run: CheckRun) -> Iterator[CheckResult]:
         elif cursor.failures:
             what = f"{name} has failed {counted(cursor.failures, 'time')}, {behind}: {cursor.error}"
             again = f"next attempt {run.watch.when(cursor.retry_at)}"
-            # Its error may name items of a route that the viewer does not see, so not every viewer gets it.
+            # Its error may name items of a route that the viewer does not see, so not every viewer
+            # gets it.
             failed = f"{name} receives no events: it failed {counted(cursor.failures, 'time')}."
             yield _warn("subscriber", what, again, headline=failed, page="/events")
         elif lag.is_long(run.now):
@@ -842,7 +858,8 @@ def _chains(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _kept_evidence(run: CheckRun) -> Iterator[CheckResult]:
-    """Compare kept records of evidence with the seals of their items: some by chance, where there are many."""
+    """Compare kept records of evidence with the seals of their items: some by chance, where there
+    are many."""
     for plan in run.ctx.plans.values():
         if not plan.route.evidence or not run.sees(plan.name):
             continue
@@ -864,7 +881,8 @@ def _kept_evidence(run: CheckRun) -> Iterator[CheckResult]:
 
 
 def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
-    """Whether the row is unchanged. Row and history are read one after the other; a write between the two is no damage."""
+    """Whether the row is unchanged. Row and history are read one after the other; a write between
+    the two is no damage."""
     [item] = ctx.ledger.get([(route, key)])
     return isinstance(item, Item) and item.row.version == version
 

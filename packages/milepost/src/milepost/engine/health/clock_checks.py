@@ -1,4 +1,5 @@
-"""Health checks of clocks: which clock each process uses, how far a machine's clock is off, and rows that are dated in the future."""
+"""Health checks of clocks: which clock each process uses, how far a machine's clock is off, and
+rows that are dated in the future."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ SHOWN_STATUSES = (LIVE, FAILED | {Status.CANCELLED})
 
 
 def clocks(run: CheckRun) -> Iterator[CheckResult]:
-    """The clock of this process, and those of the running processes that are off or not sure of the time."""
+    """The clock of this process, and those of the running processes that are off or not sure of the
+    time."""
     yield _clock_of(run, "this process", run.ctx.check_clock(), quiet=False)
     for process in run.alive:
         if process.clock is not None and (process.clock.doubt or process.clock.offset_ms):

@@ -1,4 +1,5 @@
-"""Two views of the health checks: `milepost doctor`, which says what to do, and the readiness of a process to take calls."""
+"""Two views of the health checks: `milepost doctor`, which says what to do, and the readiness of a
+process to take calls."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Health(Struct, frozen=True):
 
 
 def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) -> Health:
-    """Run every check once; each is cheap for any number of items. `format_time` formats the times in the findings."""
+    """Run every check once; each is cheap for any number of items. `format_time` formats the times
+    in the findings."""
     ctx.check_clock()
     run = CheckRun(ctx, Watch(ctx.clock.now(), format_time))
     facts = {**run.facts, "lacks": sorted(ctx.ledger.missing_capabilities)}
@@ -57,15 +59,17 @@ def doctor(ctx: Context, format_time: Callable[[int, int], str] = clock_time) ->
 
 
 class Unready(Struct, frozen=True):
-    """A part that is not ready. Without names of routes, keys, files or hosts: any caller may read it."""
+    """A part that is not ready. Without names of routes, keys, files or hosts: any caller may read
+    it."""
 
     part: str
     why: str
 
 
 def unready(ctx: Context) -> list[Unready]:
-    """The parts that are not ready: the ledger, if it cannot be written, and those that the health checks name. Empty: all are ready. A load
-    balancer asks every few seconds: this is cheap and reveals no names."""
+    """The parts that are not ready: the ledger, if it cannot be written, and those that the health
+    checks name. Empty: all are ready. A load balancer asks every few seconds: this is cheap and
+    reveals no names."""
     try:
         ctx.ledger.write(PROBE, "ready", {"at": ctx.clock.now()})
         # Without snapshots of routes: nothing here is counted.

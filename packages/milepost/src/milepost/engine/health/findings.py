@@ -37,22 +37,27 @@ class Finding(Struct, frozen=True):
 
 
 class CheckResult(Struct, frozen=True):
-    """A finding, and how the other views show it. A finding without `what` is not shown by `doctor`."""
+    """A finding, and how the other views show it. A finding without `what` is not shown by
+    `doctor`."""
 
     finding: Finding
     headline: str = ""
-    """For the overview: a sentence if something is wrong, a part of the "all is well" line if the level is ok. Empty: not shown there."""
+    """For the overview: a sentence if something is wrong, a part of the "all is well" line if the
+    level is ok. Empty: not shown there."""
     page: str = "/system"
     """The dashboard page where an operator can act on it."""
     part: str = ""
-    """For `/readyz`: the part of the process that is not ready. Empty: this finding does not affect readiness."""
+    """For `/readyz`: the part of the process that is not ready. Empty: this finding does not affect
+    readiness."""
     unready: str = ""
-    """For `/readyz`: why that part is not ready. No names of routes, keys, files or hosts: every caller may read it."""
+    """For `/readyz`: why that part is not ready. No names of routes, keys, files or hosts: every
+    caller may read it."""
 
 
 class CheckRun:
-    """State that the checks of one run share. `routes`: the snapshots of the routes that the viewer sees (None: of all). `everything`: the
-    viewer sees all routes. `thorough`: read rows even if the counters say that there are none. `once` caches expensive answers."""
+    """State that the checks of one run share. `routes`: the snapshots of the routes that the viewer
+    sees (None: of all). `everything`: the viewer sees all routes. `thorough`: read rows even if the
+    counters say that there are none. `once` caches expensive answers."""
 
     def __init__(
         self,
@@ -75,7 +80,8 @@ class CheckRun:
         return self.watch.now
 
     def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
-        """The answer to an expensive query; a view that is shown often accepts an answer that is up to a minute old."""
+        """The answer to an expensive query; a view that is shown often accepts an answer that is up
+        to a minute old."""
         return ask() if self._once is None else self._once(about, ask)
 
     @cached_property
@@ -100,7 +106,8 @@ class CheckRun:
 
     @cached_property
     def no_heartbeats(self) -> str | None:
-        """Why no process can write its heartbeat now, so that it is not known which ones run; None: nothing is known to prevent it."""
+        """Why no process can write its heartbeat now, so that it is not known which ones run; None:
+        nothing is known to prevent it."""
         if self.alive:
             return None
         free = self.once(("free bytes",), lambda: self.facts.get("free_bytes"))
@@ -111,8 +118,8 @@ class CheckRun:
         return last_runs(self.ctx)
 
     def worth_asking(self, route: str, stage: str, statuses: Iterable[Status]) -> bool:
-        """Whether to query for problems of this stage's items. A quick view queries only where the counters say that there are
-        any, and for routes that its viewer sees."""
+        """Whether to query for problems of this stage's items. A quick view queries only where the
+        counters say that there are any, and for routes that its viewer sees."""
         if self.thorough:
             return self.sees(route)
         wanted = tuple(statuses)

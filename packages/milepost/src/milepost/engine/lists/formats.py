@@ -1,7 +1,9 @@
-"""List formats: txt (one key per line), csv (with or without header) and jsonl (one object per line).
+"""List formats: txt (one key per line), csv (with or without header) and jsonl (one object per
+line).
 
-A line that cannot be read is reported with its number and reason and does not affect the others. Lines are read in slices, so that
-memory stays constant; a valid slice is parsed at once, any other line by line.
+A line that cannot be read is reported with its number and reason and does not affect the others.
+Lines are read in slices, so that memory stays constant; a valid slice is parsed at once, any other
+line by line.
 """
 
 from __future__ import annotations
@@ -24,15 +26,16 @@ from milepost.core.values.json import each_name_once, json_fault, name_given_twi
 
 LONGEST_LINE = 1 << 20
 LONGEST_RECORD = 100
-"""Most lines of one CSV record with line breaks in quotes, so that a stray quote does not swallow the file."""
+"""Most lines of one CSV record with line breaks in quotes, so that a stray quote does not swallow
+the file."""
 SHOWN = 200
 AS_UTF8 = "save the list as UTF-8, and submit it again"
 
 _EXTENSIONS = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 Slices = Iterator[tuple[int, list[bytes]]]
-"""Consecutive lines without line ends, with the number of the first. A line over `LONGEST_LINE` is cut and ends in a byte that is
-invalid in UTF-8, so that it is not taken for a whole line."""
+"""Consecutive lines without line ends, with the number of the first. A line over `LONGEST_LINE` is
+cut and ends in a byte that is invalid in UTF-8, so that it is not taken for a whole line."""
 
 
 class BadLine(Struct, frozen=True):
@@ -44,7 +47,8 @@ class BadLine(Struct, frozen=True):
 
 
 class LineBatch(Struct, frozen=True):
-    """The content of consecutive lines: inputs, each with line number and raw text, and malformed lines."""
+    """The content of consecutive lines: inputs, each with line number and raw text, and malformed
+    lines."""
 
     numbers: Sequence[int]
     inputs: Sequence[Any]
@@ -65,7 +69,8 @@ class LineBatch(Struct, frozen=True):
 
     @classmethod
     def joined(cls, parts: list[LineBatch]) -> LineBatch:
-        """The batch of a slice that was parsed in portions: one look-up and one write serve all of it."""
+        """The batch of a slice that was parsed in portions: one look-up and one write serve all of
+        it."""
         numbers, inputs, raw, bad = (
             [one for part in parts for one in getattr(part, name)]
             for name in ("numbers", "inputs", "raw", "bad")
@@ -76,8 +81,8 @@ class LineBatch(Struct, frozen=True):
 def read_batches(
     slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False
 ) -> Iterator[LineBatch]:
-    """Batches of inputs of the list `name`. The format is the given one, else by file extension, else by content. A CSV must have a header
-    unless `no_header` is set."""
+    """Batches of inputs of the list `name`. The format is the given one, else by file extension,
+    else by content. A CSV must have a header unless `no_header` is set."""
     if format is not None and format not in _READERS:
         raise UsageError(f"there is no list format {format!r}; use one of {', '.join(_READERS)}")
     for first in slices:
@@ -137,16 +142,18 @@ def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> Line
 
 
 def _portions(first: int, lines: list[bytes]) -> Slices:
-    """Smaller slices of one that cannot be parsed at once, so that an unusual line slows down few others."""
+    """Smaller slices of one that cannot be parsed at once, so that an unusual line slows down few
+    others."""
     for start in range(0, len(lines), PORTION):
         yield first + start, lines[start : start + PORTION]
 
 
-# txt -----------------------------------------------------------------------------------------------------------------------
+# txt ----------------------------------------------------------------------------------------------
 
 
 def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
-    """One key per line; blank lines and lines that begin with '#' are skipped. A key function receives {"value": line}."""
+    """One key per line; blank lines and lines that begin with '#' are skipped. A key function
+    receives {"value": line}."""
     fields = list(key_fields(route.key))
     if len(fields) > 1:
         raise UsageError(
@@ -179,7 +186,7 @@ def _keys_at_once(field: str, first: int, lines: list[bytes]) -> LineBatch | Non
     return LineBatch(range(first, first + len(lines)), OneField(field, keys), lines, [])
 
 
-# jsonl ---------------------------------------------------------------------------------------------------------------------
+# jsonl --------------------------------------------------------------------------------------------
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -217,12 +224,13 @@ def _object(text: str) -> Any:
     return content
 
 
-# csv -----------------------------------------------------------------------------------------------------------------------
+# csv ----------------------------------------------------------------------------------------------
 
 
 class _Table(Struct, frozen=True):
-    """Columns of a CSV; `header` is the line number of the header, 0 if there is none. `place`: the only column that is read, where the
-    route finds its keys itself; the other columns may differ in number, and in their encoding."""
+    """Columns of a CSV; `header` is the line number of the header, 0 if there is none. `place`: the
+    only column that is read, where the route finds its keys itself; the other columns may differ in
+    number, and in their encoding."""
 
     names: list[str]
     delimiter: str
@@ -231,7 +239,8 @@ class _Table(Struct, frozen=True):
     place: int | None = None
 
     def contents(self, lines: list[str], whole: str) -> Sequence[dict[str, str]] | None:
-        """The contents of lines that are one valid row each; None: some line is not. `whole` is the text with these lines."""
+        """The contents of lines that are one valid row each; None: some line is not. `whole` is the
+        text with these lines."""
         names, place = self.names, self.place
         if place is not None and '"' not in whole:
             # Without quotes the delimiter alone separates columns, and only one of them is wanted.
@@ -258,8 +267,8 @@ class _Table(Struct, frozen=True):
         )
 
     def text(self, line: bytes) -> str:
-        """A line as text. Where one column is read, bytes that are not UTF-8 count in that column alone: spreadsheets write titles in
-        other encodings."""
+        """A line as text. Where one column is read, bytes that are not UTF-8 count in that column
+        alone: spreadsheets write titles in other encodings."""
         return _text(line, "strict" if self.place is None else "surrogateescape")
 
     def content(self, row: list[str]) -> dict[str, str]:
@@ -286,9 +295,10 @@ def _read_csv(
 ) -> Iterator[LineBatch]:
     """One row per line, or several lines if quotes contain line breaks.
 
-    The first line is a header with the route's key fields (any header if the key is a function); only then may the delimiter be ';' or a
-    tab. With `no_header` the columns are the key fields in order, then column2, column3, … Where the route has a `key_column` function,
-    that finds header, delimiter and the one column that is read.
+    The first line is a header with the route's key fields (any header if the key is a function);
+    only then may the delimiter be ';' or a tab. With `no_header` the columns are the key fields in
+    order, then column2, column3, … Where the route has a `key_column` function, that finds header,
+    delimiter and the one column that is read.
     """
     table: _Table | None = None
     opened: list[bytes] = []
@@ -337,7 +347,8 @@ def _rows_singly(
 ) -> tuple[LineBatch, list[bytes]]:
     """Parse row by row; returns also the lines of a last row that continues in later lines.
 
-    If a row of several lines is invalid, only its first line is malformed: a stray quote does not affect the others.
+    If a row of several lines is invalid, only its first line is malformed: a stray quote does not
+    affect the others.
     """
     found: list[tuple[int, Any, bytes]] = []
     bad: list[BadLine] = []
@@ -411,7 +422,8 @@ def _table(
 
 
 def _key_table(name: str, number: int, lines: list[str], route: Route) -> _Table:
-    """The table of which only the column with the keys is read, as the route finds it in the first lines."""
+    """The table of which only the column with the keys is read, as the route finds it in the first
+    lines."""
     assert route.key_column is not None
     found = route.key_column(lines)
     fields = list(key_fields(route.key))
@@ -463,7 +475,8 @@ def _wrong_header(name: str, number: int, text: str, fields: list[str], route: R
 
 
 def _header(text: str, route: Route) -> tuple[list[str], str] | None:
-    """Column names and delimiter if the line is a header. Case and surrounding spaces of key fields do not matter."""
+    """Column names and delimiter if the line is a header. Case and surrounding spaces of key fields
+    do not matter."""
     fields = list(key_fields(route.key))
     for delimiter in sorted(",;\t", key=lambda mark: -len(_cells(text, mark))):
         cells = _cells(text, delimiter)

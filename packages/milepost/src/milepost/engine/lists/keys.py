@@ -18,7 +18,8 @@ CHUNK = 1 << 16
 BLOCK = 1_000
 """Keys in memory that are merged at once."""
 SPARSE = 20
-"""If at most one of so many keys is out of order, these are few and are inserted into the others."""
+"""If at most one of so many keys is out of order, these are few and are inserted into the
+others."""
 
 _OVERHEAD = 64
 # Sorts before every character of a key, so that "key, mark" sorts like the key alone.
@@ -27,10 +28,11 @@ _END = "\n"
 
 
 class SortedKeys:
-    """Any number of keys with a mark of `width` characters each; returned in order, each key once, in constant memory.
+    """Any number of keys with a mark of `width` characters each; returned in order, each key once,
+    in constant memory.
 
-    The order is by code point, which equals the order of the UTF-8 bytes. A list that comes in order, as many are exported, is not
-    sorted again.
+    The order is by code point, which equals the order of the UTF-8 bytes. A list that comes in
+    order, as many are exported, is not sorted again.
     """
 
     def __init__(self, held: int = HELD, width: int = 1) -> None:
@@ -53,8 +55,8 @@ class SortedKeys:
             self._ordered.close()
 
     def add(self, keys: Sequence[str], marks: Sequence[str], *, ordered: bool = True) -> None:
-        """Add keys with the mark of each; marks of one character may be one text. `ordered=False`: other keys of the list will follow that
-        belong before these."""
+        """Add keys with the mark of each; marks of one character may be one text. `ordered=False`:
+        other keys of the list will follow that belong before these."""
         if not keys:
             return
         self.total += len(keys)
@@ -80,7 +82,8 @@ class SortedKeys:
                     run.close()
 
     def distinct_blocks(self) -> Iterator[tuple[list[str], Sequence[str]]]:
-        """Blocks of keys, each key once and in order, with the lowest mark of each. May be called again, but not concurrently."""
+        """Blocks of keys, each key once and in order, with the lowest mark of each. May be called
+        again, but not concurrently."""
         if (
             self._ordered is not None
             and not self._runs
@@ -134,8 +137,9 @@ class SortedKeys:
 
 
 class _OrderedKeys:
-    """Keys that came in order, each once, and their marks of `width` characters; on disk from `held` bytes on. They are kept apart, because
-    whole blocks of them can be read and compared at once."""
+    """Keys that came in order, each once, and their marks of `width` characters; on disk from
+    `held` bytes on. They are kept apart, because whole blocks of them can be read and compared at
+    once."""
 
     def __init__(self, held: int, width: int) -> None:
         self.last = ""
@@ -168,7 +172,8 @@ class _OrderedKeys:
     def with_few(
         self, others: list[str], their_marks: list[str]
     ) -> Iterator[tuple[list[str], Sequence[str]]]:
-        """The blocks with a few other sorted keys in their places; of equal keys the lowest mark counts."""
+        """The blocks with a few other sorted keys in their places; of equal keys the lowest mark
+        counts."""
         at = 0
         for keys, marks in self.blocks():
             until = bisect_right(others, keys[-1], at)
@@ -203,7 +208,8 @@ def _read(run: IO[bytes]) -> Iterator[list[str]]:
 
 
 def _merged(sources: list[Iterator[list[str]]]) -> Iterator[list[str]]:
-    """All entries in order, in blocks. Sorting what the sources have in common up to a bound is faster than merging entry by entry."""
+    """All entries in order, in blocks. Sorting what the sources have in common up to a bound is
+    faster than merging entry by entry."""
     heads: list[list[str]] = [[] for _ in sources]
     while sources:
         for place, source in enumerate(sources):
@@ -250,7 +256,8 @@ def unpack(chunks: Iterable[bytes]) -> Iterator[list[str]]:
 
 
 def missing(earlier: Iterator[list[str]], later: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Keys of `earlier` that are not in `later`, in blocks; both are sorted blocks and read once."""
+    """Keys of `earlier` that are not in `later`, in blocks; both are sorted blocks and read
+    once."""
     held: list[str] = []
     at = 0  # the keys of `held` from here on are behind the later list so far
     for block in later:

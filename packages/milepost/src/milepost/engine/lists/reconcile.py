@@ -4,7 +4,8 @@ A list that is interrupted (the file cannot be read further, the process dies, t
 
 1. Its record is written before its first item, so each item's list can be found.
 2. The items of all whole lines that were read are recorded, and stay; see `Source.slices`.
-3. Its record has no `keys_blob`. It is shown as not finished, and is not compared with other lists for vanished keys; see `_last_full`.
+3. Its record has no `keys_blob`. It is shown as not finished, and is not compared with other lists
+   for vanished keys; see `_last_full`.
 4. Someone must submit the file again. Items that are recorded already are then recognised.
 """
 
@@ -49,7 +50,8 @@ PROGRESS_MS = 100
 COMPARED = 100
 """Changed lines whose difference a dry run shows."""
 SPARSE = 20
-"""If at most one of so many lines is new, changed or malformed, these are few and are sorted apart."""
+"""If at most one of so many lines is new, changed or malformed, these are few and are sorted
+apart."""
 NUMBER, DIGEST = 12, 16
 """Characters of the line number and of the content digest in a dry run's note of each new line."""
 MEANING = {
@@ -98,8 +100,8 @@ _GONE = Refusal(RefusalKind.GONE, "its row has been removed; only the seal remai
 
 
 class ChangedLine(Struct, frozen=True, omit_defaults=True):
-    """A line whose key is known with other content. The first content stays, unless the list was submitted to replace it; `left` then says
-    why this one was not replaced."""
+    """A line whose key is known with other content. The first content stays, unless the list was
+    submitted to replace it; `left` then says why this one was not replaced."""
 
     line: int
     key: str
@@ -109,7 +111,8 @@ class ChangedLine(Struct, frozen=True, omit_defaults=True):
 
 
 class ListReport(Struct, frozen=True, kw_only=True):
-    """Result of a list. `lines` counts non-empty lines and is the sum of all counts except `vanished`."""
+    """Result of a list. `lines` counts non-empty lines and is the sum of all counts except
+    `vanished`."""
 
     id: str
     """Empty after a dry run, because nothing was recorded."""
@@ -122,10 +125,12 @@ class ListReport(Struct, frozen=True, kw_only=True):
     dry_run: bool
     lines: int
     counts: dict[str, int]
-    """new, in_progress, finished, failed, changed, repeated, malformed; for a full list also vanished."""
+    """new, in_progress, finished, failed, changed, repeated, malformed; for a full list also
+    vanished."""
     malformed: list[BadLine]
     changed: list[ChangedLine]
-    """Lines whose key is known with other content, or that differ from an earlier line of the list."""
+    """Lines whose key is known with other content, or that differ from an earlier line of the
+    list."""
     vanished: list[str]
     compared_with: str = ""
     """The previous full list, with which `vanished` was determined."""
@@ -152,7 +157,8 @@ class ListOptions(TypedDict, total=False):
     rerun: bool
     """With `replace_changed`: also COMPLETED items, which then run again."""
     failed_again: bool
-    """Keys that failed or were cancelled and whose rows were pruned are taken in again, signed by `by` with a `reason`."""
+    """Keys that failed or were cancelled and whose rows were pruned are taken in again, signed by
+    `by` with a `reason`."""
     reason: str
     on_progress: Progress | None
 
@@ -165,8 +171,8 @@ def submit_list(
     name: str | None = None,
     **options: Unpack[ListOptions],
 ) -> ListReport:
-    """Take in the list at `path` ("-": standard input; or an open stream, with its `name`), reconcile and record it. UsageError if it cannot
-    be read."""
+    """Take in the list at `path` ("-": standard input; or an open stream, with its `name`),
+    reconcile and record it. UsageError if it cannot be read."""
     ctx.plan(route)
     if not isinstance(path, str) and not name:
         raise UsageError(
@@ -218,7 +224,8 @@ def take_in_list(
     with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed, parsed as batches:
         for batch, inputs, lines_done, bytes_done in batches:
             if not begun and (batch.inputs or batch.bad):
-                # Recorded before its first item, so that an item's list can be found even if the list is interrupted.
+                # Recorded before its first item, so that an item's list can be found even if the
+                # list is interrupted.
                 ctx.ledger.write(LIST, record.id, record)
                 begun = True
             if batch.note:
@@ -299,8 +306,8 @@ def take_in_list(
 def _note_new(
     route: Route, batch: LineBatch, taken: TakenBatch, previewed: SortedKeys
 ) -> Collection[int]:
-    """Note key, line and digest of each line with a new key: a dry run writes nothing, so the ledger cannot recognise a repeated key.
-    Returns their places."""
+    """Note key, line and digest of each line with a new key: a dry run writes nothing, so the
+    ledger cannot recognise a repeated key. Returns their places."""
     keys = {receipt.key for receipt in taken.others.values() if receipt.answer == "new"}
     new = {place: receipt.key for place, receipt in taken.others.items() if receipt.key in keys}
     digests = [digest_of(route.read(batch.inputs[place]).content).hex()[:DIGEST] for place in new]
@@ -323,7 +330,8 @@ def _previewed_conflicts(previewed: SortedKeys) -> Iterator[tuple[int, str]]:
 
 
 def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
-    """The sorted keys of the previous full list that this full list does not have; none if there was no previous one."""
+    """The sorted keys of the previous full list that this full list does not have; none if there
+    was no previous one."""
     known = lists(ctx, route)
     place = next((place for place, record in enumerate(known) if record.id == list_id), None)
     if place is None:
@@ -492,12 +500,14 @@ class ReplaceChanged:
         self._by, self._reason, self._rerun, self._dry_run = by, reason, rerun, dry_run
         self._act: Act | None = None
         self._seen: set[int] = set()
-        """Hashes of the keys so far: a key that the list has twice with different content is not replaced."""
+        """Hashes of the keys so far: a key that the list has twice with different content is not
+        replaced."""
         self._done = 0
         self._to_compare = COMPARED if dry_run else 0
 
     def batch(self, batch: LineBatch, taken: TakenBatch) -> list[ChangedLine]:
-        """Replace changed items and update their receipts; returns the changed lines with their results, of equal ones the first."""
+        """Replace changed items and update their receipts; returns the changed lines with their
+        results, of equal ones the first."""
         receipts = taken.others
         times = Counter(taken.keys)
         places: dict[str, list[int]] = {}

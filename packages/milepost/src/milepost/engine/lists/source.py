@@ -1,5 +1,6 @@
-"""Source of a list: slices of lines from a file, standard input or another stream of bytes, in constant memory; and a thread that parses the
-next lines while the ledger looks up those before them."""
+"""Source of a list: slices of lines from a file, standard input or another stream of bytes, in
+constant memory; and a thread that parses the next lines while the ledger looks up those before
+them."""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ from milepost.engine.lists.formats import LONGEST_LINE, LineBatch, Slices, read_
 
 CHUNK = 1 << 19
 BATCH = 8_000
-"""Lines that are looked up together. Of a list that is delivered again few lines are new: those of a whole batch share one write, and
-wait for the disk once."""
+"""Lines that are looked up together. Of a list that is delivered again few lines are new: those of
+a whole batch share one write, and wait for the disk once."""
 HEAD_START_S = 0.0003
-"""The parser waits so long, from the second slice on, so that the caller has begun its look-up by then. SQLite leaves the interpreter to
-other threads during a look-up, but a parser that has it earlier would keep it, and the caller would wait. It is a matter of speed alone."""
+"""The parser waits so long, from the second slice on, so that the caller has begun its look-up by
+then. SQLite leaves the interpreter to other threads during a look-up, but a parser that has it
+earlier would keep it, and the caller would wait. It is a matter of speed alone."""
 _BOM = b"\xef\xbb\xbf"
 _FOREIGN = {
     b"\xff\xfe": "UTF-16 text; save it as UTF-8",
@@ -63,8 +65,9 @@ class Source:
         return self._digest.hexdigest()
 
     def slices(self) -> Slices:
-        """All lines without byte order mark, in slices of a whole batch, because a remote ledger charges per look-up. Long lines come in
-        smaller slices, so that at most about two chunks are held."""
+        """All lines without byte order mark, in slices of a whole batch, because a remote ledger
+        charges per look-up. Long lines come in smaller slices, so that at most about two chunks are
+        held."""
         rest = b""
         held: list[bytes] = []
         while True:
@@ -95,7 +98,8 @@ class Source:
             yield self.lines_done - len(part) + 1, part
 
     def _read(self) -> bytes | None:
-        """The next chunk, None at the end; the first may be empty if it was only a byte order mark."""
+        """The next chunk, None at the end; the first may be empty if it was only a byte order
+        mark."""
         at_start = self.bytes_done == 0
         try:
             chunk = self._stream.read(CHUNK)
@@ -158,7 +162,8 @@ def open_source(path: str) -> Iterator[Source]:
 
 
 class ParsedLines(NamedTuple):
-    """A batch of lines with their parsed inputs, and how much of the list was read up to its end."""
+    """A batch of lines with their parsed inputs, and how much of the list was read up to its
+    end."""
 
     batch: LineBatch
     inputs: InputBatch
@@ -170,7 +175,8 @@ class ParsedLines(NamedTuple):
 def parse_ahead(
     source: Source, plan: Plan, format: str | None, no_header: bool
 ) -> Iterator[Iterator[ParsedLines]]:
-    """The batches of a list. While the caller works on one, the next one is parsed. An error follows the batches of the lines before it."""
+    """The batches of a list. While the caller works on one, the next one is parsed. An error
+    follows the batches of the lines before it."""
     parser = _Parser(source.name, plan, format, no_header)
     parser.start()
     try:
@@ -209,7 +215,8 @@ class _Finished(Exception):
 
 
 class _Parser(threading.Thread):
-    """Parses slices of a list. It does not read the list itself, so it never waits for a file or a client, and can always be ended."""
+    """Parses slices of a list. It does not read the list itself, so it never waits for a file or a
+    client, and can always be ended."""
 
     def __init__(self, name: str, plan: Plan, format: str | None, no_header: bool) -> None:
         super().__init__(name="milepost-list-parser", daemon=True)

@@ -1,7 +1,9 @@
-"""Back-fill: send finished items to a stage that was added later, at once or at a pace. A paced rerun works the same way.
+"""Back-fill: send finished items to a stage that was added later, at once or at a pace. A paced
+rerun works the same way.
 
-A paced back-fill is a document of the route. The resender works on it in small portions; resenders may die or run concurrently, and each
-item is still sent once, because only items that finished before the stage was added qualify.
+A paced back-fill is a document of the route. The resender works on it in small portions; resenders
+may die or run concurrently, and each item is still sent once, because only items that finished
+before the stage was added qualify.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ from milepost.ports.ledger import Ledger
 
 PORTION = 500
 SAVED_MS = 65_000
-"""Unused pace accumulates for this long, because some resenders run once a minute. More is lost, so that a back-fill that rested for
-hours does not catch up at once."""
+"""Unused pace accumulates for this long, because some resenders run once a minute. More is lost, so
+that a back-fill that rested for hours does not catch up at once."""
 HOLD_MS = 120_000
 """A resender that has not finished its portion after this time counts as dead."""
 WALK = 20
@@ -63,7 +65,7 @@ COUNTED = 100_000
 log = logging.getLogger(__name__)
 
 
-# The rule for one item ------------------------------------------------------------------------------------------------
+# The rule for one item ----------------------------------------------------------------------------
 def finished_before(route: str, since: int) -> Query:
     """Query for items that had finished when the stage was added."""
     return Query(route=route, statuses=frozenset({Status.COMPLETED}), entered_before=since + 1)
@@ -78,7 +80,8 @@ def back_fill_decision(
         row = item.row
         if row.status is Status.COMPLETED and row.entered_at > since:
             return SENT_ON
-        # Finished in the millisecond of the change: the history tells whether it has been at the added stage.
+        # Finished in the millisecond of the change: the history tells whether it has been at the
+        # added stage.
         if row.entered_at == since and any(
             written.line.stage == to for written in ctx.ledger.history(item.route, item.key)
         ):
@@ -108,11 +111,12 @@ def rerun_decision(ctx: Context, plan: Plan, portion: BackFill, author: dict[str
     return decision
 
 
-# Begin, change, stop --------------------------------------------------------------------------------------------------
+# Begin, change, stop ------------------------------------------------------------------------------
 def begin(
     ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: str, reason: str
 ) -> BackFill:
-    """Record a paced back-fill, which the resender carries out. A repeated call for the same version changes nothing."""
+    """Record a paced back-fill, which the resender carries out. A repeated call for the same
+    version changes nothing."""
     name = f"{plan.name}-v{plan.version}-back-fill"
     while True:
         before, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
@@ -136,7 +140,8 @@ def begin(
 
 
 def begin_rerun(ctx: Context, plan: Plan, act: Act, pace: float) -> Act:
-    """Record a paced rerun, which the resender carries out; returns the recorded act. A repeat with the same id changes nothing."""
+    """Record a paced rerun, which the resender carries out; returns the recorded act. A repeat with
+    the same id changes nothing."""
     signed(act.by, act.reason)
     while True:
         before, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
@@ -263,7 +268,7 @@ def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
             return
 
 
-# Carry it out ---------------------------------------------------------------------------------------------------------
+# Carry it out -------------------------------------------------------------------------------------
 class BackfillStep(Struct, frozen=True):
     """Result of one step. `more`: the pace allows another now."""
 
@@ -279,8 +284,8 @@ def items_allowed(back_fill: BackFill, now: int) -> int:
 
 
 def _spent_to(back_fill: BackFill, now: int) -> int:
-    """The time up to which the pace has been used. One further ahead than a portion lasts was set by a clock that was ahead: the next item may
-    be sent at once."""
+    """The time up to which the pace has been used. One further ahead than a portion lasts was set
+    by a clock that was ahead: the next item may be sent at once."""
     portion_ms, item_ms = ceil(PORTION / back_fill.pace * 1000), ceil(1000 / back_fill.pace)
     return back_fill.spent_to if back_fill.spent_to <= now + portion_ms else now - item_ms
 
@@ -291,7 +296,8 @@ def _saved(back_fill: BackFill) -> int:
 
 
 def can_continue(ctx: Context, route: str, back_fill: BackFill) -> bool:
-    """Whether this process may continue the back-fill. One with another version of the route stands by."""
+    """Whether this process may continue the back-fill. One with another version of the route stands
+    by."""
     if (
         not back_fill.under_way
         or route not in ctx.plans
@@ -326,7 +332,8 @@ def step(ctx: Context, route: str, document: Document) -> BackfillStep:
             return BackfillStep()  # another resender has it
         return _send_on(ctx, ctx.plan(route), portion)
     except LedgerReadOnly as refused:
-        # Restoring rows needs more than a resender's usual permissions: a process that has them continues the back-fill.
+        # Restoring rows needs more than a resender's usual permissions: a process that has them
+        # continues the back-fill.
         log.error("this process cannot continue the back-fill of %s: %s", route, refused)
         return BackfillStep()
 
@@ -370,7 +377,8 @@ def _items(ctx: Context, plan: Plan, portion: BackFill) -> list[Item]:
 
 
 def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row | Refusal]:
-    """Send the items; returns the result of each. An item whose content cannot be read does not block the others."""
+    """Send the items; returns the result of each. An item whose content cannot be read does not
+    block the others."""
     try:
         return apply_all(ctx, [(item, decision) for item in items])
     except LedgerError:
@@ -445,7 +453,8 @@ def _wanted(route: str, back_fill: BackFill) -> Query:
 
 
 def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> bool:
-    """Finish the portion; returns whether the pace allows another. (It may have been stopped, or its pace changed, in between.)"""
+    """Finish the portion; returns whether the pace allows another. (It may have been stopped, or
+    its pace changed, in between.)"""
     while (document := ctx.ledger.read_one(BACK_FILL, route)) is not None:
         back_fill, now = read_as(BackFill, document.value), ctx.clock.now()
         if (back_fill.act, back_fill.in_hand, back_fill.held_until) != (
@@ -478,7 +487,7 @@ def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> b
     return False
 
 
-# Preview and progress ---------------------------------------------------------------------------------------------------
+# Preview and progress -----------------------------------------------------------------------------
 class Preview(Struct, frozen=True):
     """Expected effect of sending finished items to a stage."""
 
@@ -495,8 +504,9 @@ class Preview(Struct, frozen=True):
     sealed_more: bool = False
     """There are more of these than were counted."""
     brings_back: bool = False
-    """The ledger can restore rows: at a pace, removed rows are restored first if their input and results are still recorded. Otherwise they
-    cannot be sent, because evidence does not contain the input."""
+    """The ledger can restore rows: at a pace, removed rows are restored first if their input and
+    results are still recorded. Otherwise they cannot be sent, because evidence does not contain the
+    input."""
 
 
 def preview(
@@ -530,7 +540,8 @@ def _takes(items: int, pace: float) -> int:
 
 
 def _count_sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
-    """Number of completed keys whose rows have left, and whether there are more than were counted."""
+    """Number of completed keys whose rows have left, and whether there are more than were
+    counted."""
     found, after = 0, None
     while True:
         seals, after = ledger.sealed(route, after, SEALS)

@@ -1,4 +1,5 @@
-"""Versions of routes: the ledger stores each route's version and stages, and a change needs an explicit `routes apply`."""
+"""Versions of routes: the ledger stores each route's version and stages, and a change needs an
+explicit `routes apply`."""
 
 from __future__ import annotations
 
@@ -48,14 +49,15 @@ MOVABLE = frozenset(Status) - {Status.COMPLETED}
 FINISHED = "*"
 """Key in `RouteVersion.moves` for finished items; its value is the stage to which they are sent."""
 RENAMED = "="
-"""Prefix of a stage in `RouteVersion.moves`: the stage is renamed, and its items do not enter it again."""
+"""Prefix of a stage in `RouteVersion.moves`: the stage is renamed, and its items do not enter it
+again."""
 
 
 class RouteDifference(Struct, frozen=True):
     """Difference between a plan's stages and the ledger's, and the items that it affects.
 
-    `items` counts per stage what would be stranded: unfinished, failed and cancelled items at stages that are removed or change their
-    kind.
+    `items` counts per stage what would be stranded: unfinished, failed and cancelled items at
+    stages that are removed or change their kind.
     """
 
     route: str
@@ -121,7 +123,8 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
 
 
 def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDifference:
-    """Difference between the plan and the ledger's version. Items are counted by the counters, which may lag, or by the given census."""
+    """Difference between the plan and the ledger's version. Items are counted by the counters,
+    which may lag, or by the given census."""
     stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
     if stored is None:
         return RouteDifference(plan.name, 0, added=tuple(plan.by_name))
@@ -148,7 +151,8 @@ def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDi
 
 
 def outdated(ctx: Context) -> list[str]:
-    """Routes of which the ledger has another version than this process, which therefore stands by."""
+    """Routes of which the ledger has another version than this process, which therefore stands
+    by."""
     stored, damaged = sort_out(ctx.ledger.read(ROUTE), ROUTE, RouteVersion)
     return [
         name
@@ -158,7 +162,8 @@ def outdated(ctx: Context) -> list[str]:
 
 
 def standing_by(ctx: Context) -> str:
-    """Why this process does nothing for some of its routes; empty: it has the ledger's version of each."""
+    """Why this process does nothing for some of its routes; empty: it has the ledger's version of
+    each."""
     old = outdated(ctx)
     return (
         f"the ledger holds a newer version of {', '.join(old)}; restart it with the present route file"
@@ -203,7 +208,8 @@ def route_view(ctx: Context, name: str) -> dict[str, Any]:
 
 
 class Applied(Struct, frozen=True):
-    """Result of applying a route. `left` counts, by stage, unfinished items still at removed stages."""
+    """Result of applying a route. `left` counts, by stage, unfinished items still at removed
+    stages."""
 
     version: int
     difference: RouteDifference
@@ -231,10 +237,11 @@ def apply_route(
 ) -> Applied:
     """Put the plan's stages into force, and move the route's items accordingly.
 
-    `mapping`: where the items of each removed stage go: to a stage of the plan (a rename if that stage is new and of the same kind), or
-    None to cancel them. `back_fill`: an added stage to which finished items are sent, at once or, with a `pace` (items per second), by the
-    resender. The context uses the plan from then on. The version is raised first, so that older processes stand by. Pending moves are
-    stored with it, and the same call continues them after a crash.
+    `mapping`: where the items of each removed stage go: to a stage of the plan (a rename if that
+    stage is new and of the same kind), or None to cancel them. `back_fill`: an added stage to which
+    finished items are sent, at once or, with a `pace` (items per second), by the resender. The
+    context uses the plan from then on. The version is raised first, so that older processes stand
+    by. Pending moves are stored with it, and the same call continues them after a crash.
     """
     if not dry_run:
         signed(by, reason)
@@ -331,8 +338,9 @@ def by_counters(ledger: Ledger, route: str) -> Census:
 
 
 def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Census:
-    """Census for `routes apply`: exact, with example keys, for every stage that the plan lacks, that changes its kind, or that is in `gone`.
-    If counters may lag and there is such a stage, all rows are read."""
+    """Census for `routes apply`: exact, with example keys, for every stage that the plan lacks,
+    that changes its kind, or that is in `gone`. If counters may lag and there is such a stage, all
+    rows are read."""
     stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
     census = by_counters(ledger, plan.name)
     kinds = dict(plan.shape)
@@ -401,7 +409,8 @@ def _moves(
     begun: dict[str, str | None],
     census: Census,
 ) -> dict[str, str | None]:
-    """Where items of each stage move; UsageError if a removed stage with items has no destination."""
+    """Where items of each stage move; UsageError if a removed stage with items has no
+    destination."""
     strays = stranded(census, plan)
     items = strays | {
         stage: n for stage, n in difference.items.items() if stage in difference.removed
@@ -472,7 +481,8 @@ def _carry_out(
         else:
             query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
             if stage == to:
-                # Only its kind has changed: offer waiting items again; items that a worker holds are decided when it is done.
+                # Only its kind has changed: offer waiting items again; items that a worker holds
+                # are decided when it is done.
                 query = replace(
                     query, statuses=LIVE - {Status.PROCESSING}, changed_before=target.at + 1
                 )

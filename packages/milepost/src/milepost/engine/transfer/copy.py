@@ -1,8 +1,9 @@
-"""Transfer of routes to another ledger: copy history lines, rows, seals and documents, then compare everything.
+"""Transfer of routes to another ledger: copy history lines, rows, seals and documents, then compare
+everything.
 
-Meanwhile no process works on the routes, neither here (they are marked as moving) nor there (they are paused, and their subscribers are
-held). Only after a complete comparison are the routes opened there, and closed here for good. An interrupted transfer continues with
-the same call.
+Meanwhile no process works on the routes, neither here (they are marked as moving) nor there (they
+are paused, and their subscribers are held). Only after a complete comparison are the routes opened
+there, and closed here for good. An interrupted transfer continues with the same call.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ Translation = Callable[[str, Any, Place], Any]
 """A document of an application, by its name, as it must be in the target."""
 
 HELD_MS = 7 * 86_400_000
-"""Lease of the subscribers there during the transfer; it limits how long an abandoned transfer holds them."""
+"""Lease of the subscribers there during the transfer; it limits how long an abandoned transfer
+holds them."""
 
 
 class MoveReport(Struct):
@@ -78,7 +80,8 @@ class MoveReport(Struct):
     seals: int = 0
     documents: int = 0
     left: list[str] = field(default_factory=list)
-    """Documents that are not moved: of applications that are not named, or whose routes do not all move, and API keys."""
+    """Documents that are not moved: of applications that are not named, or whose routes do not all
+    move, and API keys."""
     blobs: int = 0
     lost: int = 0
     """Items that dead workers had claimed; their losses were written first."""
@@ -101,7 +104,8 @@ def move(
     on_progress: Progress | None = None,
     applications: Mapping[str, Translation] | None = None,
 ) -> MoveReport:
-    """Move these routes, and the documents of these applications. If the report has `differences`, the transfer is not finished and the routes stay closed."""
+    """Move these routes, and the documents of these applications. If the report has `differences`,
+    the transfer is not finished and the routes stay closed."""
     report_progress = on_progress or (lambda what, done, whole: None)
     report = MoveReport(target.ledger.url, list(routes), dry_run)
     if not dry_run:
@@ -161,7 +165,8 @@ def _carry_secret(source: Context, target: Context) -> None:
 
 
 def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -> Moving:
-    """Create the transfer's document. Subscribers are held before the first line arrives, so that nothing is delivered twice."""
+    """Create the transfer's document. Subscribers are held before the first line arrives, so that
+    nothing is delivered twice."""
     document = target.ledger.read_one(kinds.MOVING, name)
     for route in routes:
         if document is None and target.ledger.find(Query(route=route, limit=1)).items:
@@ -195,7 +200,7 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
     return moving
 
 
-# Copy -----------------------------------------------------------------------------------------------------------------------
+# Copy ---------------------------------------------------------------------------------------------
 def _lines(
     source: Context,
     target: Context,
@@ -204,7 +209,8 @@ def _lines(
     report: MoveReport,
     report_progress: Progress,
 ) -> Moving:
-    """Copy all lines in order, and translate each subscriber's cursor to positions in the target."""
+    """Copy all lines in order, and translate each subscriber's cursor to positions in the
+    target."""
     newest = source.ledger.last_seq()
     cursors = read_all(source.ledger, kinds.CURSOR, Cursor)
     reached = {subscriber: moving.cursors.get(subscriber, moving.since) for subscriber in cursors}
@@ -326,9 +332,10 @@ def _count(source: Context, documents: DocumentTransfer, report: MoveReport) -> 
     report.documents = sum(1 for _ in documents.carried())
 
 
-# Documents ------------------------------------------------------------------------------------------------------------------
+# Documents ----------------------------------------------------------------------------------------
 class DocumentTransfer:
-    """The documents that move with some routes. `applications` are those whose routes all move, each with the translation of its documents."""
+    """The documents that move with some routes. `applications` are those whose routes all move,
+    each with the translation of its documents."""
 
     def __init__(
         self, source: Context, routes: Sequence[str], applications: Mapping[str, Translation]
@@ -345,7 +352,8 @@ class DocumentTransfer:
                     yield kind, name, document
 
     def left(self) -> list[str]:
-        """Documents that people might expect in the new ledger and that stay in the old one: documents of other applications, and API keys."""
+        """Documents that people might expect in the new ledger and that stay in the old one:
+        documents of other applications, and API keys."""
         documents = [
             f"document {name}"
             for kind in (kinds.APPLICATION, kinds.TALLY)

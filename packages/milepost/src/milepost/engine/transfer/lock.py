@@ -34,7 +34,8 @@ from milepost.ports.ledger import Ledger
 
 
 def refuse_moved(ledger: Ledger, plans: Sequence[Plan]) -> None:
-    """Raise LedgerMoved if one of these routes has been moved, or is being moved, to another ledger."""
+    """Raise LedgerMoved if one of these routes has been moved, or is being moved, to another
+    ledger."""
     moved = read_all(ledger, kinds.MOVED, Moved)
     for plan in plans:
         if (mark := moved.get(plan.name)) is not None:
@@ -135,7 +136,8 @@ def close(source: Context, target: Context, routes: Sequence[str], by: str, reas
 
 
 def at_rest(ctx: Context, routes: Sequence[str]) -> int:
-    """Record losses of dead workers and expired leases; raise if a worker may still hold an item."""
+    """Record losses of dead workers and expired leases; raise if a worker may still hold an
+    item."""
     lost = 0
     ctx.ledger.reclaim(ctx.ledger.dead_workers(), ctx.clock.now())
     for route in routes:
@@ -166,7 +168,8 @@ def at_rest(ctx: Context, routes: Sequence[str]) -> int:
 
 
 def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> list[str]:
-    """Abandon an unfinished transfer: unlock the routes here. Items already copied stay in the target, paused."""
+    """Abandon an unfinished transfer: unlock the routes here. Items already copied stay in the
+    target, paused."""
     signed(by, reason)
     if any(
         mark.finished_at is not None for route, mark in marks(source).items() if route in routes
@@ -188,7 +191,8 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
 def finish(
     source: Context, target: Context, moving: Moving, name: str, by: str, reason: str
 ) -> None:
-    """Close the routes here for good, then open them there. In this order they are never open in both."""
+    """Close the routes here for good, then open them there. In this order they are never open in
+    both."""
     now = source.clock.now()
     for route in moving.routes:
         moved, version = read_all_versioned(source.ledger, kinds.MOVED, Moved)[route]

@@ -1,4 +1,5 @@
-"""Comparison of a transferred route with its source: history lines byte for byte, rows, contents and seals."""
+"""Comparison of a transferred route with its source: history lines byte for byte, rows, contents
+and seals."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class TransferDifference(Struct, frozen=True):
 def compare(
     source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress
 ) -> list[TransferDifference]:
-    """Up to a hundred differences in lines and their order, rows and contents, seals, and row counts."""
+    """Up to a hundred differences in lines and their order, rows and contents, seals, and row
+    counts."""
     return list(islice(_differences(source, target, routes, since, report_progress), SHOWN))
 
 
@@ -59,7 +61,8 @@ def _differences(
 def _lines(
     source: Context, target: Context, routes: Sequence[str], since: int, report_progress: Progress
 ) -> Iterator[TransferDifference]:
-    """Every source line must be in the target, byte for byte and in order; other lines may lie in between."""
+    """Every source line must be in the target, byte for byte and in order; other lines may lie in
+    between."""
     theirs = _feed(target, since)
     done = 0
     for written in _feed(source, 0):
@@ -98,7 +101,8 @@ def _items(ctx: Context, route: str) -> Iterator[list[Item]]:
 def _rows(
     source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]
 ) -> Iterator[TransferDifference]:
-    """Compare rows with contents. All lines are equal, so a chain that is valid here up to this head is valid there."""
+    """Compare rows with contents. All lines are equal, so a chain that is valid here up to this
+    head is valid there."""
     for item, other in zip(
         items, target.ledger.get([(item.route, item.key) for item in items]), strict=True
     ):
@@ -149,7 +153,8 @@ def _carried(content: Content) -> bytes:
 def _numbers(
     target: Context, route: str, counts: dict[Status, int]
 ) -> Iterator[TransferDifference]:
-    """Compare the numbers of rows. The target may have more, because items may have been submitted there."""
+    """Compare the numbers of rows. The target may have more, because items may have been submitted
+    there."""
     there = sum(len(items) for items in _items(target, route))
     here = sum(counts.values())
     if there < here:

@@ -1,4 +1,5 @@
-"""What keeps an item from being started: pauses over its lane, and the open breaker of its lane. One rule for single views and lists."""
+"""What keeps an item from being started: pauses over its lane, and the open breaker of its lane.
+One rule for single views and lists."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Blocks(Struct, frozen=True):
     """What keeps one item from being started. Empty: nothing of this kind does."""
 
     pauses: tuple[tuple[str, Hold], ...] = ()
-    """By scope, the widest first. A claimed item goes on to its outcome; its pauses count from then on."""
+    """By scope, the widest first. A claimed item goes on to its outcome; its pauses count from then
+    on."""
     breaker: BreakerView | None = None
 
     @property
@@ -37,7 +39,8 @@ class Blocks(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The reasons in one sentence without times; empty: there are none. While it is paused, its breaker lets nothing through either."""
+        """The reasons in one sentence without times; empty: there are none. While it is paused, its
+        breaker lets nothing through either."""
         return "; ".join(self.reasons)
 
     @property
@@ -54,8 +57,8 @@ UNBLOCKED = Blocks()
 
 
 def blocks_of(row: Row, pauses: Mapping[str, Hold], breakers: Mapping[str, BreakerView]) -> Blocks:
-    """The rule: what keeps this item back, of these pauses and open breakers by scope. Nothing keeps back an item that has ended, and no
-    breaker one that a worker has claimed."""
+    """The rule: what keeps this item back, of these pauses and open breakers by scope. Nothing
+    keeps back an item that has ended, and no breaker one that a worker has claimed."""
     if row.terminal:
         return UNBLOCKED
     over = pauses_over(pauses, row.route, row.stage, row.lane)
@@ -68,7 +71,8 @@ def blocks_of(row: Row, pauses: Mapping[str, Hold], breakers: Mapping[str, Break
 
 
 def pauses_over(pauses: Mapping[str, T], route: str, stage: str, lane: str) -> list[tuple[str, T]]:
-    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the wider lane within which it lies, its own."""
+    """The pauses that hold back the items of a lane, by scope: of its route, of its stage, of the
+    wider lane within which it lies, its own."""
     names = [
         scope(route),
         scope(route, stage),
@@ -99,8 +103,8 @@ def read_blocks(ctx: Context, row: Row) -> Blocks:
 
 
 def blocks_view(blocks: Blocks) -> dict[str, Any]:
-    """The fields of an item's JSON that say what keeps it from being started: `blocked` in a word, `blocked_because` in a sentence, and the
-    `pauses` and the `breaker` themselves."""
+    """The fields of an item's JSON that say what keeps it from being started: `blocked` in a word,
+    `blocked_because` in a sentence, and the `pauses` and the `breaker` themselves."""
     pauses = [
         {
             "scope": name,

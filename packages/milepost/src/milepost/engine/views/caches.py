@@ -1,4 +1,5 @@
-"""Caches of ledger queries: with a time to live, and for one answer, whose repeated reads then agree."""
+"""Caches of ledger queries: with a time to live, and for one answer, whose repeated reads then
+agree."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def read_cached(ctx: Context) -> Context:
 
 
 class ReadCache:
-    """Ledger that caches the reads named here; everything else goes to the ledger. Do not write through it: writes do not update the cache."""
+    """Ledger that caches the reads named here; everything else goes to the ledger. Do not write
+    through it: writes do not update the cache."""
 
     CACHED = frozenset({"read", "counts", "groups", "last_seq", "get", "history"})
 

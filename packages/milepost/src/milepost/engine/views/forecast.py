@@ -1,4 +1,5 @@
-"""Forecast of a route, a stage, a lane or a list, as pages, API and command line show it. Everything here only reads."""
+"""Forecast of a route, a stage, a lane or a list, as pages, API and command line show it.
+Everything here only reads."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from milepost.ports.feed import Count
 
 
 class Scope(Struct, frozen=True):
-    """What a forecast is for: a stage, a lane of it, or lists by their ids; without these the whole route."""
+    """What a forecast is for: a stage, a lane of it, or lists by their ids; without these the whole
+    route."""
 
     stage: str | None = None
     lane: str | None = None
@@ -79,7 +81,8 @@ def scope_of(
     lane: str | None = None,
     list_: str | None = None,
 ) -> Scope:
-    """The scope that these name; UsageError if the route has no such stage or list, or a lane has no stage."""
+    """The scope that these name; UsageError if the route has no such stage or list, or a lane has
+    no stage."""
     check_route(ctx, route)
     if stage is not None and stage not in (names := stage_names(ctx, route)):
         raise UsageError(
@@ -93,8 +96,8 @@ def scope_of(
 def route_forecast(
     ctx: Context, route: str, wanted: Scope = WHOLE, counts: Sequence[Count] | None = None
 ) -> Forecast | None:
-    """When the items of this scope are completed, or have passed its stage, and which of them wait for something else. None: the ledger cannot
-    count the items of a lane or list."""
+    """When the items of this scope are completed, or have passed its stage, and which of them wait
+    for something else. None: the ledger cannot count the items of a lane or list."""
     now, stages = ctx.clock.now(), stage_names(ctx, route)
     counts = ctx.ledger.counts(route) if counts is None else counts
     controls = _controls(ctx, route)
@@ -122,7 +125,8 @@ def route_forecast(
 
 
 def list_progress(ctx: Context, route: str, lists: Iterable[str]) -> ListProgress | None:
-    """How far the items of these lists are; None: this ledger cannot count them without reading rows."""
+    """How far the items of these lists are; None: this ledger cannot count them without reading
+    rows."""
     found = ctx.ledger.lane_counts(route, ctx.clock.now(), tuple(lists))
     if found is None:
         return None
@@ -178,7 +182,8 @@ def in_words(sentences: Sequence[Sentence], form: Callable[[int], str] = utc_min
 
 
 def sentence_views(found: Forecast | None) -> list[dict[str, Any]]:
-    """The sentences for a page, which shows times in the zone of its viewer; none without a forecast."""
+    """The sentences for a page, which shows times in the zone of its viewer; none without a
+    forecast."""
     return (
         [] if found is None else [{"text": one.text, "at": iso(one.at)} for one in found.sentences]
     )

@@ -1,4 +1,5 @@
-"""Views of items, lists and processes as plain values for people and programs. Everything here only reads."""
+"""Views of items, lists and processes as plain values for people and programs. Everything here only
+reads."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def own_route(ctx: Context, route: str) -> bool:
 
 
 def check_route(ctx: Context, route: str | None) -> None:
-    """Raise a UsageError that lists the known routes, if this is not one. None: all routes are meant."""
+    """Raise a UsageError that lists the known routes, if this is not one. None: all routes are
+    meant."""
     if route is not None and route not in (names := route_names(ctx)):
         known = ", ".join(names) or "none; give --routes file.py, or set routes in milepost.toml"
         raise UsageError(f"there is no route {route!r}; known routes: {known}")
@@ -83,8 +85,8 @@ COUNTED_AFRESH = 1_000
 def status(
     ctx: Context, route: str | None = None, *, afresh: bool = False, once: Once | None = None
 ) -> dict[str, Any]:
-    """Number of items by route, stage and status (see `route_counts`). `left_failed`: failed items whose rows have left, by their seals; absent
-    if there are none. `once` caches the latter."""
+    """Number of items by route, stage and status (see `route_counts`). `left_failed`: failed items
+    whose rows have left, by their seals; absent if there are none. `once` caches the latter."""
     found = route_counts(ctx, route, afresh=afresh)
     for name, left in left_counts(ctx, found["routes"], once).items():
         found["routes"][name]["left_failed"] = to_builtins(left)
@@ -92,13 +94,15 @@ def status(
 
 
 def route_counts(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
-    """Number of rows by route, stage and status. Includes every stage of every route; zero counts are left out. `unknown_stages`: stages
-    of items that the route does not have.
+    """Number of rows by route, stage and status. Includes every stage of every route; zero counts
+    are left out. `unknown_stages`: stages of items that the route does not have.
 
-    If the counters may lag (the ledger lacks "exact counts"), `approximate` is true. With `afresh` a route of up to 1,000 rows is counted
-    from its rows and is exact; for a larger one whose counters lag behind that, `at_least` gives a lower bound.
+    If the counters may lag (the ledger lacks "exact counts"), `approximate` is true. With `afresh`
+    a route of up to 1,000 rows is counted from its rows and is exact; for a larger one whose
+    counters lag behind that, `at_least` gives a lower bound.
 
-    `overdue`: by stage, how many items have passed its overdue mark; absent if there are none, or the route file is not loaded.
+    `overdue`: by stage, how many items have passed its overdue mark; absent if there are none, or
+    the route file is not loaded.
     """
     check_route(ctx, route)
     routes: dict[str, Any] = {}
@@ -159,7 +163,8 @@ def route_counts(ctx: Context, route: str | None = None, *, afresh: bool = False
 def _lagging(
     ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Status], int], afresh: bool
 ) -> dict[str, dict[str, Any]]:
-    """Accuracy of each route's counts; with `afresh` the counters of small routes are replaced by counts of their rows."""
+    """Accuracy of each route's counts; with `afresh` the counters of small routes are replaced by
+    counts of their rows."""
     notes: dict[str, dict[str, Any]] = {}
     for name in routes:
         notes[name] = {"approximate": True}
@@ -190,16 +195,19 @@ CONTENT = (
     "replaced",
     "history",
 )
-"""Fields of an item's views that hold what senders, handlers, partners and people have given, and so perhaps a secret."""
+"""Fields of an item's views that hold what senders, handlers, partners and people have given, and
+so perhaps a secret."""
 
 
 def without_secrets(view: dict[str, Any]) -> dict[str, Any]:
-    """A view of an item, for people and for programs that may only read: apparent secrets in its content are replaced by `…`."""
+    """A view of an item, for people and for programs that may only read: apparent secrets in its
+    content are replaced by `…`."""
     return {name: redacted(value) if name in CONTENT else value for name, value in view.items()}
 
 
 def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
-    """Everything about one item, or its seal; None if the key was never seen. With its secrets: see `without_secrets`."""
+    """Everything about one item, or its seal; None if the key was never seen. With its secrets: see
+    `without_secrets`."""
     key = known_key(ctx, route, key)
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
@@ -245,7 +253,8 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
 
 
 def row_view(item: Item, blocks: Blocks) -> dict[str, Any]:
-    """One item for a table: its row without content. Its fields `blocked` … `breaker` say what keeps it from being started."""
+    """One item for a table: its row without content. Its fields `blocked` … `breaker` say what
+    keeps it from being started."""
     row = item.row
     return {
         "route": row.route,
@@ -285,7 +294,8 @@ def error_view(error: Failure | None) -> dict[str, Any] | None:
 
 
 def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
-    """A key whose row was removed: only its seal is known; of a forgotten item not even the digest of its input."""
+    """A key whose row was removed: only its seal is known; of a forgotten item not even the digest
+    of its input."""
     absent = (
         "due_at",
         "input",
@@ -383,7 +393,8 @@ def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
 
 
 def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
-    """The submitted lists, oldest first. One without `keys_blob` was interrupted or is in progress."""
+    """The submitted lists, oldest first. One without `keys_blob` was interrupted or is in
+    progress."""
     records = (
         record
         for record in read_each(ctx.ledger, LIST, ListRecord).values()
@@ -424,7 +435,8 @@ def chain_broken_at(
     )
     if broken is None:
         return None
-    # A changed line shows only where the next one does not match; an unreadable one shows by itself.
+    # A changed line shows only where the next one does not match; an unreadable one shows by
+    # itself.
     return next(
         (
             number
@@ -488,7 +500,8 @@ def when(ms: int, now: int, form: Callable[[int, int], str] = clock_time) -> str
 
 
 def earlier_contents(ctx: Context, lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """The content before each replacement, oldest first, with name, reason and time. `content` is absent if its blob cannot be read."""
+    """The content before each replacement, oldest first, with name, reason and time. `content` is
+    absent if its blob cannot be read."""
     found = []
     for line in lines:
         if (

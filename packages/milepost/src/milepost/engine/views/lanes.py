@@ -31,7 +31,8 @@ COUNTED = 1_000
 
 
 class PauseView(Struct, frozen=True):
-    """A pause in force. `scope` is `route`, `route/stage` or `route/stage/lane`; times are ISO 8601, UTC."""
+    """A pause in force. `scope` is `route`, `route/stage` or `route/stage/lane`; times are ISO
+    8601, UTC."""
 
     scope: str
     by: str
@@ -42,13 +43,16 @@ class PauseView(Struct, frozen=True):
     drain: str | float | None = None
     """The rate for the items that have waited, when it ends."""
     waiting: int | None = None
-    """How many items wait there, as the call that pauses counts them. None: they were not counted; a ledger on AWS has no index for it."""
+    """How many items wait there, as the call that pauses counts them. None: they were not counted;
+    a ledger on AWS has no index for it."""
     near: list[str] = []
-    """If none waits in the lane: lanes with similar names that have items or are known otherwise."""
+    """If none waits in the lane: lanes with similar names that have items or are known
+    otherwise."""
 
 
 class WaitingCount(Struct, frozen=True):
-    """How many items wait in a scope, and for a lane without any the known lanes of its stage with the most similar names."""
+    """How many items wait in a scope, and for a lane without any the known lanes of its stage with
+    the most similar names."""
 
     n: int
     near: list[str]
@@ -57,7 +61,8 @@ class WaitingCount(Struct, frozen=True):
 def count_waiting(
     ctx: Context, route: str, stage: str | None, lane: str | None
 ) -> WaitingCount | None:
-    """The items of a route, a stage or a lane that have not ended and that no worker has; None: this ledger has no index for it."""
+    """The items of a route, a stage or a lane that have not ended and that no worker has; None:
+    this ledger has no index for it."""
     counts = ctx.ledger.lane_counts(route, ctx.clock.now())
     if counts is None:
         return None
@@ -88,13 +93,14 @@ class LaneView(Struct, frozen=True):
     breaker: BreakerView | None
     """Its breaker, if that is open or half-open."""
     rate: float | None
-    """Calls per second; None: no limit. Within a wider lane the lower one of its own and of that lane, which all lanes within share."""
+    """Calls per second; None: no limit. Within a wider lane the lower one of its own and of that
+    lane, which all lanes within share."""
     concurrency: int | None
     draining: bool
     """The backlog of a pause is being worked off at a set pace."""
     waiting: int | None
-    """Items in it that have not ended and are not being worked on, counted up to 1,000. None: no index of this ledger serves the count, as
-    on AWS; then the next three are empty too."""
+    """Items in it that have not ended and are not being worked on, counted up to 1,000. None: no
+    index of this ledger serves the count, as on AWS; then the next three are empty too."""
     more: bool
     in_progress: int | None
     oldest_due_at: str | None
@@ -138,7 +144,8 @@ def resume_command(name: str) -> str:
 
 
 def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:
-    """The state of these lanes of a stage, and of all others that have a pause, a limit or an open breaker."""
+    """The state of these lanes of a stage, and of all others that have a pause, a limit or an open
+    breaker."""
     paused = {one.scope: one for one in pauses(ctx, plan.name)}
     limits = read_each(ctx.ledger, LIMIT, Limit)
     breakers = {one.scope: one for one in breaker_views(ctx, plan.name)}

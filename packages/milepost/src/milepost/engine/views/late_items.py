@@ -1,4 +1,5 @@
-"""Overdue items with the reason, and the items that will complete next. Everything here only reads."""
+"""Overdue items with the reason, and the items that will complete next. Everything here only
+reads."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ class LateItem(Struct, frozen=True):
 
 
 def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
-    """Items past the overdue mark of their stage in the current route, the most overdue first, and whether there are more. An event was
-    sent when each passed the mark; these are still there."""
+    """Items past the overdue mark of their stage in the current route, the most overdue first, and
+    whether there are more. An event was sent when each passed the mark; these are still there."""
     found = list(each_overdue(ctx, query, LOOK + 1))
     more = any(n > LOOK for n in Counter(late.item.row.stage for late in found).values())
     found.sort(key=lambda late: (late.late_since or 0, late.item.key))
@@ -57,8 +58,8 @@ def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterato
 
 
 def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
-    """Items that will complete the route next, the nearest first, and whether there are more: from the last stage backwards until there are
-    enough."""
+    """Items that will complete the route next, the nearest first, and whether there are more: from
+    the last stage backwards until there are enough."""
     plan = _plan(ctx, query.route)
     lanes = BlockedLanes(ctx, query.route)
     found: list[LateItem] = []
@@ -79,8 +80,8 @@ def _late_item(
 
 
 def nearness(row: Row, stage: Stage) -> tuple[int, float, int, str]:
-    """Sort key for how near an item is to completing its stage: running, ready, waiting, failed; then by the share that its note reports;
-    then by its next look."""
+    """Sort key for how near an item is to completing its stage: running, ready, waiting, failed;
+    then by the share that its note reports; then by its next look."""
     if row.status is Status.PROCESSING:
         rank = 0
     elif row.status in (Status.PENDING, Status.QUEUED) and not stage.external:
@@ -100,7 +101,8 @@ def share(note: str | None) -> float:
 
 
 def why(row: Row, stage: Stage, blocks: Blocks) -> str:
-    """Why a live item is still at its stage, in short: a pause or an open breaker first, then its error, then its note."""
+    """Why a live item is still at its stage, in short: a pause or an open breaker first, then its
+    error, then its note."""
     if blocks.word:
         return blocks.text
     if row.error is not None and row.status is Status.RETRY_SCHEDULED:

@@ -1,4 +1,5 @@
-"""Numbers of overdue items by stage: exact where the ledger can count them in an index, else bounds from its hourly counters."""
+"""Numbers of overdue items by stage: exact where the ledger can count them in an index, else bounds
+from its hourly counters."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ NEVER = 2**53
 
 
 class OverdueCount(Struct, frozen=True):
-    """Live items past the overdue mark of their stage: at least `least`, at most `most`. On a ledger that counts them exactly both are
-    the same."""
+    """Live items past the overdue mark of their stage: at least `least`, at most `most`. On a
+    ledger that counts them exactly both are the same."""
 
     least: int
     most: int
@@ -39,7 +40,8 @@ class OverdueCount(Struct, frozen=True):
 def overdue_counts(
     ctx: Context, route: str, counts: Iterable[Count], now: int
 ) -> dict[str, OverdueCount]:
-    """The overdue items of each stage that has a mark. Only the route file knows the marks: without it there are none."""
+    """The overdue items of each stage that has a mark. Only the route file knows the marks: without
+    it there are none."""
     plan = ctx.plans.get(route)
     marked = (
         []
@@ -70,7 +72,8 @@ def _stage_count(
 
 
 def by_hours(hours: dict[int, int], latest: int) -> OverdueCount:
-    """The bounds, from the numbers of items by the hour in which they entered the stage: some of the hour of the mark are overdue."""
+    """The bounds, from the numbers of items by the hour in which they entered the stage: some of
+    the hour of the mark are overdue."""
     whole = sum(n for hour, n in hours.items() if (hour + 1) * HOUR - 1 <= latest)
     return OverdueCount(
         whole,

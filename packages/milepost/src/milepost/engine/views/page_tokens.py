@@ -1,4 +1,5 @@
-"""Pages of items in the order of acceptance, and their tokens: the place where a page ended, as text that only continues the same search."""
+"""Pages of items in the order of acceptance, and their tokens: the place where a page ended, as
+text that only continues the same search."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ from milepost.engine.context import Context
 from milepost.ports.items import Query, Refused
 
 RELATIVE = ("entered_before", "created_from", "created_before")
-"""Conditions whose times may be relative to the time of the first page; the later pages keep that."""
+"""Conditions whose times may be relative to the time of the first page; the later pages keep
+that."""
 WRONG_TOKEN = "the token of the next page is invalid, or belongs to another search; repeat the search without it"
 
 
 class PageToken(Struct, frozen=True):
-    """The place where a page ended. `check` binds it to its search. `pinned`: times of the search that were relative to the first page's."""
+    """The place where a page ended. `check` binds it to its search. `pinned`: times of the search
+    that were relative to the first page's."""
 
     check: str
     place: Any
@@ -57,7 +60,8 @@ def _check(search: Any, place: Any, pinned: Mapping[str, int]) -> str:
 
 
 class FoundPage(Struct, frozen=True):
-    """A page of a search. `next` continues it; None: this was the last page. `ordered` is that of `QueryPage`."""
+    """A page of a search. `next` continues it; None: this was the last page. `ordered` is that of
+    `QueryPage`."""
 
     items: list[Item]
     refused: list[Refused]
@@ -75,8 +79,9 @@ def find_page(
     limit: int = 100,
     reads: int | None = None,
 ) -> FoundPage:
-    """A page of the items that match, the one that was accepted last first, or with `oldest_first` the first. `after` is the `next` of the
-    page before; UsageError if it belongs to another `search`. After `reads` queries the page ends, even if it is short."""
+    """A page of the items that match, the one that was accepted last first, or with `oldest_first`
+    the first. `after` is the `next` of the page before; UsageError if it belongs to another
+    `search`. After `reads` queries the page ends, even if it is short."""
     # A place of another kind of ledger, such as the one before a move, means nothing here.
     bound = (search, oldest_first, type(ctx.ledger).__name__)
     begun = PageToken("", None) if after is None else read_token(bound, after)

@@ -1,5 +1,5 @@
-"""Item queries from user-facing filters, such as parts of a composite key; the cost of a query that no index serves, and the progress of the items
-that a query finds."""
+"""Item queries from user-facing filters, such as parts of a composite key; the cost of a query that
+no index serves, and the progress of the items that a query finds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ LISTS = 5
 SEALS = 5_000
 """Seals read at a time."""
 WARN_ROWS, CONFIRM_ROWS = 1_000, 100_000
-"""Rows read without an index: warn from the first number on, ask for confirmation above the second."""
+"""Rows read without an index: warn from the first number on, ask for confirmation above the
+second."""
 WORDS = {"failed": FAILED, "live": LIVE}
 """Names for sets of statuses."""
 
@@ -46,7 +47,8 @@ def choose(
     parts: Iterable[str] = (),
     with_content: bool = False,
 ) -> Query:
-    """The filters as a query. An unknown stage, group or list raises UsageError instead of matching nothing."""
+    """The filters as a query. An unknown stage, group or list raises UsageError instead of matching
+    nothing."""
     check_route(ctx, route)
     stages = frozenset(stages)
     there = route_counts(ctx, route)["routes"][route]["stages"]
@@ -77,8 +79,9 @@ def choose(
 
 
 def filter_as_given(ctx: Context, route: str, **conditions: Any) -> dict[str, Any]:
-    """The conditions of a filter by the names of `choose`, as they were given, in one form for every door: only those that are set, and
-    what may be given several times in order and once. Parts of keys are as in keys: the text of a field may be a secret."""
+    """The conditions of a filter by the names of `choose`, as they were given, in one form for
+    every door: only those that are set, and what may be given several times in order and once.
+    Parts of keys are as in keys: the text of a field may be a secret."""
     if conditions.get("parts"):
         conditions["parts"] = [
             f"{field}={text}" for field, text in _parts_given(ctx, route, conditions["parts"])
@@ -103,7 +106,8 @@ def cost_text(route: str, cost: ScanCost) -> str:
 
 
 def count_of_matches(ctx: Context, query: Query) -> int | None:
-    """Approximate number of items that match, if the counters can tell: they know statuses and stages."""
+    """Approximate number of items that match, if the counters can tell: they know statuses and
+    stages."""
     known = Query(
         route=query.route,
         statuses=query.statuses,
@@ -163,8 +167,9 @@ def attach_all(ctx: Context) -> None:
 
 
 def present_and_failed(ctx: Context, route: str, prefix: str) -> list[Item | KnownKey]:
-    """The items of the route whose keys have this prefix, without content, and the seals of failed ones whose rows have left. Raises
-    LedgerError while the ledger does not know all of the latter."""
+    """The items of the route whose keys have this prefix, without content, and the seals of failed
+    ones whose rows have left. Raises LedgerError while the ledger does not know all of the
+    latter."""
     query = Query(route=route, prefix=prefix)
     # A row that leaves meanwhile is found by its seal.
     rows: dict[str, Item | KnownKey] = {item.key: item for item in each(ctx, query)}
@@ -179,8 +184,8 @@ def present_and_failed(ctx: Context, route: str, prefix: str) -> list[Item | Kno
 
 
 class PartSummary(Struct, frozen=True):
-    """Progress of items that share a part of their key. `left`: items known only by their seals, because their rows were removed; `overdue`:
-    items past their stage's overdue mark."""
+    """Progress of items that share a part of their key. `left`: items known only by their seals,
+    because their rows were removed; `overdue`: items past their stage's overdue mark."""
 
     route: str
     total: int
@@ -200,7 +205,8 @@ class PartSummary(Struct, frozen=True):
 
 
 def key_fields(ctx: Context, route: str) -> tuple[str, ...]:
-    """The fields of the route's key; none if a function makes it. Only the route file knows them."""
+    """The fields of the route's key; none if a function makes it. Only the route file knows
+    them."""
     if route not in ctx.plans:
         raise UsageError(
             f"the key fields of {route!r} are only in its route file: give --routes file.py"
@@ -240,7 +246,8 @@ def _parts_given(ctx: Context, route: str, given: Iterable[str]) -> list[tuple[s
 
 
 def keys_with_first_part(ctx: Context, route: str, text: str, limit: int) -> list[str]:
-    """Keys of rows whose first part is this text, such as all batches of an asset; none if the key has one field."""
+    """Keys of rows whose first part is this text, such as all batches of an asset; none if the key
+    has one field."""
     if route not in ctx.plans or len(key_fields(ctx, route)) < 2:
         return []
     query = Query(route=route, prefix=escape_part(text) + SEPARATOR)

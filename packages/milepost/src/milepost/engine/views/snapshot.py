@@ -27,8 +27,9 @@ C = TypeVar("C", Count, Group)
 
 
 class StageView(Struct, frozen=True):
-    """One stage: items by status, items past it, and percentiles of the time that unfinished items have been there (None: no items, or too
-    expensive to read). `overdue`: items past the stage's overdue mark; None: the stage has no mark."""
+    """One stage: items by status, items past it, and percentiles of the time that unfinished items
+    have been there (None: no items, or too expensive to read). `overdue`: items past the stage's
+    overdue mark; None: the stage has no mark."""
 
     name: str
     counts: dict[Status, int]
@@ -54,7 +55,8 @@ class Kind(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """One route at one time. `rate`: items that ended per second since the previous snapshot; `steps`: history lines per second."""
+    """One route at one time. `rate`: items that ended per second since the previous snapshot;
+    `steps`: history lines per second."""
 
     route: str
     at: int
@@ -143,7 +145,8 @@ def _snapshot(
 
     @cache
     def free() -> bool:
-        """Whether reading the rows of a stage is free. The answer is the same for all stages, and asking may cost a little."""
+        """Whether reading the rows of a stage is free. The answer is the same for all stages, and
+        asking may cost a little."""
         return (
             ctx.ledger.cost_of(Query(route=route, stages=frozenset(names), statuses=LIVE)) is None
         )
@@ -188,8 +191,8 @@ def _snapshot(
 def _ages(
     ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]
 ) -> list[tuple[int, int]]:
-    """Ages of live items at a stage as (age, count), youngest first. From hourly counters; if all are young, from rows, where reading is
-    free."""
+    """Ages of live items at a stage as (age, count), youngest first. From hourly counters; if all
+    are young, from rows, where reading is free."""
     if now - min(hours) * HOUR > NEAR:
         return [
             (max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)

@@ -1,4 +1,5 @@
-"""Story of one item in plain sentences: state, reason, history, next step, and possible commands."""
+"""Story of one item in plain sentences: state, reason, history, next step, and possible
+commands."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ WAITS_REMOTE = "Waiting for a remote worker."
 
 
 class StoryLine(Struct, frozen=True):
-    """One history line as a sentence. `short` leaves out what a page shows from the `line` itself."""
+    """One history line as a sentence. `short` leaves out what a page shows from the `line`
+    itself."""
 
     at: int
     text: str
@@ -68,7 +70,8 @@ class Story(Struct, frozen=True):
 def story(
     ctx: Context, route: str, key: str, form: Callable[[int, int], str] = clock_time
 ) -> Story | None:
-    """The story of one item, or of its seal; None if the key was never seen. `form` formats a time."""
+    """The story of one item, or of its seal; None if the key was never seen. `form` formats a
+    time."""
     watch, key = Watch(ctx.clock.now(), form), known_key(ctx, route, key)
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
@@ -308,7 +311,8 @@ def _wants_worker(row: Row, stage: Stage | None, now: int) -> bool:
 
 
 def _missing_worker(ctx: Context, route: str) -> list[str]:
-    """Why no worker claims it: none is running, or all stand by with an older version of the route."""
+    """Why no worker claims it: none is running, or all stand by with an older version of the
+    route."""
     workers = [process for process in live_processes(ctx) if "worker" in process.roles]
     if not workers:
         return ["No worker is running now; start one with 'milepost work' or 'milepost up'."]

@@ -1,1 +1,2 @@
-"""Work: claim items, run handlers, settle outcomes; for processes, Lambda functions and remote workers."""
+"""Work: claim items, run handlers, settle outcomes; for processes, Lambda functions and remote
+workers."""

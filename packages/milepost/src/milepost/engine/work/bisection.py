@@ -1,4 +1,5 @@
-"""Bisection of a failed batch, to find the item that makes the call fail. The caller makes the calls."""
+"""Bisection of a failed batch, to find the item that makes the call fail. The caller makes the
+calls."""
 
 from __future__ import annotations
 
@@ -18,11 +19,13 @@ def call_budget(size: int) -> int:
 
 
 def halving(items: list[Item]) -> Generator[list[Item], Answer, dict[int, tuple[Outcome, bool]]]:
-    """Yields the items of the next call and receives its result; returns (outcome, failed alone) by position.
+    """Yields the items of the next call and receives its result; returns (outcome, failed alone) by
+    position.
 
-    A failed call with several items counts for none of them, except for items unsettled when the budget is used up. One culprit takes at
-    most log2(n) + 3 calls: a half that succeeds settles itself, and so the fault is in the other half, and all items set aside on the way
-    are called together once the culprit is known.
+    A failed call with several items counts for none of them, except for items unsettled when the
+    budget is used up. One culprit takes at most log2(n) + 3 calls: a half that succeeds settles
+    itself, and so the fault is in the other half, and all items set aside on the way are called
+    together once the culprit is known.
     """
     settled: dict[int, tuple[Outcome, bool]] = {}
     blame: dict[int, Retry] = {}

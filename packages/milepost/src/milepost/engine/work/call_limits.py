@@ -1,4 +1,5 @@
-"""Time limits of async handler calls: one timer for all calls of the same length on an event loop, instead of one for each call."""
+"""Time limits of async handler calls: one timer for all calls of the same length on an event loop,
+instead of one for each call."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ EARLY_S = 0.001
 
 
 class CallLimit:
-    """Cancels the running task if the block within takes longer; the block then raises TimeoutError, as with `asyncio.timeout`. None: the
-    block may take as long as it likes."""
+    """Cancels the running task if the block within takes longer; the block then raises
+    TimeoutError, as with `asyncio.timeout`. None: the block may take as long as it likes."""
 
     __slots__ = ("_cancelling", "_limits", "_ms", "_task", "expired")
 
@@ -39,7 +40,8 @@ class CallLimit:
         self._task.cancel()
 
     def end(self, kind: type[BaseException] | None) -> bool:
-        """End the limit of a block that raised an exception of this kind, or none. Returns whether the limit has ended the block."""
+        """End the limit of a block that raised an exception of this kind, or none. Returns whether
+        the limit has ended the block."""
         if self.expired:
             return self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
         if self._ms is not None:
@@ -58,7 +60,8 @@ class CallLimit:
 
 
 class _EqualLimits:
-    """The running calls of one length on one event loop. They end in the order in which they began, so the first has the timer."""
+    """The running calls of one length on one event loop. They end in the order in which they began,
+    so the first has the timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ms: int) -> None:
         self._loop, self._ms = loop, ms

@@ -1,4 +1,5 @@
-"""Execute a job: call the stage's handler and turn every result, exception or timeout into outcomes."""
+"""Execute a job: call the stage's handler and turn every result, exception or timeout into
+outcomes."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ Ticks = Callable[[], int]
 
 
 def ready(stage: Stage) -> None:
-    """Call the handler's `ready` method, if it has one, before any item is claimed. It raises if something is missing."""
+    """Call the handler's `ready` method, if it has one, before any item is claimed. It raises if
+    something is missing."""
     check = getattr(stage.handler, "ready", None)
     if callable(check):
         check()
@@ -81,7 +83,8 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
 
 
 async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
-    """Run an async handler; a call that exceeds the stage's timeout is cancelled and counts as a failed attempt."""
+    """Run an async handler; a call that exceeds the stage's timeout is cancelled and counts as a
+    failed attempt."""
     assert stage.handler is not None
     ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
@@ -130,7 +133,8 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
 
 
 class HandlerCall(CallLimit):
-    """One call of an async handler, within its stage's timeout. `answer` is the handler's, or the outcome of its exception or timeout."""
+    """One call of an async handler, within its stage's timeout. `answer` is the handler's, or the
+    outcome of its exception or timeout."""
 
     __slots__ = ("_size", "_stage", "answer")
 
@@ -166,13 +170,15 @@ class HandlerCall(CallLimit):
 
 
 def _called_off(error: BaseException) -> bool:
-    """Whether the worker cancelled the call. Any other CancelledError is a failure of the handler."""
+    """Whether the worker cancelled the call. Any other CancelledError is a failure of the
+    handler."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _raised(error: BaseException) -> Retry | Reject | NotYet:
-    """The outcome of an exception, including `sys.exit()` and exceptions that cannot be printed: no handler can stop the worker."""
+    """The outcome of an exception, including `sys.exit()` and exceptions that cannot be printed: no
+    handler can stop the worker."""
     kind = type(error).__name__
     try:
         outcome = outcome_of_exception(error)
@@ -192,8 +198,9 @@ def _raised(error: BaseException) -> Retry | Reject | NotYet:
 
 
 def _answer_of_failed_call(outcome: Retry | Reject | NotYet, size: int) -> Retry | list[NotYet]:
-    """The answer of a batch call that raised. It cannot reject, because it does not say which item it is about. A shortage is about none of
-    them: it is the outcome of each, and the batch is not halved."""
+    """The answer of a batch call that raised. It cannot reject, because it does not say which item
+    it is about. A shortage is about none of them: it is the outcome of each, and the batch is not
+    halved."""
     if isinstance(outcome, NotYet):
         return [outcome] * size
     if isinstance(outcome, Retry):
@@ -207,8 +214,9 @@ def _answer_of_failed_call(outcome: Retry | Reject | NotYet, size: int) -> Retry
 
 
 def _result(item: Item, outcome: Outcome, took: int, *, failed_alone: bool = False) -> JobResult:
-    """The result of one item. An outcome that cannot be stored as JSON becomes a Retry (WRONG_ANSWER), so that only its own item is affected.
-    The handler may have done the work, so `verify` runs before the next attempt."""
+    """The result of one item. An outcome that cannot be stored as JSON becomes a Retry
+    (WRONG_ANSWER), so that only its own item is affected. The handler may have done the work, so
+    `verify` runs before the next attempt."""
     try:
         if type(outcome) is not Done or outcome.output is not None or outcome.payload is not UNSET:
             check_outcome(outcome)
@@ -248,7 +256,8 @@ def _verified(
 
 
 def _probed(answer: object) -> Outcome | None:
-    """The outcome that a probe found: of an outcome or True; None of False or None, which mean that the work must be done."""
+    """The outcome that a probe found: of an outcome or True; None of False or None, which mean that
+    the work must be done."""
     if isinstance(answer, OUTCOMES):
         return answer
     if answer is True:
@@ -263,7 +272,8 @@ def _probed(answer: object) -> Outcome | None:
 
 
 def _probe_failed(error: BaseException) -> Outcome:
-    """The outcome of a probe that raised: a Retry, because it is still unknown whether the work was done."""
+    """The outcome of a probe that raised: a Retry, because it is still unknown whether the work was
+    done."""
     failure = _raised(error)
     if isinstance(failure, NotYet):
         return failure

@@ -1,7 +1,8 @@
-"""Remote workers: claim items of a remote stage, extend leases and settle outcomes, fenced like the workers of this process.
+"""Remote workers: claim items of a remote stage, extend leases and settle outcomes, fenced like the
+workers of this process.
 
-This process remembers their items, to apply limits and to keep claim data that is not in the lease. The row stays authoritative: a
-lease that another process gave is looked up there.
+This process remembers their items, to apply limits and to keep claim data that is not in the lease.
+The row stays authoritative: a lease that another process gave is looked up there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ CONTROLS_MS = 1_000
 LATE_MS = 600_000
 """How long an expired lease is remembered, so that a late outcome is noted."""
 REPEATS = 10_000
-"""Settled outcomes that are remembered, so that a worker that did not get the answer can report again."""
+"""Settled outcomes that are remembered, so that a worker that did not get the answer can report
+again."""
 
 Ref = tuple[str, str, str]
 """(route, key, lease)"""
@@ -55,7 +57,8 @@ class RemoteClaim(Struct, frozen=True):
     until: int = 0
     next_at: int | None = None
     empty_handed: bool = False
-    """The worker had no items in hand: if it was given none, no other worker would have been given more."""
+    """The worker had no items in hand: if it was given none, no other worker would have been given
+    more."""
 
 
 class ShownLease(Struct, frozen=True):
@@ -66,8 +69,9 @@ class ShownLease(Struct, frozen=True):
 
 
 class RemoteStageClaims(StageClaims):
-    """The items of one stage that a remote worker has in hand, each until its lease ends. A late one is remembered for a while: its lease may
-    be extended if no other worker has taken the item, and its outcome is noted."""
+    """The items of one stage that a remote worker has in hand, each until its lease ends. A late
+    one is remembered for a while: its lease may be extended if no other worker has taken the item,
+    and its outcome is noted."""
 
     def __init__(self, plan: Plan, stage: Stage) -> None:
         super().__init__(plan, stage)
@@ -124,8 +128,9 @@ class Remote:
         self._controls_at = 0
 
     def claim(self, request: RemoteClaimRequest) -> RemoteClaim:
-        """Claim items for a worker, within pauses, rates, lanes and its limit. A fragile item is given only to a worker with nothing else in hand,
-        and alone. While the time is not known, none is given."""
+        """Claim items for a worker, within pauses, rates, lanes and its limit. A fragile item is
+        given only to a worker with nothing else in hand, and alone. While the time is not known,
+        none is given."""
         if self._ctx.check_clock().doubt:
             return RemoteClaim([], next_at=self._ctx.clock.now() + CONTROLS_MS)
         place = (request.plan.name, request.stage.name)
@@ -186,8 +191,9 @@ class Remote:
     def settle(
         self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]
     ) -> list[bool]:
-        """Write reported outcomes. True: written; False: the lease is no longer valid. A repeated report gets the same answer from any process;
-        a different outcome under a settled lease is refused."""
+        """Write reported outcomes. True: written; False: the lease is no longer valid. A repeated
+        report gets the same answer from any process; a different outcome under a settled lease is
+        refused."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, [shown for shown, _ in outcomes], now)
         reports = [
@@ -230,7 +236,8 @@ class Remote:
         *,
         unknown: bool = False,
     ) -> int:
-        """Give items back unfinished, without counting an attempt; returns how many were still claimed under these leases."""
+        """Give items back unfinished, without counting an attempt; returns how many were still
+        claimed under these leases."""
         found = self._find(plan, stage, shown, self._ctx.clock.now())
         given = give_back(self._ctx, list(found.values()), why, unknown=unknown)
         with self._lock:
@@ -313,7 +320,8 @@ class Remote:
     def _find(
         self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int
     ) -> dict[Ref, Item]:
-        """Items claimed under these leases at the stage. A lease that is unknown here may be on the row."""
+        """Items claimed under these leases at the stage. A lease that is unknown here may be on the
+        row."""
         refs = dict.fromkeys(_ref(plan, one) for one in shown)
         with self._lock:
             missing = [ref for ref in refs if ref not in self._claims and ref not in self._settled]

@@ -1,4 +1,5 @@
-"""Settle outcomes, each fenced by its lease: write the batch in one transaction, then resolve each conflict on its own."""
+"""Settle outcomes, each fenced by its lease: write the batch in one transaction, then resolve each
+conflict on its own."""
 
 from __future__ import annotations
 
@@ -35,14 +36,15 @@ class SettleResult(Struct):
     undecided: int = 0
     """Outcomes left for a newer process, because this one's route is outdated."""
     claims: list[ClaimResult] = []
-    """Results of the claims made in the same step; empty if there were none, or if the outcomes had to be written one by one."""
+    """Results of the claims made in the same step; empty if there were none, or if the outcomes had
+    to be written one by one."""
 
 
 def settle(
     ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()
 ) -> SettleResult:
-    """Write the outcomes, and claim more items in the same step. A kept confirmation overrides the handler's outcome; an outcome whose lease
-    is lost is refused and noted.
+    """Write the outcomes, and claim more items in the same step. A kept confirmation overrides the
+    handler's outcome; an outcome whose lease is lost is refused and noted.
 
     An outcome that cannot be stored affects only its own item: it becomes a failed attempt.
     """
@@ -80,7 +82,8 @@ Answers = list[tuple[Row, Conflict | Refused | None]]
 def _write(
     ctx: Context, results: Sequence[JobResult], requests: Sequence[ClaimRequest] = ()
 ) -> tuple[Answers, list[ClaimResult]]:
-    """Decide and write all outcomes at once. If that fails unexpectedly, log the error and write each on its own, without claims."""
+    """Decide and write all outcomes at once. If that fails unexpectedly, log the error and write
+    each on its own, without claims."""
     if not results:
         return [], []
     try:
@@ -156,9 +159,10 @@ def _alone(item: Item) -> Item:
 def _settle_again(
     ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]
 ) -> None:
-    """Settle one outcome that lost a race: while its lease is valid, or if it is that of a check without a lease, it is decided again on the
-    current row. A check is valid for the same stage and round, if the item is not claimed and has not ended; otherwise it is dropped:
-    nothing was done, and the next check looks again."""
+    """Settle one outcome that lost a race: while its lease is valid, or if it is that of a check
+    without a lease, it is decided again on the current row. A check is valid for the same stage and
+    round, if the item is not claimed and has not ended; otherwise it is dropped: nothing was done,
+    and the next check looks again."""
     claimed = result.item.row
     for _ in range(TRIES):
         current, now = answer.current, ctx.clock.now()
@@ -234,7 +238,8 @@ def _log_failed_try(result: JobResult, after: Row) -> None:
 def _count_refused(
     ctx: Context, result: JobResult, row: Row, unwritten: Conflict | Refused, summary: SettleResult
 ) -> Conflict | None:
-    """If the storage refused the outcome, count a failed attempt instead. None: settled; otherwise the conflict that is left."""
+    """If the storage refused the outcome, count a failed attempt instead. None: settled; otherwise
+    the conflict that is left."""
     answer = (
         count_refused(ctx, row, unwritten, result.response_ms)
         if isinstance(unwritten, Refused)
@@ -251,8 +256,9 @@ def _count_refused(
 
 
 def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = None) -> bool:
-    """Whether an outcome of this claim (the given one, if any) was already written, and only the ledger's answer was lost. Its history line
-    has the claim's digest; a repeated `NotYet` writes no line and is marked on the row."""
+    """Whether an outcome of this claim (the given one, if any) was already written, and only the
+    ledger's answer was lost. Its history line has the claim's digest; a repeated `NotYet` writes no
+    line and is marked on the row."""
     claim = claim_digest(lease)
     if current.settled == claim:
         return outcome is None or isinstance(outcome, NotYet)
@@ -263,7 +269,8 @@ def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = N
 
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
-    """Give claims back unfinished, without counting an attempt; returns how many were still claimed."""
+    """Give claims back unfinished, without counting an attempt; returns how many were still
+    claimed."""
     # A check without a lease holds nothing: its message returns to the queue.
     rows = [item.row for item in items if item.row.lease is not None]
     tickets = {

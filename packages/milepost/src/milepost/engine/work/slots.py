@@ -1,4 +1,5 @@
-"""Slots of a stage in one process: how many items to claim, how to group them into jobs, and how they leave the handler pool."""
+"""Slots of a stage in one process: how many items to claim, how to group them into jobs, and how
+they leave the handler pool."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ MOST_IN_HAND = 1000
 PACE_MS = 100
 """The pace is measured over this span, or over as many items as may be in hand."""
 AHEAD_MS = 50
-"""A lane with a limit of calls holds as many more items as it completed in such a span, so that its next calls need not wait for a
-settle and a claim, and these can be large."""
+"""A lane with a limit of calls holds as many more items as it completed in such a span, so that its
+next calls need not wait for a settle and a claim, and these can be large."""
 QUICK_IN_HAND = 2 * MOST_IN_HAND
 """Maximum items that all quick stages of a process hold together."""
 
@@ -37,8 +38,9 @@ class StageSlots(StageClaims):
         self.next_at: int | None = 0
         self.mean_ms: float | None = None
         self.pace: float | None = None
-        """Items per second that this process completed here recently. Waiting calls run concurrently, but computing calls share one interpreter,
-        which the mean response time alone would not show."""
+        """Items per second that this process completed here recently. Waiting calls run
+        concurrently, but computing calls share one interpreter, which the mean response time alone
+        would not show."""
         self._lane_paces: dict[str, float] = {}
         """The same by lane, per millisecond. A lane that has completed nothing of late has none."""
         self._lane_counts: Counter[str] = Counter()
@@ -47,7 +49,8 @@ class StageSlots(StageClaims):
 
     @property
     def staying(self) -> int:
-        """Held items that are not finished; finished ones are settled before or with the next claim."""
+        """Held items that are not finished; finished ones are settled before or with the next
+        claim."""
         return len(self.in_hand) - len(self.finished)
 
     @property
@@ -56,8 +59,9 @@ class StageSlots(StageClaims):
         return self.stage.lane is None and self._done_in_a_second() >= QUICK_IN_HAND
 
     def room(self, arriving: int = 0) -> int:
-        """Number of items to claim: hold no more than this process completes in a second, so that other processes get work too; and do not claim
-        a few at a time, unless some arrive in the same write."""
+        """Number of items to claim: hold no more than this process completes in a second, so that
+        other processes get work too; and do not claim a few at a time, unless some arrive in the
+        same write."""
         least = self._least()
         most = max(least, min(MOST_IN_HAND, self._done_in_a_second()))
         free = max(0, most - self.staying)
@@ -77,7 +81,8 @@ class StageSlots(StageClaims):
     def set_width(self, limits: Mapping[str, Limit]) -> bool:
         self._controls = Controls((), limits, {})
         if self.lanes:
-            # A lane that holds enough is not claimed for: its waiting items would all start by the old limit.
+            # A lane that holds enough is not claimed for: its waiting items would all start by the
+            # old limit.
             self._put((), self.lanes)
         changed = super().set_width(limits)
         if changed:
@@ -92,7 +97,8 @@ class StageSlots(StageClaims):
         return {lane: max(0, count - finished[lane]) for lane, count in self.lanes.items()}
 
     def _ahead(self) -> dict[str, int]:
-        # Not where there is a rate: the claim uses it up, and waiting items would then be called later, several at once.
+        # Not where there is a rate: the claim uses it up, and waiting items would then be called
+        # later, several at once.
         rates, route, stage = self._controls.rates, self.plan.name, self.stage
         return {
             lane: int(pace * AHEAD_MS)
@@ -130,7 +136,8 @@ class StageSlots(StageClaims):
         return self.give_back(ctx, self.pool.recall(unwanted), why)
 
     def recall_late(self, ctx: Context, before: int) -> int:
-        """Give back the items of a lane in which one has waited for its call since then: the calls have become slow."""
+        """Give back the items of a lane in which one has waited for its call since then: the calls
+        have become slow."""
         oldest = self.pool.oldest()
         if oldest is None or (oldest.row.claimed_at or before) >= before:
             return 0
@@ -140,7 +147,8 @@ class StageSlots(StageClaims):
         )
 
     def cut_off(self, ctx: Context, why: str) -> int:
-        """Give back all items that still run or are not settled: whether their partner has done the work is not known."""
+        """Give back all items that still run or are not settled: whether their partner has done the
+        work is not known."""
         left = list(self.in_hand.values())
         if left:
             self.pool.cancel()
@@ -169,7 +177,8 @@ class StageSlots(StageClaims):
             self._counted = self._busy_ms = 0
 
     def jobs(self, items: list[Item]) -> list[Job]:
-        """Group items into handler calls, lane by lane. An item that failed alone or was lost once gets its own call."""
+        """Group items into handler calls, lane by lane. An item that failed alone or was lost once
+        gets its own call."""
         size = self.stage.batch
         if size == 1:
             return [[item] for item in items]
@@ -181,7 +190,8 @@ class StageSlots(StageClaims):
             portions = [
                 others[start : start + size] for start in range(0, len(others), size)
             ] + alone
-            # The rate was charged for full batches but counts calls; additional calls are reported with the next claim.
+            # The rate was charged for full batches but counts calls; additional calls are reported
+            # with the next claim.
             self.spent[lane] = self.spent.get(lane, 0) + len(portions) - -(-len(here) // size)
             jobs += portions
         return jobs
@@ -190,8 +200,9 @@ class StageSlots(StageClaims):
 def rooms_after_a_settle(all_slots: Sequence[StageSlots]) -> list[tuple[StageSlots, int]]:
     """Number of items that each stage may claim in the write that settles finished jobs.
 
-    Items that advance to a quick stage are claimed there in any case, because they take no more room than at the previous stage. Quick
-    stages share one limit, so that new items are claimed as others leave.
+    Items that advance to a quick stage are claimed there in any case, because they take no more
+    room than at the previous stage. Quick stages share one limit, so that new items are claimed as
+    others leave.
     """
     arriving: dict[tuple[str, str], int] = {}
     for slots in all_slots:
@@ -225,8 +236,9 @@ def settle_finished(
     *,
     stopping: bool = False,
 ) -> SettleResult:
-    """Settle the collected results of these stages in one write, and claim in the same step. If the ledger cannot be reached, they stay
-    collected for the next try. `stopping`: calls that the program cancelled are given back instead."""
+    """Settle the collected results of these stages in one write, and claim in the same step. If the
+    ledger cannot be reached, they stay collected for the next try. `stopping`: calls that the
+    program cancelled are given back instead."""
     rans = [ran for slots in all_slots for ran in slots.finished]
     if stopping:
         cancelled = [ran.item for ran in rans if ran.cancelled]

@@ -1,7 +1,8 @@
-"""Life cycle of claimed items, the same for every kind of worker: requested, in hand, then settled or given back.
+"""Life cycle of claimed items, the same for every kind of worker: requested, in hand, then settled
+or given back.
 
-A process (`worker`) and a Lambda function (`lambdas.worker`) run the items in their handler pools (`slots`); a remote worker runs
-them elsewhere and reports (`remote`).
+A process (`worker`) and a Lambda function (`lambdas.worker`) run the items in their handler pools
+(`slots`); a remote worker runs them elsewhere and reports (`remote`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from milepost.ports.items import ClaimRequest, Refused
 log = logging.getLogger(__name__)
 
 ClaimRef = tuple[str, str | None]
-"""Key and lease, because an item that was lost here and claimed again is two calls, which end separately."""
+"""Key and lease, because an item that was lost here and claimed again is two calls, which end
+separately."""
 
 
 def claim_ref(item: Item) -> ClaimRef:
@@ -44,7 +46,8 @@ class StageClaims:
         """Calls by lane that the last claim did not count."""
 
     def set_width(self, limits: Mapping[str, Limit]) -> bool:
-        """Apply the stage's limit, an operator's or that of the route file; returns whether it has changed."""
+        """Apply the stage's limit, an operator's or that of the route file; returns whether it has
+        changed."""
         was = self.width
         self.width = (
             limits.get(scope(self.plan.name, self.stage.name), NO_LIMIT).concurrency
@@ -55,7 +58,8 @@ class StageClaims:
     def ask(
         self, lease: Lease, want: int, *, fragile: bool = False, ahead: bool = False
     ) -> ClaimRequest:
-        """A claim of up to `want` items; `ahead`: also of items that wait here until a call of their lane ends."""
+        """A claim of up to `want` items; `ahead`: also of items that wait here until a call of
+        their lane ends."""
         spent, self.spent = self.spent, {}
         waiting = self._ahead() if ahead else {}
         return ClaimRequest(
@@ -80,7 +84,8 @@ class StageClaims:
     def take(
         self, ctx: Context, items: Sequence[Item], lost: int = 0, refused: Sequence[Refused] = ()
     ) -> None:
-        """Take in hand the items of a claim, which has also found `lost` leases and rows that the storage refused."""
+        """Take in hand the items of a claim, which has also found `lost` leases and rows that the
+        storage refused."""
         for row in refused:
             log.error(
                 "%s/%s cannot be worked on at %r: %s",
@@ -111,12 +116,13 @@ class StageClaims:
     def give_back(
         self, ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False
     ) -> int:
-        """Give items back unfinished, without counting an attempt; returns how many were still claimed. `unknown`: a call may have done the
-        work."""
+        """Give items back unfinished, without counting an attempt; returns how many were still
+        claimed. `unknown`: a call may have done the work."""
         if not items:
             return 0
         try:
             return give_back(ctx, items, why, unknown=unknown)
         finally:
-            # No call for them will end here. If the ledger was not reached, they come back when their leases run out.
+            # No call for them will end here. If the ledger was not reached, they come back when
+            # their leases run out.
             self.release(items)

@@ -1,4 +1,5 @@
-"""Worker of a process: each turn settles finished calls, extends leases, claims items and starts their handlers. It never blocks."""
+"""Worker of a process: each turn settles finished calls, extends leases, claims items and starts
+their handlers. It never blocks."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ LONGEST_WAIT_MS = 2_000
 
 
 class Worker:
-    """Works on all handler stages of the given routes, in one process. A slow stage does not delay others: each has its own pool."""
+    """Works on all handler stages of the given routes, in one process. A slow stage does not delay
+    others: each has its own pool."""
 
     name = "worker"
 
@@ -46,7 +48,8 @@ class Worker:
         self.finished = 0
         self.taken = 0
         self.turns = 0
-        """Odd while a turn is running: between a claim in the ledger and its record here, the claimed items are not visible."""
+        """Odd while a turn is running: between a claim in the ledger and its record here, the
+        claimed items are not visible."""
         self.outdated: set[str] = set()
 
         def wake() -> None:
@@ -83,19 +86,21 @@ class Worker:
 
     @property
     def drained(self) -> bool:
-        # In this order: a turn that began before the drain may still record claimed items; a turn that begins after it claims nothing.
+        # In this order: a turn that began before the drain may still record claimed items; a turn
+        # that begins after it claims nothing.
         return self._draining_until is not None and self.turns % 2 == 0 and self.in_hand == 0
 
     def drain(self, grace_ms: int) -> None:
-        """Stop claiming and give back the items that have not been started; running handlers have `grace_ms` to finish. A second
-        call may shorten the grace, never lengthen it."""
+        """Stop claiming and give back the items that have not been started; running handlers have
+        `grace_ms` to finish. A second call may shorten the grace, never lengthen it."""
         until = self.ctx.clock.now() + grace_ms
         if self._draining_until is None or until < self._draining_until:
             self._grace_ms = grace_ms
             self._draining_until = until
 
     def abandon(self) -> None:
-        """The station has failed and this worker gets no more turns: give back all claimed items."""
+        """The station has failed and this worker gets no more turns: give back all claimed
+        items."""
         self._give_back_unstarted()
         self._cut_off()
 
@@ -110,7 +115,8 @@ class Worker:
         self.stands_still = self.ctx.check_clock().stops_work
         claimed = self._settle()
         clock = self.ctx.clock
-        # Each step may take long, so each asks for the time: a new lease must not begin when the turn began.
+        # Each step may take long, so each asks for the time: a new lease must not begin when the
+        # turn began.
         self._keep_leases(clock.now())
         if self._draining_until is not None:
             self._give_up(clock.now())
@@ -121,7 +127,8 @@ class Worker:
         return self._rest(clock.now())
 
     def _settle(self) -> bool:
-        """Settle finished calls, and claim in the same write where the ledger can. Returns whether it has claimed."""
+        """Settle finished calls, and claim in the same write where the ledger can. Returns whether
+        it has claimed."""
         finished = {slots: rans for slots in self.all_slots if (rans := slots.collect())}
         if not finished:
             return False
@@ -146,8 +153,9 @@ class Worker:
         return bool(claims)
 
     def _asking_with_a_settle(self) -> list[tuple[StageSlots, int]]:
-        """The stages that claim in the write that settles, and how many items each may claim. While there are fragile items, the worker is
-        draining or not sure of the time, nothing is claimed with a settle."""
+        """The stages that claim in the write that settles, and how many items each may claim. While
+        there are fragile items, the worker is draining or not sure of the time, nothing is claimed
+        with a settle."""
         if (
             self.stands_still
             or self._draining_until is not None
@@ -161,7 +169,8 @@ class Worker:
     def _asks(
         self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool = False
     ) -> list[ClaimRequest]:
-        """Claim requests under a fresh lease token: with an old one, a repeated settle could end the work of the next stage."""
+        """Claim requests under a fresh lease token: with an old one, a repeated settle could end
+        the work of the next stage."""
         lease = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
         return [
             slots.ask(lease, room, fragile=fragile, ahead=not fragile) for slots, room in asking
@@ -184,7 +193,8 @@ class Worker:
             )
 
     def _read_controls(self, now: int) -> None:
-        """Read limits, pauses and breakers, and give back items that cannot start soon: because of them, or because the calls have become slow."""
+        """Read limits, pauses and breakers, and give back items that cannot start soon: because of
+        them, or because the calls have become slow."""
         if still_ahead(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
@@ -240,9 +250,10 @@ class Worker:
             self._fragile_at = now
 
     def _waits_for_fragile(self, now: int) -> bool:
-        """Run fragile items, one at a time, while nothing else runs in this process. To make room, nothing new is claimed for a moment. If the
-        running calls do not end in that time, normal work continues, and this is tried again later, less and less often. Returns whether
-        nothing else may be claimed now."""
+        """Run fragile items, one at a time, while nothing else runs in this process. To make room,
+        nothing new is claimed for a moment. If the running calls do not end in that time, normal
+        work continues, and this is tried again later, less and less often. Returns whether nothing
+        else may be claimed now."""
         if self.in_hand == 0:
             slots = self._fragile.pop(0)
             self._claim_for([(slots, slots.room())], now, fragile=True)
@@ -265,7 +276,8 @@ class Worker:
         self._take([slots for slots, _ in asking], answers, now)
 
     def _take(self, asked: list[StageSlots], answers: list[ClaimResult], now: int) -> None:
-        """Record the claimed items, and give them to the handler pools. `now`: the time from which their leases count."""
+        """Record the claimed items, and give them to the handler pools. `now`: the time from which
+        their leases count."""
         for slots, answer in zip(asked, self._renewed(answers, now), strict=True):
             if answer.outdated:
                 self._stand_by(slots.plan.name)
@@ -278,8 +290,9 @@ class Worker:
             slots.start(self.ctx, answer.items, answer.lost, answer.refused)
 
     def _renewed(self, answers: list[ClaimResult], claimed_at: int) -> list[ClaimResult]:
-        """The claims with leases that last. A claim may have waited for the ledger for most of its lease: then the leases are extended before
-        any handler starts, and an item that another worker has taken meanwhile is not started."""
+        """The claims with leases that last. A claim may have waited for the ledger for most of its
+        lease: then the leases are extended before any handler starts, and an item that another
+        worker has taken meanwhile is not started."""
         now = self.ctx.clock.now()
         if now - claimed_at < self.lease_ms // 2 or not any(answer.items for answer in answers):
             return answers
@@ -299,7 +312,8 @@ class Worker:
         return renewed
 
     def _stand_by(self, route: str) -> None:
-        """The ledger has a newer version of the route: none of its items is claimed here any more. Logged once."""
+        """The ledger has a newer version of the route: none of its items is claimed here any more.
+        Logged once."""
         if route not in self.outdated:
             log.warning(
                 "%s stands by for route %r: 'routes apply' has changed it in the ledger, and this process has the version before;"
@@ -326,7 +340,8 @@ class Worker:
             slots.cut_off(self.ctx, "the worker stopped before the handler had answered")
 
     def _rest(self, now: int) -> float:
-        """Time until the next scheduled step; a finished job or a change in the ledger wakes the worker sooner."""
+        """Time until the next scheduled step; a finished job or a change in the ledger wakes the
+        worker sooner."""
         times = [
             slots.next_at
             for slots in self.all_slots
@@ -336,7 +351,8 @@ class Worker:
         return min(POLL_S, max(0.001, (soonest - now) / 1000))
 
     def overrunning(self) -> list[dict[str, object]]:
-        """Calls of plain functions that exceed their stage's timeout; they keep slot and lease until they return."""
+        """Calls of plain functions that exceed their stage's timeout; they keep slot and lease
+        until they return."""
         return [
             {
                 "route": slots.plan.name,

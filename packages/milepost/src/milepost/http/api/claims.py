@@ -1,4 +1,5 @@
-"""Claims of remote workers: claim items of a remote stage, extend their leases, settle them, give them back."""
+"""Claims of remote workers: claim items of a remote stage, extend their leases, settle them, give
+them back."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ Shows = Annotated[list[ShownLease], Meta(min_length=1, max_length=1000)]
 
 
 class ClaimCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """`want`: maximum number of items. `wait`: seconds to wait for the first one. `lease`: length of the leases. `worker`: the worker's own
-    name; limits apply to it, and the history of an item shows it."""
+    """`want`: maximum number of items. `wait`: seconds to wait for the first one. `lease`: length
+    of the leases. `worker`: the worker's own name; limits apply to it, and the history of an item
+    shows it."""
 
     worker: Name
     want: Count = 1
@@ -40,8 +42,9 @@ class ClaimCall(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkItem(Struct, frozen=True):
-    """One item to work on. `work_id` is the same on every try: pass it to the system that does the work, so that it recognises a repeat.
-    `unknown`: an earlier try may have done the work, so check first. `alone`: do not mix it with others in one call."""
+    """One item to work on. `work_id` is the same on every try: pass it to the system that does the
+    work, so that it recognises a repeat. `unknown`: an earlier try may have done the work, so check
+    first. `alone`: do not mix it with others in one call."""
 
     key: str
     lease: str
@@ -67,7 +70,8 @@ class Extend(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Extended(Struct, frozen=True):
-    """`lease_until` is null if the lease has expired: stop that work, its outcome would be refused."""
+    """`lease_until` is null if the lease has expired: stop that work, its outcome would be
+    refused."""
 
     key: str
     lease_until: str | None
@@ -78,7 +82,8 @@ class Extensions(Struct, frozen=True):
 
 
 class ItemOutcome(Struct, frozen=True, forbid_unknown_fields=True):
-    """The outcome of one item: an object with `type` `done`, `not-yet`, `checked`, `handed-over`, `retry` or `reject`."""
+    """The outcome of one item: an object with `type` `done`, `not-yet`, `checked`, `handed-over`,
+    `retry` or `reject`."""
 
     key: str
     lease: str
@@ -99,7 +104,8 @@ class Settlement(Struct, frozen=True):
 
 
 class GiveBack(Struct, frozen=True, forbid_unknown_fields=True):
-    """`unknown`: the work may have been done all the same; the next worker of the item gets this information."""
+    """`unknown`: the work may have been done all the same; the next worker of the item gets this
+    information."""
 
     leases: Shows
     reason: Annotated[str, Meta(max_length=1000)] = "the worker gave it back"
@@ -119,10 +125,13 @@ class GivenBack(Struct, frozen=True):
     summary="Claim items of a remote stage",
 )
 async def claim(state: ServerState, call: Call) -> ClaimedItems:
-    """Up to `want` items (at most 100), each under a lease. If there are none, the call waits for up to `wait` seconds (at most
-    20) and answers as soon as there are some; an empty list is no error. Pauses, rates, lanes and limits apply as for Milepost's own
-    workers; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease that expires is a loss: another
-    worker may claim the item, and an outcome under the old lease is refused."""
+    """Up to `want` items (at most 100), each under a lease. If there are none, the call waits for
+    up to `wait` seconds (at most
+    20) and answers as soon as there are some; an empty list is no error. Pauses, rates, lanes and
+        limits apply as for Milepost's own
+    workers; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease
+    that expires is a loss: another worker may claim the item, and an outcome under the old lease is
+    refused."""
     plan, stage = _remote(state, call)
     asked: ClaimCall = call.body
     wish = RemoteClaimRequest(
@@ -131,7 +140,8 @@ async def claim(state: ServerState, call: Call) -> ClaimedItems:
     request: Request = call.raw
 
     async def gone() -> None:
-        # The body has been read: the only message that can follow is that the caller has disconnected.
+        # The body has been read: the only message that can follow is that the caller has
+        # disconnected.
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
@@ -148,7 +158,8 @@ async def claim(state: ServerState, call: Call) -> ClaimedItems:
     summary="Extend leases",
 )
 def extend(state: ServerState, call: Call) -> Extensions:
-    """Each valid lease is extended by `lease` from now on. Do this well before it expires, for example after a third of its length."""
+    """Each valid lease is extended by `lease` from now on. Do this well before it expires, for
+    example after a third of its length."""
     plan, stage = _remote(state, call)
     body: Extend = call.body
     until = state.remote.extend(plan, stage, body.leases, _lease_ms(body.lease))
@@ -167,9 +178,10 @@ def extend(state: ServerState, call: Call) -> Extensions:
     largest=SETTLED_BYTES,
 )
 def settle(state: ServerState, call: Call) -> Settlement:
-    """One answer for each outcome, in the same order: `written`, or `refused` because the lease is not valid any more (another worker has
-    claimed the item, or an operator has ended it; the outcome is noted). The same outcome sent again gets the same answer, so a call
-    whose answer was lost can be repeated."""
+    """One answer for each outcome, in the same order: `written`, or `refused` because the lease is
+    not valid any more (another worker has claimed the item, or an operator has ended it; the
+    outcome is noted). The same outcome sent again gets the same answer, so a call whose answer was
+    lost can be repeated."""
     plan, stage = _remote(state, call)
     body: Settle = call.body
     for place, one in enumerate(body.outcomes):
@@ -193,7 +205,8 @@ def settle(state: ServerState, call: Call) -> Settlement:
     summary="Give items back unfinished",
 )
 def give_back(state: ServerState, call: Call) -> GivenBack:
-    """No attempt is counted, and another worker may claim the items at once. The answer says how many were still leased."""
+    """No attempt is counted, and another worker may claim the items at once. The answer says how
+    many were still leased."""
     plan, stage = _remote(state, call)
     body: GiveBack = call.body
     return GivenBack(

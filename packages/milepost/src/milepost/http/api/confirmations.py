@@ -18,8 +18,8 @@ from milepost.http.state.state import ServerState, stage_of
 
 
 class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
-    """`value` is the output of the stage (`true` if there is none). If the stage is not done, give `outcome` instead: an object with
-    `type` `retry`, `reject`, `not-yet` or `handed-over`."""
+    """`value` is the output of the stage (`true` if there is none). If the stage is not done, give
+    `outcome` instead: an object with `type` `retry`, `reject`, `not-yet` or `handed-over`."""
 
     key: Annotated[str, Meta(min_length=1)]
     stage: str
@@ -29,9 +29,11 @@ class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Confirmed(Struct, frozen=True):
-    """`answer` is `applied`, `kept` (until the item is ready for it) or `known` (the same confirmation was given before). `status` and
-    `stage` say where the item is now; `sealed`: its row has left the ledger, and only its seal remains. `note` is present if the item has
-    failed at an earlier stage: the kept confirmation is applied only after an operator has retried the item."""
+    """`answer` is `applied`, `kept` (until the item is ready for it) or `known` (the same
+    confirmation was given before). `status` and `stage` say where the item is now; `sealed`: its
+    row has left the ledger, and only its seal remains. `note` is present if the item has failed at
+    an earlier stage: the kept confirmation is applied only after an operator has retried the
+    item."""
 
     key: str
     answer: str
@@ -59,14 +61,18 @@ class Confirmed(Struct, frozen=True):
     summary="Confirm an item's stage",
 )
 def confirm(state: ServerState, call: Call) -> Answer:
-    """For a stage that a partner carries out, or that was handed over to a partner. 200: the confirmation is applied, or the same one was
-    given before (a repeat changes nothing). 202: it is kept, because the item has not reached that stage or a worker is processing it now.
-    If the item has failed at an earlier stage, `note` says so: the confirmation is kept until an operator retries the item. A confirmation
-    of the stage at which the item failed is applied. 409 `conflict`: a different confirmation was given before; that one stands, and
-    this one is noted. 400 `wrong-value`: the answer does not confirm what the stage was given to do (for example, one of its files is
-    missing); it is noted, and an external stage is offered again after a short pause. 409 `ended`: the item was cancelled, or it has
-    failed and the outcome is not a confirmation; it cannot be moved, and the outcome is noted if there still is a row. An operator can
-    still confirm it (`acts`). A repeat does no harm, so a call without an answer can be made again."""
+    """For a stage that a partner carries out, or that was handed over to a partner. 200: the
+    confirmation is applied, or the same one was given before (a repeat changes nothing). 202: it is
+    kept, because the item has not reached that stage or a worker is processing it now. If the item
+    has failed at an earlier stage, `note` says so: the confirmation is kept until an operator
+    retries the item. A confirmation of the stage at which the item failed is applied. 409
+    `conflict`: a different confirmation was given before; that one stands, and this one is noted.
+    400 `wrong-value`: the answer does not confirm what the stage was given to do (for example, one
+    of its files is missing); it is noted, and an external stage is offered again after a short
+    pause. 409 `ended`: the item was cancelled, or it has failed and the outcome is not a
+    confirmation; it cannot be moved, and the outcome is noted if there still is a row. An operator
+    can still confirm it (`acts`). A repeat does no harm, so a call without an answer can be made
+    again."""
     plan, body = state.plan(call), call.body
     stage_of(plan, body.stage)
     if (body.value is UNSET) == (body.outcome is UNSET):

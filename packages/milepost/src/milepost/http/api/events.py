@@ -28,11 +28,13 @@ STALLED_S = 60.0
 """A listener that reads nothing for this long is disconnected."""
 CHUNK = 32 << 10
 CHECK_S = 2.0
-"""How often a listener's key is checked. Keys are cached for a while too; together, a revoked key receives nothing after five seconds."""
+"""How often a listener's key is checked. Keys are cached for a while too; together, a revoked key
+receives nothing after five seconds."""
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True):
-    """From which place on, and which events. Without `after` a page begins at the oldest event, and a stream with new events."""
+    """From which place on, and which events. Without `after` a page begins at the oldest event, and
+    a stream with new events."""
 
     after: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -41,8 +43,9 @@ class EventsQuery(Struct, frozen=True, kw_only=True):
 
 
 class EventPage(Struct, frozen=True):
-    """A page of events, each as CloudEvents 1.0 with `seq`, its place in the order of all events. Give `next` as `after` to continue, now
-    or later; a page may be short, or empty, even if there is `more`."""
+    """A page of events, each as CloudEvents 1.0 with `seq`, its place in the order of all events.
+    Give `next` as `after` to continue, now or later; a page may be short, or empty, even if there
+    is `more`."""
 
     events: list[dict[str, Any]]
     next: str
@@ -67,9 +70,10 @@ def _filter(call: Call) -> Callable[[str, str], bool]:
     summary="Events of all items in the order in which they happened: a page, or a stream",
 )
 async def events(state: ServerState, call: Call) -> Answer:
-    """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream of server-sent events that does not
-    end: `id` is the place, `event` the kind, `data` the event; a comment is sent every 15 seconds. A client that reconnects with
-    `Last-Event-ID` (or `after`) continues there, without loss and without repeat, as long as the lines are kept."""
+    """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream
+    of server-sent events that does not end: `id` is the place, `event` the kind, `data` the event;
+    a comment is sent every 15 seconds. A client that reconnects with `Last-Event-ID` (or `after`)
+    continues there, without loss and without repeat, as long as the lines are kept."""
     # A HEAD request would never get the end of a stream.
     streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
     after = _place(call, streaming)
@@ -102,7 +106,8 @@ async def events(state: ServerState, call: Call) -> Answer:
 
 
 def _place(call: Call, streaming: bool) -> FeedPlace | None:
-    """The place to start from. A browser that reconnects sends its first URL and the place that it has reached: the latter counts."""
+    """The place to start from. A browser that reconnects sends its first URL and the place that it
+    has reached: the latter counts."""
     name, text = "after", call.query.after
     if streaming and call.headers.get("last-event-id"):
         name, text = "Last-Event-ID", call.headers["last-event-id"]
@@ -145,7 +150,8 @@ async def _stream(
                 for chunk in _chunks(blocks):
                     yield chunk
             elif not found or loop.time() - spoke >= state.feed.heartbeat_s:
-                # An id without data moves the reader's place and is no event: a listener that receives little need not read everything again.
+                # An id without data moves the reader's place and is no event: a listener that
+                # receives little need not read everything again.
                 yield f": here\nid: {place}\n\n".encode()
             else:
                 continue
@@ -155,7 +161,8 @@ async def _stream(
 async def followed(
     state: ServerState, call: Call, after: FeedPlace | None, heartbeat_s: float | None = None
 ) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
-    """The entries of `Feed.follow`, until the caller may not receive the stream any more, or the ledger cannot be read."""
+    """The entries of `Feed.follow`, until the caller may not receive the stream any more, or the
+    ledger cannot be read."""
     loop, checked = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     try:
         async with aclosing(state.feed.follow(after, heartbeat_s)) as following:
@@ -171,7 +178,8 @@ async def followed(
 
 
 def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
-    """Small chunks: between two of them the server sees whether the reader reads, and at most one chunk waits for it."""
+    """Small chunks: between two of them the server sees whether the reader reads, and at most one
+    chunk waits for it."""
     chunk = bytearray()
     for block in blocks:
         chunk += block
@@ -183,7 +191,8 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
 
 
 async def _welcome(state: ServerState, call: Call) -> bool:
-    """Whether the caller may still receive the stream. While the ledger cannot be read, a connected caller stays connected."""
+    """Whether the caller may still receive the stream. While the ledger cannot be read, a connected
+    caller stays connected."""
     try:
         return await state.caller(call.raw, call.raw.scope["endpoint"]) == call.caller
     except ProblemError as found:

@@ -27,10 +27,12 @@ LONGEST_NAME = 80
     summary="The evidence of an item, as a file that can be checked offline",
 )
 def evidence(state: ServerState, call: Call) -> Answer:
-    """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE` checks them without the ledger and without
-    a network. The file is not signed: the signing key is available only on a machine with access to the ledger (`--sign`). For an item
-    whose row has left, the file holds the kept evidence, or the seal; earlier lives of the key follow it. If the kept evidence is lost, the
-    call fails. For a key that sees all routes, the file names the newest line of the ledger."""
+    """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE`
+    checks them without the ledger and without a network. The file is not signed: the signing key is
+    available only on a machine with access to the ledger (`--sign`). For an item whose row has
+    left, the file holds the kept evidence, or the seal; earlier lives of the key follow it. If the
+    kept evidence is lost, the call fails. For a key that sees all routes, the file names the newest
+    line of the ledger."""
     from milepost import __version__
 
     plan = state.plan(call)

@@ -32,7 +32,8 @@ from milepost.http.state.state import ServerState
 from milepost.ports.items import Query
 
 READS = 50
-"""Maximum ledger queries for one page: a filter with few matches must not occupy a thread for long."""
+"""Maximum ledger queries for one page: a filter with few matches must not occupy a thread for
+long."""
 
 
 class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,7 +49,8 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     older_than: str | None = None
 
     def choice(self, ctx: Context, route: str) -> Query:
-        """The same as a query of the ledger: its fields are named as `choose` names the conditions."""
+        """The same as a query of the ledger: its fields are named as `choose` names the
+        conditions."""
         return choose(ctx, route, **self.conditions())
 
     def conditions(self) -> dict[str, Any]:
@@ -68,8 +70,8 @@ class ItemsQuery(Chosen, frozen=True, kw_only=True):
 
 
 def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Query:
-    """`chosen` as a query of the ledger; raises a problem that names a condition that is invalid there. `within`: the field of the call
-    that holds the conditions."""
+    """`chosen` as a query of the ledger; raises a problem that names a condition that is invalid
+    there. `within`: the field of the call that holds the conditions."""
     try:
         return chosen.choice(ctx, route)
     except UsageError as error:
@@ -109,18 +111,21 @@ class DamagedItem(Struct, frozen=True):
 
 
 class ItemPage(Struct, frozen=True):
-    """A page of items, each as `milepost list --json` shows it: `blocked` (`paused`, `breaker open`) and `blocked_because` say
-    what keeps it from being started. Give `next` as `after` to continue; null: this was the last page.
-    A page may be short, or empty, even if there are more. `refused`: items of this page whose rows are damaged."""
+    """A page of items, each as `milepost list --json` shows it: `blocked` (`paused`, `breaker
+    open`) and `blocked_because` say what keeps it from being started. Give `next` as `after` to
+    continue; null: this was the last page. A page may be short, or empty, even if there are more.
+    `refused`: items of this page whose rows are damaged."""
 
     items: list[dict[str, Any]]
     next: str | None
     more: bool
     refused: list[DamagedItem] = []
     ordered: bool = True
-    """False: more items match than this ledger can put in order of time; they come in its own order."""
+    """False: more items match than this ledger can put in order of time; they come in its own
+    order."""
     left: list[dict[str, Any]] = []
-    """On the last page: failed items that match and whose rows have left the ledger, from their seals."""
+    """On the last page: failed items that match and whose rows have left the ledger, from their
+    seals."""
     more_left: bool = False
     all_left_known: bool = True
     """False: the ledger has not read all its old seals yet, so that there may be more in `left`."""
@@ -136,15 +141,17 @@ class ItemPage(Struct, frozen=True):
     summary="Items of a route, by status, stage, lane, error, list, age, part of the key or how it begins",
 )
 def find(state: ServerState, call: Call) -> Answer:
-    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a
-    part of a key of several fields (`batchId=B-7`), and may be repeated; the item that was accepted last comes first, or with
-    `oldest_first=true` the first; `older_than` is a span such as `2d`; `overdue=true` selects
-    overdue items, the longest overdue first, and `nearest=true` those closest to completion, each with the reason why it waits (both
-    answer with one page: use a larger `limit`). If no index of the ledger serves the query and the table is large, add `scan=true` to read
-    all of it."""
+    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a
+    list's name or id; `part` is `FIELD=VALUE`, a part of a key of several fields (`batchId=B-7`),
+    and may be repeated; the item that was accepted last comes first, or with `oldest_first=true`
+    the first; `older_than` is a span such as `2d`; `overdue=true` selects overdue items, the
+    longest overdue first, and `nearest=true` those closest to completion, each with the reason why
+    it waits (both answer with one page: use a larger `limit`). If no index of the ledger serves the
+    query and the table is large, add `scan=true` to read all of it."""
     plan, wanted = state.plan(call), call.query
     query = choice_of(state.ctx, plan.name, wanted)
-    # Without a filter every row that is read is shown: reading ends with the page, not with the table.
+    # Without a filter every row that is read is shown: reading ends with the page, not with the
+    # table.
     whole = query == Query(route=plan.name) and not (wanted.overdue or wanted.nearest)
     headers = {} if whole else afford(state.ctx, query, wanted.scan)
     if wanted.overdue or wanted.nearest:
@@ -192,8 +199,8 @@ def _wrong_cursor(text: str) -> ProblemError:
 
 
 def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") -> dict[str, str]:
-    """Raise a problem if the query is expensive and the caller did not allow a scan; otherwise a header with the cost, if there is one.
-    `way`: how the caller allows the scan."""
+    """Raise a problem if the query is expensive and the caller did not allow a scan; otherwise a
+    header with the cost, if there is one. `way`: how the caller allows the scan."""
     cost = ctx.ledger.cost_of(query)
     if cost is None or cost.rows < WARN_ROWS:
         return {}
@@ -219,8 +226,8 @@ class VolumeWanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class VolumeItems(Struct, frozen=True):
-    """Items with files on the volume. Give `next` as `after` to continue; null: this was the last page. A page may be short, or empty,
-    even if there are more."""
+    """Items with files on the volume. Give `next` as `after` to continue; null: this was the last
+    page. A page may be short, or empty, even if there are more."""
 
     items: list[OnVolume]
     next: str | None
@@ -236,8 +243,9 @@ class VolumeItems(Struct, frozen=True):
     summary="Items with files on a storage volume, such as a tape",
 )
 def volume_items(state: ServerState, call: Call) -> Answer:
-    """Taken from the results of the stages. Every item of the route is read, some at a time: continue with `next` until it is null. Items
-    whose rows have left are not included; `milepost volume` reads their kept evidence too."""
+    """Taken from the results of the stages. Every item of the route is read, some at a time:
+    continue with `next` until it is null. Items whose rows have left are not included; `milepost
+    volume` reads their kept evidence too."""
     plan, wanted, volume = state.plan(call), call.query, call.path["volume"]
     search = (plan.name, "volume", volume)
     begun = PageToken("", None) if wanted.after is None else read_token(search, wanted.after)
@@ -268,16 +276,17 @@ class Routes(Struct, frozen=True):
     summary="Counts of items by stage and status, in all routes",
 )
 def all_status(state: ServerState, call: Call) -> Routes:
-    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out. `left_failed`, of a route that has any:
-    failed items whose rows have left the ledger, as of `as_of`; `GET …/items?status=failed` lists their seals."""
+    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left
+    out. `left_failed`, of a route that has any: failed items whose rows have left the ledger, as of
+    `as_of`; `GET …/items?status=failed` lists their seals."""
     found = status(state.ctx, once=state.ttl_cache.once)["routes"]
     return Routes({name: counted for name, counted in found.items() if call.caller.sees(name)})
 
 
 class StageCounts(Struct, frozen=True):
-    """A stage: items by status, how many have passed it, and for how long the unfinished ones have been there. `overdue`: items past its
-    overdue mark, at least; null: it has none. `overdue_most`: at most; another number than `overdue` only where the ledger counts by the
-    hour (AWS)."""
+    """A stage: items by status, how many have passed it, and for how long the unfinished ones have
+    been there. `overdue`: items past its overdue mark, at least; null: it has none. `overdue_most`:
+    at most; another number than `overdue` only where the ledger counts by the hour (AWS)."""
 
     stage: str
     statuses: dict[str, int]
@@ -311,8 +320,8 @@ class Counts(Struct, frozen=True):
     summary="How many items are at each stage, and for how long",
 )
 def counts(state: ServerState, call: Call) -> Counts:
-    """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and `p95_s`: percentiles of the time, in
-    seconds, that unfinished items have been at the stage."""
+    """From counters of the ledger, so the call is cheap for any number of items. `p50_s` and
+    `p95_s`: percentiles of the time, in seconds, that unfinished items have been at the stage."""
     route = state.plan(call).name
     seen = snapshots(state.ctx, route=route)[route]
     stages = [

@@ -31,11 +31,12 @@ class ListCounts(Struct, frozen=True):
 
 
 class ForecastAnswer(Struct, frozen=True):
-    """`text`: the forecast in words. `moving`: items that a worker has, or that are due now. `waiting`: items that wait for a pause, an
-    open breaker, a partner or a date, which the forecast does not promise; null: how many is not known. `completed_at`: when those that
-    move are completed, at the pace at which the slowest stage has completed items lately; null: there is no forecast, and `text` says
-    why. `stages`: for each, its pace in items an hour, when those that move there are through it, and what the others wait for. `list`: of
-    a list alone."""
+    """`text`: the forecast in words. `moving`: items that a worker has, or that are due now.
+    `waiting`: items that wait for a pause, an open breaker, a partner or a date, which the forecast
+    does not promise; null: how many is not known. `completed_at`: when those that move are
+    completed, at the pace at which the slowest stage has completed items lately; null: there is no
+    forecast, and `text` says why. `stages`: for each, its pace in items an hour, when those that
+    move there are through it, and what the others wait for. `list`: of a list alone."""
 
     route: str
     as_of: str | None
@@ -56,8 +57,9 @@ class ForecastAnswer(Struct, frozen=True):
     summary="When the items in progress are completed, and which wait for something else",
 )
 def forecast(state: ServerState, call: Call) -> ForecastAnswer:
-    """Of the route, a stage, a lane or a list. Only completions count as pace, no failures. On a ledger that cannot count by lane and list (AWS),
-    only the route and its stages have a forecast."""
+    """Of the route, a stage, a lane or a list. Only completions count as pace, no failures. On a
+    ledger that cannot count by lane and list (AWS), only the route and its stages have a
+    forecast."""
     route, wanted, ctx = state.plan(call).name, call.query, state.ctx
     try:
         scope = scope_of(ctx, route, stage=wanted.stage, lane=wanted.lane, list_=wanted.list_)

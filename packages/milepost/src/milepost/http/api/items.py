@@ -21,8 +21,9 @@ MANY = 10_000
 
 
 class SubmitAnswer(Struct, frozen=True, omit_defaults=True):
-    """The answer for one item: `new`, `known`, `changed` (known with other content; nothing is overwritten), or `malformed`: then `field`
-    names the wrong field, and `expected` a correct value if there is one."""
+    """The answer for one item: `new`, `known`, `changed` (known with other content; nothing is
+    overwritten), or `malformed`: then `field` names the wrong field, and `expected` a correct value
+    if there is one."""
 
     key: str
     answer: str
@@ -40,9 +41,11 @@ class SubmitAnswers(Struct, frozen=True):
 
 
 class SubmitQuery(Struct, frozen=True, kw_only=True):
-    """`not_before`: new items do not start earlier. `failed_again`: accept failed keys again whose rows were pruned, for this
-    `reason`. The other parameters are for a list: its name; whether it is the whole master list (`full`); whether a CSV has no header;
-    whether to change nothing (`dry_run`); whether to replace known items whose content differs, why, and also COMPLETED ones (`rerun`)."""
+    """`not_before`: new items do not start earlier. `failed_again`: accept failed keys again whose
+    rows were pruned, for this `reason`. The other parameters are for a list: its name; whether it
+    is the whole master list (`full`); whether a CSV has no header; whether to change nothing
+    (`dry_run`); whether to replace known items whose content differs, why, and also COMPLETED ones
+    (`rerun`)."""
 
     name: str = ""
     full: bool = False
@@ -67,17 +70,21 @@ class SubmitQuery(Struct, frozen=True, kw_only=True):
     types=("application/json", *FORMS),
 )
 async def submit(state: ServerState, call: Call) -> Answer:
-    """One object is one item: 201 if it is new, 200 if it is known already, 409 if its key is known with other content.
-    An array of at most 10,000 is answered with one receipt each, in the same order. An item answered `new` is on disk.
+    """One object is one item: 201 if it is new, 200 if it is known already, 409 if its key is known
+    with other content. An array of at most 10,000 is answered with one receipt each, in the same
+    order. An item answered `new` is on disk.
 
-    A list of any length is sent as NDJSON (an object a line), CSV or plain text (a key a line), and is answered with the report that
-    `milepost submit --json` gives. It is accepted while it is being sent; a list that was cut off can be sent again. `name` names it,
-    `full=true` says that it is the whole master list (the report then lists vanished keys), `dry_run=true` changes nothing. A CSV
-    has a header with the key's columns; with `no_header=true` its first line is an item.
-    `replace_changed=true` replaces the content of known items that differ from the list; it needs the scope `operate` and a `reason`.
-    So does `failed_again=true`: keys that have failed or were cancelled, and whose rows were pruned, are then accepted again.
+    A list of any length is sent as NDJSON (an object a line), CSV or plain text (a key a line), and
+    is answered with the report that `milepost submit --json` gives. It is accepted while it is
+    being sent; a list that was cut off can be sent again. `name` names it, `full=true` says that it
+    is the whole master list (the report then lists vanished keys), `dry_run=true` changes nothing.
+    A CSV has a header with the key's columns; with `no_header=true` its first line is an item.
+    `replace_changed=true` replaces the content of known items that differ from the list; it needs
+    the scope `operate` and a `reason`. So does `failed_again=true`: keys that have failed or were
+    cancelled, and whose rows were pruned, are then accepted again.
 
-    With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, new items do not start earlier."""
+    With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, new
+    items do not start earlier."""
     plan = state.plan(call)
     kind = media_type(call.headers)
     if kind in FORMS:
@@ -152,8 +159,8 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
     summary="One item, with its history",
 )
 def get(state: ServerState, call: Call) -> dict[str, Any]:
-    """Everything about one item: status, stage, content and history; apparent secrets in it are replaced by `…`. If its row has left, the
-    answer comes from its seal."""
+    """Everything about one item: status, stage, content and history; apparent secrets in it are
+    replaced by `…`. If its row has left, the answer comes from its seal."""
     return _seen(state, call)
 
 
@@ -171,8 +178,8 @@ def _unknown(call: Call) -> ProblemError:
 
 
 class History(Struct, frozen=True):
-    """History of an item, the oldest line first. `chain` says whether the lines are unchanged since they were written; after the row
-    has left, there are no lines and `sealed` is true."""
+    """History of an item, the oldest line first. `chain` says whether the lines are unchanged since
+    they were written; after the row has left, there are no lines and `sealed` is true."""
 
     route: str
     key: str
@@ -215,7 +222,8 @@ class ItemStory(Struct, frozen=True):
     summary="The story of an item, in sentences",
 )
 def show_story(state: ServerState, call: Call) -> ItemStory:
-    """Status and stage, why it waits, what happens next, what has happened, and what an operator can do: as `milepost show` prints it."""
+    """Status and stage, why it waits, what happens next, what has happened, and what an operator
+    can do: as `milepost show` prints it."""
     found = story(state.ctx, state.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)

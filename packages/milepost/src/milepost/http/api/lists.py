@@ -29,13 +29,14 @@ FORMS = {"application/x-ndjson": "jsonl", "text/csv": "csv", "text/plain": "txt"
 SILENT_S = 30.0
 """A client that sends nothing of its list for this long is disconnected."""
 UNHURRIED_S, SLOWEST_RATE = 30.0, 1024
-"""After the server has waited so long in all for the data of a list, its client must have sent that many bytes for each second of waiting."""
+"""After the server has waited so long in all for the data of a list, its client must have sent that
+many bytes for each second of waiting."""
 _LOOK_S = 1.0
 
 
 class ListAnswer(Struct, frozen=True, kw_only=True):
-    """The report on a list, as `milepost submit --json` gives it. `id` is empty after a dry run. `vanished` names the keys for callers who
-    may read; other callers get the number of them."""
+    """The report on a list, as `milepost submit --json` gives it. `id` is empty after a dry run.
+    `vanished` names the keys for callers who may read; other callers get the number of them."""
 
     id: str
     route: str
@@ -54,8 +55,9 @@ class ListAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Body:
-    """A request's body for a thread that reads it. It holds at most one chunk: data that is not read stays in the network.
-    The thread sees an early end as an OSError, and `cut_off` holds the problem for the client."""
+    """A request's body for a thread that reads it. It holds at most one chunk: data that is not
+    read stays in the network. The thread sees an early end as an OSError, and `cut_off` holds the
+    problem for the client."""
 
     def __init__(
         self,
@@ -93,8 +95,9 @@ class Body:
                 return found
 
     async def _gather(self, size: int) -> bytes | OSError:
-        """About so many bytes, less at the end, and all that came before a cut; then the error. The error is returned and not raised,
-        so that it cannot be confused with an error of the wait."""
+        """About so many bytes, less at the end, and all that came before a cut; then the error. The
+        error is returned and not raised, so that it cannot be confused with an error of the
+        wait."""
         data = bytearray()
         try:
             while len(data) < size and self.cut_off is None:
@@ -116,7 +119,8 @@ class Body:
         return bytes(data)
 
     async def _next_piece(self) -> bytes:
-        """The next data. Only the time of waiting for the client counts, not that in which the ledger takes the lines in."""
+        """The next data. Only the time of waiting for the client counts, not that in which the
+        ledger takes the lines in."""
         began = self._ticks()
         piece = await anext(self._stream)
         self._waited_s += self._ticks() - began
@@ -193,7 +197,8 @@ class ListsWanted(Struct, frozen=True, kw_only=True):
 
 
 class Lists(Struct, frozen=True):
-    """Lists, the latest first. `more`: there are earlier ones; give `next` as `after` to get them."""
+    """Lists, the latest first. `more`: there are earlier ones; give `next` as `after` to get
+    them."""
 
     lists: list[dict[str, Any]]
     more: bool
@@ -208,7 +213,8 @@ class Lists(Struct, frozen=True):
     summary="Submitted lists, the latest first",
 )
 def all_lists(state: ServerState, call: Call) -> Lists:
-    """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted now."""
+    """As `milepost lists --json`. A list that is not `finished` was cut off, or is being accepted
+    now."""
     wanted = call.query
     found = [
         record
@@ -240,12 +246,14 @@ def all_lists(state: ServerState, call: Call) -> Lists:
     summary="One list, with its counts",
 )
 def one_list(state: ServerState, call: Call) -> dict[str, Any]:
-    """Name, digest, submitter, time, and how many of its lines were new, known, changed, repeated or malformed."""
+    """Name, digest, submitter, time, and how many of its lines were new, known, changed, repeated
+    or malformed."""
     return list_view(the_list(state, call))
 
 
 def the_list(state: ServerState, call: Call) -> ListRecord:
-    """The list that a call's URL names; a list of a route that the caller may not see is answered as unknown."""
+    """The list that a call's URL names; a list of a route that the caller may not see is answered
+    as unknown."""
     wanted = call.path["id"]
     for record in lists(state.ctx):
         if record.id == wanted and call.caller.sees(record.route):

@@ -26,9 +26,10 @@ from milepost.http.state.state import ServerState
     summary="Metrics in the text format of Prometheus, or OpenMetrics",
 )
 def metrics(state: ServerState, call: Call) -> Answer:
-    """Items by route, stage and status, ages, lags and heartbeats come from the ledger's counters and cover all processes; they are at
-    most a second old (on AWS 15 s). Counters (names with `_total`) cover this process, since it started. A key that is limited to
-    routes gets the metrics of these routes only."""
+    """Items by route, stage and status, ages, lags and heartbeats come from the ledger's counters
+    and cover all processes; they are at most a second old (on AWS 15 s). Counters (names with
+    `_total`) cover this process, since it started. A key that is limited to routes gets the metrics
+    of these routes only."""
     from milepost import __version__
 
     families = [
@@ -43,7 +44,8 @@ def metrics(state: ServerState, call: Call) -> Answer:
 
 
 def _seen_by(caller: Caller, families: list[Family]) -> list[Family]:
-    """The families that the caller may see. Samples without a route are for callers who see all routes."""
+    """The families that the caller may see. Samples without a route are for callers who see all
+    routes."""
     if caller.routes is None:
         return families
     return [

@@ -34,7 +34,8 @@ class Subscribers(Struct, frozen=True):
 
 
 class ReleaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parked items: all, those of a route, or one (`route` and `key`); the reason, and the person for whom the caller acts."""
+    """The parked items: all, those of a route, or one (`route` and `key`); the reason, and the
+    person for whom the caller acts."""
 
     reason: Why
     route: str | None = None
@@ -50,7 +51,8 @@ class Released(Struct, frozen=True):
 
 
 class ReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The start: `since`, a span back (`2d`) or a time (ISO-8601), or `after`, a place in the feed (the id of an event there)."""
+    """The start: `since`, a span back (`2d`) or a time (ISO-8601), or `after`, a place in the feed
+    (the id of an event there)."""
 
     reason: Annotated[str, Meta(max_length=1000)] = ""
     since: Annotated[str, Meta(max_length=100)] | None = None
@@ -71,8 +73,9 @@ class ParkedQuery(Struct, frozen=True, kw_only=True):
 
 @endpoint("GET", SUBSCRIBERS, scope="read", summary="Subscribers, with their progress and errors")
 def subscribers(state: ServerState, call: Call) -> Subscribers:
-    """As `milepost subscribers --json`. Parked items are shown only for routes that the caller sees. A caller who sees only some routes
-    does not see a subscriber's cursor and its own `error`, because these concern the items of all routes."""
+    """As `milepost subscribers --json`. Parked items are shown only for routes that the caller
+    sees. A caller who sees only some routes does not see a subscriber's cursor and its own `error`,
+    because these concern the items of all routes."""
     return Subscribers(all_subscribers(state.ctx, call.caller.narrowed))
 
 
@@ -85,7 +88,8 @@ def subscribers(state: ServerState, call: Call) -> Subscribers:
     summary="Parked items of a subscriber, by page",
 )
 def parked(state: ServerState, call: Call) -> ParkedPage:
-    """By route and key, of the routes that the caller sees. `next` of one page is `after` of the next."""
+    """By route and key, of the routes that the caller sees. `next` of one page is `after` of the
+    next."""
     return parked_page(
         state.ctx, _known(state, call), call.query.after, call.query.limit, call.caller.narrowed
     )
@@ -100,8 +104,8 @@ def parked(state: ServerState, call: Call) -> ParkedPage:
     summary="Try parked items again now",
 )
 def release(state: ServerState, call: Call) -> Released:
-    """Without `route` all parked items of the subscriber are tried again, and so is a subscriber that fails for every event: this is for
-    callers who see all routes."""
+    """Without `route` all parked items of the subscriber are tried again, and so is a subscriber
+    that fails for every event: this is for callers who see all routes."""
     name, body = _known(state, call), call.body
     if body.route is None:
         if body.key is not None:
@@ -129,10 +133,11 @@ def release(state: ServerState, call: Call) -> Released:
     summary="Send past events to a subscriber again",
 )
 def replay(state: ServerState, call: Call) -> Replay:
-    """Every event from there on is sent again with the same id, and in order for each item, so that a receiver can drop what it has
-    already. `lines` is the maximum number of them, and `since` the time of the oldest: pruned lines (`pruned`) cannot be sent again. A
-    cursor never moves forward: a place that the subscriber has not reached is refused. With `dry_run` nothing is changed, and no reason
-    is needed. Only for callers who see all routes."""
+    """Every event from there on is sent again with the same id, and in order for each item, so that
+    a receiver can drop what it has already. `lines` is the maximum number of them, and `since` the
+    time of the oldest: pruned lines (`pruned`) cannot be sent again. A cursor never moves forward:
+    a place that the subscriber has not reached is refused. With `dry_run` nothing is changed, and
+    no reason is needed. Only for callers who see all routes."""
     check_sees_all(call)
     name, body, ctx = _known(state, call), call.body, state.ctx
     check_reason(body.reason, body.dry_run)
@@ -167,8 +172,8 @@ def replay(state: ServerState, call: Call) -> Replay:
     summary="Remove a subscriber",
 )
 def forget(state: ServerState, call: Call) -> Forgotten:
-    """Its cursor is deleted, so that pruning does not wait for it. If it is started again, it begins with new events. Only for
-    callers who see all routes."""
+    """Its cursor is deleted, so that pruning does not wait for it. If it is started again, it
+    begins with new events. Only for callers who see all routes."""
     check_sees_all(call)
     name = _known(state, call)
     return Forgotten(

@@ -1,4 +1,5 @@
-"""Authentication of a call: by key, by session, or, while there are no keys, by being on this machine."""
+"""Authentication of a call: by key, by session, or, while there are no keys, by being on this
+machine."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class KeySnapshot(Struct, frozen=True):
 
 
 class Authenticator:
-    """Authenticates calls and limits their rates. Belongs to one event loop; it reads the ledger in the threads of the pool."""
+    """Authenticates calls and limits their rates. Belongs to one event loop; it reads the ledger in
+    the threads of the pool."""
 
     def __init__(self, ctx: Context, pool: ThreadPoolExecutor, ticks: Callable[[], float]) -> None:
         self._ctx, self._pool, self._ticks = ctx, pool, ticks
@@ -58,8 +60,9 @@ class Authenticator:
         self._noted: dict[str, int] = {}
 
     async def recognise(self, request: Request, endpoint: Endpoint) -> Caller:
-        """The caller; raises a problem if the call is not allowed at all. The endpoint's scope then decides what the caller may do, and the
-        caller's routes decide what it sees (`Caller.sees`, `ServerState.plan`)."""
+        """The caller; raises a problem if the call is not allowed at all. The endpoint's scope then
+        decides what the caller may do, and the caller's routes decide what it sees (`Caller.sees`,
+        `ServerState.plan`)."""
         if endpoint.scope is None:
             return ANONYMOUS
         await self._read_since(self._ticks() - FRESH_S)
@@ -85,14 +88,16 @@ class Authenticator:
         """Whether a call without a key is refused."""
         await self._read_since(self._ticks() - FRESH_S)
         if not self._known.keys:
-            # While there are no keys, every call reads them: the first key made by any process closes the server at once.
+            # While there are no keys, every call reads them: the first key made by any process
+            # closes the server at once.
             await self._read_since(self._ticks())
         return bool(self._known.keys)
 
     async def key_of(self, request: Request, text: str) -> Key:
-        """The key for this text. An unknown key is looked up in the ledger before it is refused: it may have been made just now. A good key is
-        never refused because of wrong keys from the same address: many clients share one address behind a proxy, and the secrets
-        are too long to be guessed at any rate."""
+        """The key for this text. An unknown key is looked up in the ledger before it is refused: it
+        may have been made just now. A good key is never refused because of wrong keys from the same
+        address: many clients share one address behind a proxy, and the secrets are too long to be
+        guessed at any rate."""
         key = match(self._known.keys, text, self._ctx.clock.now())
         if key is not None:
             return key
@@ -118,7 +123,8 @@ class Authenticator:
         """The key of a session; None: the session has expired or does not exist."""
         now = self._ctx.clock.now()
         key = session_key(self._known.sessions, self._known.keys, token, now)
-        # Another process may have opened it just now; but an invented cookie must not cause a read at every call.
+        # Another process may have opened it just now; but an invented cookie must not cause a read
+        # at every call.
         if key is None and not self._wrong.take(address_of(request.client), WRONG, self._ticks()):
             await self._read_since(self._ticks())
             key = session_key(self._known.sessions, self._known.keys, token, now)
@@ -169,7 +175,8 @@ class Authenticator:
         return LOCAL
 
     async def _read_since(self, moment: float) -> None:
-        """Make the cached keys at least as recent as this time. Concurrent callers wait for the same read."""
+        """Make the cached keys at least as recent as this time. Concurrent callers wait for the
+        same read."""
         while self._known.at < moment:
             if self._reading is None:
                 self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -196,12 +203,14 @@ def read_known(ctx: Context, at: float) -> KeySnapshot:
         )
         for key in keys.values()
     }
-    # A session belongs to a key: without keys there are no sessions, and an open server reads the ledger at every call.
+    # A session belongs to a key: without keys there are no sessions, and an open server reads the
+    # ledger at every call.
     return KeySnapshot(at, keys, callers, read_each(ctx.ledger, SESSION, Session) if keys else {})
 
 
 async def check_page(request: Request, token: str) -> None:
-    """Raise a problem if a write with a cookie does not come from one of our pages: the browser must say so, and the page has the token."""
+    """Raise a problem if a write with a cookie does not come from one of our pages: the browser
+    must say so, and the page has the token."""
     given = request.headers.get("x-csrf-token")
     if given is None and media_type(request.headers) == FORM:
         given = (await read_form(request)).get("csrf_token")

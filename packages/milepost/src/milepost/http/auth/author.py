@@ -56,7 +56,8 @@ def check_reason(reason: str, dry_run: bool) -> None:
 
 
 def check_sees_all(call: Call) -> None:
-    """Raise a problem if the caller sees only some routes, because the answer may concern the others."""
+    """Raise a problem if the caller sees only some routes, because the answer may concern the
+    others."""
     if call.caller.routes is not None:
         raise problem_error(
             "not-allowed",

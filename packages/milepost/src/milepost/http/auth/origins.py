@@ -18,8 +18,9 @@ Place = tuple[str, int] | None
 def not_local(server: Place, client: Place, headers: Mapping[str, str]) -> str | None:
     """Why a call cannot be treated as local to this machine; None: it can.
 
-    The connection alone is not enough: a proxy on this machine forwards calls from elsewhere, and with DNS rebinding a page of another
-    site calls this server from a browser here. The Host header reveals the latter.
+    The connection alone is not enough: a proxy on this machine forwards calls from elsewhere, and
+    with DNS rebinding a page of another site calls this server from a browser here. The Host header
+    reveals the latter.
     """
     if not (server and client and is_loopback(server[0]) and is_loopback(client[0])):
         return "the call comes from another machine"
@@ -30,7 +31,8 @@ def not_local(server: Place, client: Place, headers: Mapping[str, str]) -> str |
 
 
 def from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that a page of another site made this call. Clients that are no browsers send neither header."""
+    """Whether a browser says that a page of another site made this call. Clients that are no
+    browsers send neither header."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in ("same-origin", "none"):
         return True
@@ -53,8 +55,8 @@ def address_of(client: Place) -> str:
 
 
 def led_back(path: str, query: str) -> str:
-    """The query that is appended to the URL of the log-in page, so that it leads back to this page; empty for the first page. `path` is
-    decoded, `query` is as sent."""
+    """The query that is appended to the URL of the log-in page, so that it leads back to this page;
+    empty for the first page. `path` is decoded, `query` is as sent."""
     wanted = quote(path, safe="/") + (f"?{query}" if query else "")
     return "" if wanted == "/" else f"?then={quote(wanted, safe='/')}"
 

@@ -1,4 +1,5 @@
-"""Rates of HTTP calls, one token bucket for each caller (see `core.admission`). In memory, so for each process by itself."""
+"""Rates of HTTP calls, one token bucket for each caller (see `core.admission`). In memory, so for
+each process by itself."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from milepost.core.admission.rates import CallRate, TokenBucket, next_call_ms, r
 
 
 class Rates:
-    """The buckets by name. Above the maximum number of names, the least recently used one is dropped, and starts with a full bucket if
-    it is used again. Time is passed in: monotonic seconds."""
+    """The buckets by name. Above the maximum number of names, the least recently used one is
+    dropped, and starts with a full bucket if it is used again. Time is passed in: monotonic
+    seconds."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most

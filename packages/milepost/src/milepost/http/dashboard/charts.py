@@ -1,6 +1,7 @@
 """Charts as SVG: plain functions of numbers. Colours come from the style sheet, by class.
 
-Horizontal lengths are in per cent and vertical ones in pixels, so that a chart fits any screen and its text keeps its size.
+Horizontal lengths are in per cent and vertical ones in pixels, so that a chart fits any screen and
+its text keeps its size.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ EDGE = 8.0
 
 
 class Bar(Struct, frozen=True):
-    """One bar: its tooltip, and the heights of its parts, lowest first. `label` stands below it, and `mark` draws a line before it. A
-    label that is `minor` is left out on a narrow screen. `unknown`: what is missing here is not zero but unknown."""
+    """One bar: its tooltip, and the heights of its parts, lowest first. `label` stands below it,
+    and `mark` draws a line before it. A label that is `minor` is left out on a narrow screen.
+    `unknown`: what is missing here is not zero but unknown."""
 
     title: str
     parts: tuple[tuple[str, float], ...]
@@ -40,7 +42,8 @@ class Bar(Struct, frozen=True):
 
 
 def nice_top(highest: float) -> float:
-    """The next round number for the end of an axis: 1, 2 or 5 times a power of ten, at least one."""
+    """The next round number for the end of an axis: 1, 2 or 5 times a power of ten, at least
+    one."""
     if highest <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
@@ -48,8 +51,8 @@ def nice_top(highest: float) -> float:
 
 
 def bars(data: Sequence[Bar], title: str, axis: str = "") -> Markup:
-    """Vertical bars, with numbers at the left and labels below; `title` is the description for screen readers. `axis` says what the
-    labels are."""
+    """Vertical bars, with numbers at the left and labels below; `title` is the description for
+    screen readers. `axis` says what the labels are."""
     top = nice_top(max((sum(value for _, value in bar.parts) for bar in data), default=0))
     high = TALL - TOP - BOTTOM
     step = 100 / max(1, len(data))
@@ -110,8 +113,8 @@ def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[st
 
 
 def stack(parts: Sequence[tuple[str, float]], title: str) -> Markup:
-    """One horizontal bar of parts, each a share of the whole; every part above zero is visible. Each has a name, by which
-    the page knows it again when other parts come and go."""
+    """One horizontal bar of parts, each a share of the whole; every part above zero is visible.
+    Each has a name, by which the page knows it again when other parts come and go."""
     out = [
         f'<svg class="stack" role="img" aria-label="{escape(title)}" width="100%" height="10"><title>{escape(title)}</title>'
     ]
@@ -159,7 +162,8 @@ class Chart(Struct, frozen=True):
 
     picture: Markup
     rows: Sequence[tuple[int, int, int, int | None]]
-    """The begin of an hour or a minute, the items that were completed or failed in it; and the end, of a time while no page was open."""
+    """The begin of an hour or a minute, the items that were completed or failed in it; and the end,
+    of a time while no page was open."""
     since: int | None = None
     """The time from which there are data, if that is later than the start of the chart."""
     unknown: bool = False
@@ -197,7 +201,8 @@ def minutes_chart(
     now: int,
     zone: tzinfo = UTC,
 ) -> Chart:
-    """A minute without data has no bar. If items ended in such minutes, these are shaded, and the items are shown as one number."""
+    """A minute without data has no bar. If items ended in such minutes, these are shaded, and the
+    items are shown as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     data = []
     rows: list[tuple[int, int, int, int | None]] = [
@@ -263,8 +268,9 @@ def _summed(ended: Sequence[Ended]) -> str:
 def durations(
     figures: MetricFigures, routes: Collection[str]
 ) -> list[tuple[str, Histogram, Histogram | None]]:
-    """For each stage of these routes with finished work in this process, in the order of its first record: how long its handler calls took,
-    and the time that items spent there before they left it."""
+    """For each stage of these routes with finished work in this process, in the order of its first
+    record: how long its handler calls took, and the time that items spent there before they left
+    it."""
     calls, stays = (
         figures.histograms.get(name, {}) for name in ("attempt_duration", "stage_duration")
     )

@@ -1,4 +1,5 @@
-"""Renders templates to pages. Every value from outside is escaped; no page has an inline script or style."""
+"""Renders templates to pages. Every value from outside is escaped; no page has an inline script or
+style."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def _environment(folder: Path | None = None) -> jinja2.Environment:
 
 
 def moments(sentence: str) -> Markup:
-    """A sentence for a page: times in it are shown in the reader's time zone, and commands between backticks as code."""
+    """A sentence for a page: times in it are shown in the reader's time zone, and commands between
+    backticks as code."""
     return Markup(_INSTANT.sub(r'<time datetime="\g<0>">\g<0></time>', str(coded(sentence))))
 
 
@@ -78,7 +80,8 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def viewer_zone(call: Call) -> tzinfo:
-    """The time zone of the browser, which the script of every page puts into a cookie; UTC if it is missing or unknown."""
+    """The time zone of the browser, which the script of every page puts into a cookie; UTC if it is
+    missing or unknown."""
     name = call.raw.cookies.get(ZONE_COOKIE)
     try:
         return UTC if name is None else zone_of(unquote(name), "the time zone")
@@ -87,8 +90,8 @@ def viewer_zone(call: Call) -> tzinfo:
 
 
 def page(state: ServerState, call: Call, template: str, **values: Any) -> Answer:
-    """A page for the caller: acts that the caller may not do are not offered. The menu marks the entry that its path begins with, if `here`
-    names no other."""
+    """A page for the caller: acts that the caller may not do are not offered. The menu marks the
+    entry that its path begins with, if `here` names no other."""
     if "here" not in values:
         values["here"] = "/" + call.raw.scope["path"].split("/")[1]
     return Answer(page_for(state, call.raw, call.caller, template, **values))
@@ -104,7 +107,8 @@ def page_for(
     templates: Path | None = None,
     **values: Any,
 ) -> HTMLResponse:
-    """A template with the values that every page needs. `templates`: the folder of an application's own templates."""
+    """A template with the values that every page needs. `templates`: the folder of an application's
+    own templates."""
     token, now = request.cookies.get(COOKIE), state.ctx.clock.now()
     shared = {
         "base": state.base,

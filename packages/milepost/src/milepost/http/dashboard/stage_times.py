@@ -70,8 +70,8 @@ class StageTimesChart(Struct, frozen=True):
 
 
 def spans(lines: Sequence[Line], now: int, claimed_at: int | None = None) -> list[Span]:
-    """The periods that the lines describe; none while the item was off the route. A claim makes no line: the next line has its time,
-    or `claimed_at` does if there is no line yet."""
+    """The periods that the lines describe; none while the item was off the route. A claim makes no
+    line: the next line has its time, or `claimed_at` does if there is no line yet."""
     found: list[Span] = []
     while len(lines) > 1 and lines[-1].status in TERMINAL and lines[-2].status in TERMINAL:
         lines = lines[:-1]  # noted after its end
@@ -119,7 +119,8 @@ def marks(lines: Sequence[Line]) -> list[Mark]:
 def way(
     lines: Sequence[Line], stages: Sequence[str], now: int, claimed_at: int | None = None
 ) -> StageTimesChart | None:
-    """The chart, with a track for each stage that the item has been at; None if there is nothing to draw."""
+    """The chart, with a track for each stage that the item has been at; None if there is nothing to
+    draw."""
     lines = [line for line in lines if line.version]  # one that cannot be read has no time
     found, failed = spans(lines, now, claimed_at), marks(lines)
     if not found:

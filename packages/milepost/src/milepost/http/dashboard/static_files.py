@@ -1,5 +1,6 @@
-"""Static files of the pages: style sheets, scripts and the icon. Their URL contains a version, so that a browser caches them until they
-change, and then loads all of the new ones (scripts refer to each other by relative URLs)."""
+"""Static files of the pages: style sheets, scripts and the icon. Their URL contains a version, so
+that a browser caches them until they change, and then loads all of the new ones (scripts refer to
+each other by relative URLs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Endpoints: method, path, scope, and the types that they take and return. The OpenAPI document is made from the same declarations."""
+"""Endpoints: method, path, scope, and the types that they take and return. The OpenAPI document is
+made from the same declarations."""
 
 from __future__ import annotations
 
@@ -19,18 +20,21 @@ if TYPE_CHECKING:
     from milepost.http.state.state import ServerState
 
 END = r"$(?!\n)"
-"""End of a regular expression for a value. In Python "$" also matches before a final line end; in the JSON Schema dialect it does not."""
+"""End of a regular expression for a value. In Python "$" also matches before a final line end; in
+the JSON Schema dialect it does not."""
 
 
 class Caller(Struct, frozen=True):
-    """The caller: a key, a person in a session, or, on loopback while there are no keys, any local user."""
+    """The caller: a key, a person in a session, or, on loopback while there are no keys, any local
+    user."""
 
     name: str
     scopes: frozenset[str]
     routes: frozenset[str] | None = None
     """The routes that it sees; None: all."""
     attributes: Mapping[str, str] = {}
-    """The attributes of its key, which applications give a meaning to, such as the sender that it speaks for."""
+    """The attributes of its key, which applications give a meaning to, such as the sender that it
+    speaks for."""
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -45,7 +49,8 @@ class Caller(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """One parsed call. `query` and `body` have the endpoint's own types; `path` has the variables of the path."""
+    """One parsed call. `query` and `body` have the endpoint's own types; `path` has the variables
+    of the path."""
 
     caller: Caller
     path: Mapping[str, str]
@@ -65,7 +70,8 @@ class Answer(Struct, frozen=True):
 
 
 Handler = Callable[["ServerState", Call], Any]
-"""Returns an `Answer`, or the body of one with the status 200; or is a coroutine function for it."""
+"""Returns an `Answer`, or the body of one with the status 200; or is a coroutine function for
+it."""
 H = TypeVar("H", bound=Handler)
 
 
@@ -80,7 +86,8 @@ class Endpoint(Struct, frozen=True):
     answers: Mapping[int, Any] = {}
     """By status: the type of the body, or None."""
     problems: tuple[str, ...] = ()
-    """Codes of problems beside those that every endpoint may have, and those of the route, stage or item in its path."""
+    """Codes of problems beside those that every endpoint may have, and those of the route, stage or
+    item in its path."""
     summary: str = ""
     description: str = ""
     types: tuple[str, ...] = ("application/json",)
@@ -90,11 +97,13 @@ class Endpoint(Struct, frozen=True):
     writes: bool = True
     """False: it only reads, although the method is not GET."""
     page: bool = False
-    """It is for people: problems are shown as a page, and a caller without a session is redirected to the log-in."""
+    """It is for people: problems are shown as a page, and a caller without a session is redirected
+    to the log-in."""
     is_async: bool = False
     """Its handler is awaited by the event loop; otherwise it is called in a thread of the state."""
     long: bool = False
-    """It can take long: it is called in a thread of acts, so that other calls do not wait for it."""
+    """It can take long: it is called in a thread of acts, so that other calls do not wait for
+    it."""
     application: str = ""
     """The application that declared it; empty: it is Milepost's own."""
     origins: frozenset[str] = frozenset()
@@ -110,8 +119,9 @@ ENDPOINTS: dict[str, list[Endpoint]] = {}
 
 
 def endpoint(method: str, path: str, *, scope: str | None, **declared: Any) -> Callable[[H], H]:
-    """Declare an endpoint, with these fields of `Endpoint`. Its description is by default the handler's docstring, and the type of its
-    answer the one that the handler returns, if it is not `Answer`."""
+    """Declare an endpoint, with these fields of `Endpoint`. Its description is by default the
+    handler's docstring, and the type of its answer the one that the handler returns, if it is not
+    `Answer`."""
 
     def declare(handler: H) -> H:
         returned = get_type_hints(handler)["return"]
@@ -174,7 +184,8 @@ def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> A
 
 @cache
 def _parameters(wanted: type[Struct]) -> dict[str, bool]:
-    """Each parameter, and whether it may be given several times. (Cached, because msgspec reads the annotations each time.)"""
+    """Each parameter, and whether it may be given several times. (Cached, because msgspec reads the
+    annotations each time.)"""
     return {
         found.encode_name: any(word in str(found.type) for word in ("list[", "frozenset["))
         for found in msgspec.structs.fields(wanted)
@@ -206,7 +217,8 @@ def read_body(data: bytes, wanted: Any) -> Any:
 
 
 def read_fields(given: Mapping[str, str], wanted: type[Struct]) -> Any:
-    """The fields of a form as the endpoint's own type; raises a problem that names the field. Unknown fields are ignored."""
+    """The fields of a form as the endpoint's own type; raises a problem that names the field.
+    Unknown fields are ignored."""
     try:
         return msgspec.convert(
             {name: text for name, text in given.items() if name in _parameters(wanted)},
@@ -233,7 +245,8 @@ def media_type(headers: Mapping[str, str]) -> str:
 
 
 def attachment(name: str) -> dict[str, str]:
-    """The header of a response that the browser saves as a file of this name; a header allows ASCII only."""
+    """The header of a response that the browser saves as a file of this name; a header allows ASCII
+    only."""
     plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
     shown = f'filename="{name}"' if plain else f"filename*=UTF-8''{quote(name, safe='')}"
     return {"Content-Disposition": f"attachment; {shown}"}

@@ -1,4 +1,5 @@
-"""Errors over HTTP (RFC 9457): a problem with a stable code, what is wrong, in which field, and what would be right."""
+"""Errors over HTTP (RFC 9457): a problem with a stable code, what is wrong, in which field, and
+what would be right."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ TYPE = "application/problem+json"
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
-    """An error of a call. `code` never changes its meaning; `field` names the wrong field or parameter."""
+    """An error of a call. `code` never changes its meaning; `field` names the wrong field or
+    parameter."""
 
     status: int
     code: str

@@ -1,4 +1,5 @@
-"""ASGI application: checks every call, parses it, calls its endpoint, and sends the answer or a problem."""
+"""ASGI application: checks every call, parses it, calls its endpoint, and sends the answer or a
+problem."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def make_app(state: ServerState, endpoints: Iterable[Endpoint]) -> ASGIApp:
 
 
 class BasePath:
-    """ASGI middleware. A proxy may remove the base path before it forwards a call, or keep it: both work."""
+    """ASGI middleware. A proxy may remove the base path before it forwards a call, or keep it: both
+    work."""
 
     def __init__(self, app: ASGIApp, base: str) -> None:
         self._app, self._base = app, base
@@ -87,8 +89,8 @@ class BasePath:
 
 
 def with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """An answer's headers (with lower-case names), with those of every answer in place of headers of the same names: security headers for
-    browsers, and no caching."""
+    """An answer's headers (with lower-case names), with those of every answer in place of headers
+    of the same names: security headers for browsers, and no caching."""
     kept = [header for header in headers if header[0] not in _REPLACED]
     if not any(name == KEPT[0] for name, _ in kept):
         kept.append(KEPT)
@@ -96,7 +98,8 @@ def with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes
 
 
 class Paths:
-    """Paths are matched in the order in which they are given; the first match wins. HEAD is answered as GET."""
+    """Paths are matched in the order in which they are given; the first match wins. HEAD is
+    answered as GET."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._by_method: dict[str, list[tuple[re.Pattern[str], Endpoint]]] = {}
@@ -108,7 +111,8 @@ class Paths:
     def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, Any]] | None:
         """The endpoint, and the named variables of the path."""
         for pattern, endpoint in self._by_method.get(method, ()):
-            # Match the whole path: "$" alone allows a final line end, and a call for one path would reach another.
+            # Match the whole path: "$" alone allows a final line end, and a call for one path would
+            # reach another.
             matched = pattern.fullmatch(path)
             if matched is not None:
                 return endpoint, matched.groupdict()
@@ -121,7 +125,8 @@ class Paths:
 
 
 class Answering:
-    """Finds the endpoint of a call, and answers it. Every error is answered as a problem, never as a traceback."""
+    """Finds the endpoint of a call, and answers it. Every error is answered as a problem, never as
+    a traceback."""
 
     def __init__(self, state: ServerState, endpoints: Iterable[Endpoint]) -> None:
         self._state = state
@@ -165,7 +170,8 @@ class Answering:
             if reported.code in ("busy", "unavailable") and not (
                 caller.scopes and caller.routes is None
             ):
-                # The text of a ledger error contains the ledger's URL, which is not for every caller.
+                # The text of a ledger error contains the ledger's URL, which is not for every
+                # caller.
                 log.warning("call not answered: %s %s: %s", request.method, request.url.path, error)
                 reported = problem(
                     reported.code, "the ledger cannot be used now; see the server's log"
@@ -177,7 +183,8 @@ class Answering:
             return _troubled(state, endpoint, request, caller, failed)
 
     def _wrong_method(self, request: Request, there: Mapping[str, Endpoint]) -> Response:
-        """In the error format of an endpoint at this path that has its own: a caller knows that one alone."""
+        """In the error format of an endpoint at this path that has its own: a caller knows that one
+        alone."""
         path, allowed = request.scope["path"], ", ".join(there)
         reported = problem(
             "wrong-method", f"{request.method} is not possible at {path}", expected=allowed
@@ -242,7 +249,8 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
         for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
             packed = request.headers.get(name, plain).strip().lower()
             if packed != plain:
-                # Bodies are not decompressed: a small one may become very large. Stored as it is, it would be other content than was meant.
+                # Bodies are not decompressed: a small one may become very large. Stored as it is,
+                # it would be other content than was meant.
                 raise problem_error(
                     "wrong-type",
                     f"the body is compressed ({packed})",

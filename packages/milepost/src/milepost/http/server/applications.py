@@ -32,7 +32,8 @@ _PARAMETER = re.compile(r"{\w+(?::\w+)?}")
 def application_endpoints(
     applications: Iterable[ConfiguredApplication[Any]], own: Sequence[Endpoint]
 ) -> list[Endpoint]:
-    """The endpoints and pages of applications. A path that Milepost or another application already has is a mistake."""
+    """The endpoints and pages of applications. A path that Milepost or another application already
+    has is a mistake."""
     found: list[Endpoint] = []
     taken = list(own)
     for one in applications:

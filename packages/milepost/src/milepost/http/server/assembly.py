@@ -93,7 +93,8 @@ def all_pages() -> list[Endpoint]:
 def checked_base(text: str) -> str:
     """The text, if it is a valid base path; empty: none. Raises a ConfigMistake.
 
-    One of our own paths, such as "/api", would be removed from URLs that a proxy has already shortened.
+    One of our own paths, such as "/api", would be removed from URLs that a proxy has already
+    shortened.
     """
     if not text:
         return ""

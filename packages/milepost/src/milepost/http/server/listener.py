@@ -18,20 +18,22 @@ from milepost.http.protocol.problems import TYPE, problem
 
 GRACE_S = 3
 LARGEST_HEAD = 64 << 10
-"""Bytes, including the request line and line ends. An incomplete head may be larger by what came with its first byte, which is one
-read of the socket."""
+"""Bytes, including the request line and line ends. An incomplete head may be larger by what came
+with its first byte, which is one read of the socket."""
 HEAD_TOO_LARGE = f"the head of the request has more than {LARGEST_HEAD:,} bytes"
 MOST = 2_000
 """Maximum connections."""
 
 
 class ConnectionTimeouts(HttpToolsProtocol):
-    """One connection, with a timeout for every wait. uvicorn waits without limit for a request head, for a reader, and for the rest of a
-    body that it does not need; a few clients that send a byte now and then would occupy all connections. Errors before there is a request
-    have the same format as all others."""
+    """One connection, with a timeout for every wait. uvicorn waits without limit for a request
+    head, for a reader, and for the rest of a body that it does not need; a few clients that send a
+    byte now and then would occupy all connections. Errors before there is a request have the same
+    format as all others."""
 
     head_s, reader_s, linger_s = 10.0, 60.0, 5.0
-    """Time limits for receiving a head, for the client to read an answer, and for the rest of an answered request."""
+    """Time limits for receiving a head, for the client to read an answer, and for the rest of an
+    answered request."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -59,7 +61,8 @@ class ConnectionTimeouts(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_head:
-            # Of bytes that came together with earlier requests, it is unknown how many belong to this one.
+            # Of bytes that came together with earlier requests, it is unknown how many belong to
+            # this one.
             self._unfinished += len(data) if self._messages == before else 0
             if self._unfinished > LARGEST_HEAD:
                 self._refuse("head-too-large", HEAD_TOO_LARGE)
@@ -79,7 +82,8 @@ class ConnectionTimeouts(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers after a body are headers too. A proxy in front of us has not checked them: they say nothing about the call.
+        # Trailers after a body are headers too. A proxy in front of us has not checked them: they
+        # say nothing about the call.
         if self._in_head:
             self._head_size += len(name) + len(value) + len(b": \r\n")
             super().on_header(name, value)
@@ -120,7 +124,8 @@ class ConnectionTimeouts(HttpToolsProtocol):
             self._refuse("malformed", "malformed HTTP request")
 
     def _cut(self) -> None:
-        """Close at once and discard unsent data: otherwise the system would keep it for a client that does not read."""
+        """Close at once and discard unsent data: otherwise the system would keep it for a client
+        that does not read."""
         self.transport.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )
@@ -128,7 +133,8 @@ class ConnectionTimeouts(HttpToolsProtocol):
 
     def _no_head(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            # Another request before it is not answered yet: until then nothing is read, and the head cannot come.
+            # Another request before it is not answered yet: until then nothing is read, and the
+            # head cannot come.
             self._no_wait("head")
             self._wait("head", self.head_s, self._no_head)
         elif self._in_head:
@@ -150,7 +156,8 @@ class ConnectionTimeouts(HttpToolsProtocol):
             )
 
     def _wait(self, what: str, seconds: float, then: Callable[[], None]) -> None:
-        """Start a timer, unless one is running for this: the time counts from the first byte, not from the last."""
+        """Start a timer, unless one is running for this: the time counts from the first byte, not
+        from the last."""
         if what not in self._timers:
             self._timers[what] = self.loop.call_later(seconds, then)
 
@@ -161,7 +168,8 @@ class ConnectionTimeouts(HttpToolsProtocol):
 
 
 class Server:
-    """Serves an ASGI application at an address until it is stopped. `url` is the address, once it has started."""
+    """Serves an ASGI application at an address until it is stopped. `url` is the address, once it
+    has started."""
 
     def __init__(
         self,
@@ -209,7 +217,8 @@ class Server:
 
 def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio checks the name of the socket: only then are answers in two parts not delayed until the client acknowledges the first.
+    # asyncio checks the name of the socket: only then are answers in two parts not delayed until
+    # the client acknowledges the first.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,5 +1,5 @@
-"""Correlation id of every call: returned with the answer, stored with submitted items, and written to the log. Also reports every call
-to the observer."""
+"""Correlation id of every call: returned with the answer, stored with submitted items, and written
+to the log. Also reports every call to the observer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Event stream for listeners: one reader of the feed for all. Recent events are cached once; a slower listener reads from the ledger.
+"""Event stream for listeners: one reader of the feed for all. Recent events are cached once; a
+slower listener reads from the ledger.
 
-There is no buffer per listener: a listener is a position. A listener that does not read its data delays only itself.
+There is no buffer per listener: a listener is a position. A listener that does not read its data
+delays only itself.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ POLL_S, POLL_REMOTE_S = 0.2, 2.0
 TROUBLE_S = 1.0
 HEARTBEAT_S = 15.0
 STEP = 100
-"""Events given to a listener at once, so that a stalled listener holds no more than these in memory."""
+"""Events given to a listener at once, so that a stalled listener holds no more than these in
+memory."""
 MOST = 1_000
 """Maximum listeners of one server."""
 REPLAYS = 2
@@ -50,7 +53,8 @@ class EncodedEvent(Struct, frozen=True):
 
 
 class Feed:
-    """Belongs to one event loop; only `end` may be called from other threads. The ledger is not read while there are no listeners."""
+    """Belongs to one event loop; only `end` may be called from other threads. The ledger is not
+    read while there are no listeners."""
 
     def __init__(self, ctx: Context, pool: Executor) -> None:
         self._ctx, self._pool = ctx, pool
@@ -80,8 +84,9 @@ class Feed:
     async def follow(
         self, after: FeedPlace | None, heartbeat_s: float | None = None
     ) -> AsyncGenerator[tuple[list[EncodedEvent], FeedPlace], None]:
-        """Events after that place (None: new ones), without end; each time with the place after them. An empty list comes first, and
-        whenever there is nothing for a while (`heartbeat_s`), so that the listener knows that the server is alive, and its place."""
+        """Events after that place (None: new ones), without end; each time with the place after
+        them. An empty list comes first, and whenever there is nothing for a while (`heartbeat_s`),
+        so that the listener knows that the server is alive, and its place."""
         await self._join()
         try:
             place = after or FeedPlace(self._end)
@@ -145,12 +150,14 @@ class Feed:
         del self._kept[: bisect_right(self._kept, self._start, key=_seq)]
 
     async def _next(self, seq: int) -> tuple[list[EncodedEvent], int]:
-        """Some events after a line, and the line up to which they are complete. A line is never split."""
+        """Some events after a line, and the line up to which they are complete. A line is never
+        split."""
         start = self._start
         if seq < start:
             async with self._replaying:
                 end, events, full = await self._ask(self._lines, seq, STEP)
-            # All lines up to the start of the cache at the time of the call; the cache may have moved since.
+            # All lines up to the start of the cache at the time of the call; the cache may have
+            # moved since.
             return events, end if full else max(end, start)
         first = bisect_right(self._kept, seq, key=_seq)
         last = first + STEP

@@ -15,7 +15,8 @@ class NoSlot(Exception):
 
 
 class ListSlots:
-    """`total` slots, of which one caller may hold `share`: slow senders of one key leave room for the lists of others. Thread-safe."""
+    """`total` slots, of which one caller may hold `share`: slow senders of one key leave room for
+    the lists of others. Thread-safe."""
 
     def __init__(self, total: int, share: int) -> None:
         self._total, self._share = total, share

@@ -1,4 +1,5 @@
-"""Ended items of a route for the charts: by hour from the ledger's counters, by minute from samples that the overview takes."""
+"""Ended items of a route for the charts: by hour from the ledger's counters, by minute from samples
+that the overview takes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class UnwatchedGap(Struct, frozen=True):
 
 
 class Samples:
-    """Samples of each route in the last hour, taken whenever the overview is rendered. In memory only; no query is made for them."""
+    """Samples of each route in the last hour, taken whenever the overview is rendered. In memory
+    only; no query is made for them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,8 +79,8 @@ def by_hour(counts: Iterable[Count], now: int) -> list[Ended]:
 
 
 def by_minute(samples: Sequence[Sample], now: int) -> tuple[list[Ended | None], list[UnwatchedGap]]:
-    """The same for each of the last minutes; None: no samples. Items that ended between two samples count for the minute of the
-    second one; across a gap, they count for the gap as a whole."""
+    """The same for each of the last minutes; None: no samples. Items that ended between two samples
+    count for the minute of the second one; across a gap, they count for the gap as a whole."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
     found: list[Ended | None] = [None] * MINUTES
     gaps = []

@@ -1,4 +1,5 @@
-"""Server state that all endpoints share: the ledger with its routes, thread pools, waiting submits, and what is measured."""
+"""Server state that all endpoints share: the ledger with its routes, thread pools, waiting submits,
+and what is measured."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ KEEP_S = 1.0
 """How long a readiness result is cached."""
 THREADS = 8
 LISTS = 4
-"""Maximum lists that are accepted at the same time; each occupies a thread while it is being sent, so they have threads of their own."""
+"""Maximum lists that are accepted at the same time; each occupies a thread while it is being sent,
+so they have threads of their own."""
 LISTS_OF_ONE = 2
 """How many of them may be those of one key or person."""
 
@@ -44,11 +46,13 @@ ANY = "*"
 """The value of an attribute that binds a key to none of an application's items in particular."""
 
 ACTS = 2
-"""Maximum concurrent acts on items: an act on many items takes long, and others must not wait for it."""
+"""Maximum concurrent acts on items: an act on many items takes long, and others must not wait for
+it."""
 
 
 class ServerState:
-    """One for each server. Every query of the ledger runs in its threads: the event loop never waits for a disk."""
+    """One for each server. Every query of the ledger runs in its threads: the event loop never
+    waits for a disk."""
 
     def __init__(
         self,
@@ -68,7 +72,8 @@ class ServerState:
         ]
         """(title, path) of the applications' pages in the menu."""
         self.base = base
-        """Prefix of every URL, if a proxy serves Milepost below a path of its own: "/milepost"; empty: none."""
+        """Prefix of every URL, if a proxy serves Milepost below a path of its own: "/milepost";
+        empty: none."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
         self.authenticator = Authenticator(ctx, self.pool, ticks)
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -89,13 +94,15 @@ class ServerState:
         self.waiting = Waiting(ctx, self.remote, self.pool)
 
     def for_one_page(self) -> ServerState:
-        """The same with a read cache, for one page: each query of the ledger runs once. Pages only read."""
+        """The same with a read cache, for one page: each query of the ledger runs once. Pages only
+        read."""
         state = copy(self)
         state.ctx = read_cached(self.ctx)
         return state
 
     async def unready(self) -> list[Unready]:
-        """The parts that are not ready. At most one check runs at a time, however many callers there are and however slow the ledger is."""
+        """The parts that are not ready. At most one check runs at a time, however many callers
+        there are and however slow the ledger is."""
         loop = asyncio.get_running_loop()
         if self._readiness is None or (
             self._readiness.done() and loop.time() - self._readiness_at >= KEEP_S
@@ -108,8 +115,9 @@ class ServerState:
             return [Unready("ledger", f"it has not answered within {PATIENCE_S:g} s")]
 
     async def caller(self, request: Request, endpoint: Endpoint) -> Caller:
-        """The caller as this endpoint sees it; raises a problem if the call is not allowed at all. At an endpoint of Milepost's own it does not
-        see the routes of applications whose own endpoints bind its key to some of their items, or to none."""
+        """The caller as this endpoint sees it; raises a problem if the call is not allowed at all.
+        At an endpoint of Milepost's own it does not see the routes of applications whose own
+        endpoints bind its key to some of their items, or to none."""
         caller = await self.authenticator.recognise(request, endpoint)
         if endpoint.application:
             return caller
@@ -124,7 +132,8 @@ class ServerState:
         return caller if seen.isdisjoint(hidden) else replace(caller, routes=seen - hidden)
 
     def plan(self, call: Call) -> Plan:
-        """The route that a call's URL names; a route that the caller may not see is answered as unknown."""
+        """The route that a call's URL names; a route that the caller may not see is answered as
+        unknown."""
         plan = self.ctx.plans.get(call.path["route"])
         if plan is None or not call.caller.sees(plan.name):
             raise self.no_route(call.caller, call.path["route"])
@@ -152,8 +161,9 @@ class ServerState:
 
 
 def is_bound(caller: Caller, attribute: str, scope: str | None) -> bool:
-    """Is a caller of this scope's endpoints bound to some items of an application, whose keys are bound by this attribute? A program's key
-    that submits and has no attribute is bound to no item at all; a key that cannot submit, such as a person's, is not bound by its absence."""
+    """Is a caller of this scope's endpoints bound to some items of an application, whose keys are
+    bound by this attribute? A program's key that submits and has no attribute is bound to no item
+    at all; a key that cannot submit, such as a person's, is not bound by its absence."""
     value = caller.attributes.get(attribute)
     if value == ANY:
         return False

@@ -1,4 +1,5 @@
-"""Batching of concurrent submits: those that come at the same time share a batch, and so a commit. None waits for more than two."""
+"""Batching of concurrent submits: those that come at the same time share a batch, and so a commit.
+None waits for more than two."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class WaitingSubmit(NamedTuple):
 
 
 class Submitting:
-    """Collects submits while a batch is being written; all of them are the next batch. Belongs to one event loop."""
+    """Collects submits while a batch is being written; all of them are the next batch. Belongs to
+    one event loop."""
 
     def __init__(self, ctx: Context, pool: ThreadPoolExecutor) -> None:
         self._ctx, self._pool = ctx, pool
@@ -41,7 +43,8 @@ class Submitting:
         not_before: int | None = None,
         correlation_id: str | None = None,
     ) -> Receipt:
-        """Durable when this returns. The correlation id is that of the call, unless one is given; `not_before` is in milliseconds."""
+        """Durable when this returns. The correlation id is that of the call, unless one is given;
+        `not_before` is in milliseconds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Receipt] = loop.create_future()
         given_id = correlation_id or current_correlation_id() or ""
@@ -61,8 +64,8 @@ class Submitting:
         not_before: str | None = None,
         failed_again: str | None = None,
     ) -> list[Receipt]:
-        """A batch of its own; durable when this returns. With a reason for `failed_again`, failed keys whose rows were pruned are accepted
-        again."""
+        """A batch of its own; durable when this returns. With a reason for `failed_again`, failed
+        keys whose rows were pruned are accepted again."""
         options: dict[str, Any] = {
             "correlation_id": current_correlation_id(),
             "not_before": not_before,

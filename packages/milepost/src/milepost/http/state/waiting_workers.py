@@ -1,4 +1,5 @@
-"""Remote workers that wait for work. A waiting worker occupies no thread: one task for each stage claims on behalf of all of them."""
+"""Remote workers that wait for work. A waiting worker occupies no thread: one task for each stage
+claims on behalf of all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Waiter:
-    """One waiting call. While a claim is running for it (`asked`), it waits for the result even if its time is `over`."""
+    """One waiting call. While a claim is running for it (`asked`), it waits for the result even if
+    its time is `over`."""
 
     wish: RemoteClaimRequest
     future: asyncio.Future[RemoteClaim]
@@ -54,8 +56,8 @@ class Waiting:
     async def claim(
         self, wish: RemoteClaimRequest, wait_s: float, gone: Callable[[], Any]
     ) -> RemoteClaim:
-        """Items, as soon as there are any; none if there were none within the time. A caller that has disconnected (`gone`, an awaitable that
-        ends then) gets no items."""
+        """Items, as soon as there are any; none if there were none within the time. A caller that
+        has disconnected (`gone`, an awaitable that ends then) gets no items."""
         self._loop = asyncio.get_running_loop()
         given = await self._run(self._remote.claim, wish)
         if given.items or wait_s <= 0 or self._ended:
@@ -111,7 +113,8 @@ class Waiting:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, place: tuple[str, str], line: list[Waiter]) -> None:
-        """Claim whenever that may bring items: after a write to the ledger, or when a due time has come."""
+        """Claim whenever that may bring items: after a write to the ledger, or when a due time has
+        come."""
         ledger = self._ctx.ledger
         change_counter: int | None = None
         next_at: int | None = None
@@ -134,7 +137,8 @@ class Waiting:
             del self._lines[place]
 
     async def _ask(self, line: list[Waiter]) -> int | None:
-        """Claim for one waiter after another, until no more items are given; returns the earliest time at which that may change."""
+        """Claim for one waiter after another, until no more items are given; returns the earliest
+        time at which that may change."""
         times: list[int] = []
         for waiter in list(line):
             if waiter.over or waiter.future.done():

@@ -1,6 +1,8 @@
-"""Memory ledger, the test oracle: plain dicts and full scans, written to be obviously correct rather than fast.
+"""Memory ledger, the test oracle: plain dicts and full scans, written to be obviously correct
+rather than fast.
 
-Other ledgers are compared with it, so it shares no code with them but the values of the port. It also serves tests of users' own routes.
+Other ledgers are compared with it, so it shares no code with them but the values of the port. It
+also serves tests of users' own routes.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class MemoryLedger:
         """The plan as it is: rows of all routes are in one place, and nothing is sent."""
         return plan
 
-    # Items ------------------------------------------------------------------------------------------------------------
+    # Items ----------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         with self._lock:
             return [self._state.known((route, key)) for key in keys]
@@ -209,7 +211,7 @@ class MemoryLedger:
             lines = [] if record is None else list(record.lines)
             return [self._with_payload(line) for line in lines] if payloads else lines
 
-    # Feed, counters, documents ----------------------------------------------------------------------------------------
+    # Feed, counters, documents --------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         with self._lock:
             return [
@@ -226,7 +228,8 @@ class MemoryLedger:
         return self._state.seq
 
     def counts(self, route: str | None = None) -> list[Count]:
-        """Counted afresh each time: this makes the ledger the oracle for the others' maintained counters."""
+        """Counted afresh each time: this makes the ledger the oracle for the others' maintained
+        counters."""
         with self._lock:
             sums: dict[tuple[str, str, Status, int], int] = {}
             for record in self._state.records.values():
@@ -307,7 +310,7 @@ class MemoryLedger:
             self._state.writes += 1
             return True
 
-    # Upkeep -----------------------------------------------------------------------------------------------------------
+    # Upkeep ---------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> None:
         """None: reading is free here."""
 
@@ -424,7 +427,8 @@ class MemoryLedger:
             self._state.holders[holder] = False
 
     def damage(self, route: str, key: str, what: str | None) -> None:
-        """For tests: make the "row" or the "content" of this item unreadable (None: readable again)."""
+        """For tests: make the "row" or the "content" of this item unreadable (None: readable
+        again)."""
         with self._lock:
             self._state.records[route, key].damage = what
 

@@ -24,7 +24,8 @@ from milepost.ports.items import ClaimRequest, ClaimResult, Refused
 
 
 def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
-    """Answer one claim request: due rows of open lanes, oldest first in each lane, the lanes in turn."""
+    """Answer one claim request: due rows of open lanes, oldest first in each lane, the lanes in
+    turn."""
     route, stage = ask.plan.name, ask.plan.by_name[ask.stage]
     if state.outdated(route, ask.plan.version):
         return ClaimResult([], outdated=True)
@@ -52,7 +53,8 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
     refused: list[Refused] = []
     lost = 0
     while left > 0:
-        # The lane with the fewest claimed items comes first, then the one that was served longest ago: none starves another.
+        # The lane with the fewest claimed items comes first, then the one that was served longest
+        # ago: none starves another.
         turn = [
             lane
             for lane in lanes
@@ -129,12 +131,14 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
 
 
 class _WiderLane(Struct):
-    """The limits of a wider lane, which hold for the lanes within it together; the lanes named `A@B` lie within `B`."""
+    """The limits of a wider lane, which hold for the lanes within it together; the lanes named
+    `A@B` lie within `B`."""
 
     name: str
     batch: int
     room: float
-    """Number of items that may still be claimed of the wider lane and the lanes within it, by their limit of concurrent calls."""
+    """Number of items that may still be claimed of the wider lane and the lanes within it, by their
+    limit of concurrent calls."""
     bucket: Bucket | None
 
     def has_within(self, lane: str) -> bool:
@@ -167,7 +171,8 @@ class _WiderLane(Struct):
         return own_calls + self._calls_within(following) <= self.calls
 
     def charge(self, taken: dict[str, int]) -> None:
-        """Spend the calls of the lanes within; those of the wider lane itself are charged as every lane's are."""
+        """Spend the calls of the lanes within; those of the wider lane itself are charged as every
+        lane's are."""
         if self.bucket is not None:
             self.bucket.tokens -= self._calls_within(taken)
 
@@ -236,7 +241,8 @@ def _due_by_lane(state: State, ask: ClaimRequest, now: int) -> dict[str, list[Me
 def _room(
     state: State, ask: ClaimRequest, lanes: list[str], now: int
 ) -> tuple[dict[str, float], dict[str, Bucket]]:
-    """Number of items that each lane may still get, by its limit of concurrent calls and by its rate; and its token bucket."""
+    """Number of items that each lane may still get, by its limit of concurrent calls and by its
+    rate; and its token bucket."""
     room: dict[str, float] = {}
     known = state.lanes.setdefault((ask.plan.name, ask.stage), set())
     known.update(lanes)
@@ -263,8 +269,8 @@ def _room(
 def _limit_by_breakers(
     state: State, ask: ClaimRequest, room: dict[str, float], now: int
 ) -> tuple[set[str], dict[str, int]]:
-    """Limit each lane's room by its breaker. Returns the lanes whose breaker is not closed, and those that get no item, each with the
-    time to ask again."""
+    """Limit each lane's room by its breaker. Returns the lanes whose breaker is not closed, and
+    those that get no item, each with the time to ask again."""
     probing: set[str] = set()
     closed: dict[str, int] = {}
     here = (ask.plan.name, ask.stage)
@@ -323,7 +329,8 @@ def _next_due(
     moved: list[MemoryRecord],
     closed_until: dict[str, int],
 ) -> list[int]:
-    """Times at which rows of this stage are due; a row that was moved and is due again counts as due now."""
+    """Times at which rows of this stage are due; a row that was moved and is due again counts as
+    due now."""
     waits = []
     for record in state.records.values():
         row = record.row

@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 
 class MemoryRecord(msgspec.Struct, eq=False):
-    """One item: its row, its content as JSON (so that no caller shares a mutable value with the ledger), its lines."""
+    """One item: its row, its content as JSON (so that no caller shares a mutable value with the
+    ledger), its lines."""
 
     number: int
     row: Row
@@ -78,7 +79,8 @@ class MemoryRecord(msgspec.Struct, eq=False):
 
 
 class Bucket(msgspec.Struct):
-    """Token bucket for handler calls: `rate` per second, at most `burst` saved; extra calls may make it negative."""
+    """Token bucket for handler calls: `rate` per second, at most `burst` saved; extra calls may
+    make it negative."""
 
     rate: float
     at: int
@@ -213,7 +215,8 @@ class State:
         return held is not None and held.get("version") != version
 
     def open(self, row: Row) -> bool:
-        """Whether its lane is not paused. What a damaged limit limits counts as paused: how much is allowed there is not known."""
+        """Whether its lane is not paused. What a damaged limit limits counts as paused: how much is
+        allowed there is not known."""
         damaged = {
             name for name in self.documents.get(LIMIT, {}) if self._read(LIMIT, name, Limit) is None
         }
@@ -272,8 +275,8 @@ class State:
         return record
 
     def bucket(self, name: str, rate: str | float | None, now: int) -> Bucket | None:
-        """The token bucket of a scope; a limit set at run time overrides the route's rate, and a drain only slows it down. None: no rate
-        applies."""
+        """The token bucket of a scope; a limit set at run time overrides the route's rate, and a
+        drain only slows it down. None: no rate applies."""
         limit = self.limit(name)
         rates = (
             [limit.rate or rate]
@@ -293,7 +296,8 @@ class State:
 
 
 def rename_stage(state: State, route: str, old: str, new: str) -> None:
-    """Rename it in items with their content and waiting outcomes, error groups, seals, pauses and limits."""
+    """Rename it in items with their content and waiting outcomes, error groups, seals, pauses and
+    limits."""
     state.writes += 1
     for record in state.records.values():
         row = record.row
@@ -335,7 +339,8 @@ def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 def prune(state: State, asked: PruneCriteria) -> Pruned:
-    """Ended rows leave, their lines once they are delivered, and seals once they may be forgotten."""
+    """Ended rows leave, their lines once they are delivered, and seals once they may be
+    forgotten."""
     route, limit, ended_before = asked.route, asked.limit, asked.ended_before
     ended = [
         record
@@ -389,7 +394,8 @@ def prune(state: State, asked: PruneCriteria) -> Pruned:
 
 
 def forget(state: State, asked: ForgetRequest) -> Forgotten:
-    """The row leaves at once; seal and lines of all lives get the name instead of the key, and lose their content."""
+    """The row leaves at once; seal and lines of all lives get the name instead of the key, and lose
+    their content."""
     ref, new = (asked.route, asked.key), (asked.route, asked.name)
     record = state.records.get(ref)
     if record is not None and not record.row.terminal:

@@ -1,4 +1,5 @@
-"""Admission in one transaction: pauses, limits, breakers and route versions, read once; token buckets and breakers, read and written."""
+"""Admission in one transaction: pauses, limits, breakers and route versions, read once; token
+buckets and breakers, read and written."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class Admission:
                 else:
                     holds.add(name)
             except LedgerDamaged:
-                # What an operator limited stays closed, and a route of an unknown version stands by; a breaker is only a hint.
+                # What an operator limited stays closed, and a route of an unknown version stands
+                # by; a breaker is only a hint.
                 if kind == LIMIT:
                     holds.add(name)
                 elif kind == ROUTE:
@@ -95,11 +97,12 @@ class Admission:
         """The routes among these of which the ledger holds another version."""
         return {route for route, version in versions.items() if self.outdated(route, version)}
 
-    # Rates ------------------------------------------------------------------------------------------------------------
+    # Rates ----------------------------------------------------------------------------------------
     def calls_left(
         self, route: str, stage: Stage, lane: str, now: int
     ) -> tuple[int | None, int | None]:
-        """How many calls the rates allow now (None: any number), and when there will be one more."""
+        """How many calls the rates allow now (None: any number), and when there will be one
+        more."""
         calls: int | None = None
         at: int | None = None
         for name, rate in self.controls.rates(route, stage, lane):
@@ -131,11 +134,12 @@ class Admission:
             (name, bucket.tokens, bucket.at),
         )
 
-    # Breakers ---------------------------------------------------------------------------------------------------------
+    # Breakers -------------------------------------------------------------------------------------
     def breaker_room(
         self, route: str, stage: Stage, lane: str, now: int
     ) -> tuple[int | None, int | None]:
-        """How many items the lane's breaker lets through (None: any number), and when to ask again where it lets none through."""
+        """How many items the lane's breaker lets through (None: any number), and when to ask again
+        where it lets none through."""
         if not self._breakers:
             return None, None
         breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
@@ -148,7 +152,8 @@ class Admission:
     def _present_record(
         self, name: str, record: BreakerRecord, breaker: Breaker, route: str, now: int
     ) -> BreakerRecord:
-        """The record by the present clock, with the present leases of probes that seem to have expired."""
+        """The record by the present clock, with the present leases of probes that seem to have
+        expired."""
         present = at_clock(record, breaker, now)
         expired = [probe.key for probe in present.probes if probe.until <= now]
         if expired:
@@ -171,14 +176,16 @@ class Admission:
     def note_probes(
         self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int
     ) -> None:
-        """Note that these items were claimed while the lane's breaker is half-open: they are its probes."""
+        """Note that these items were claimed while the lane's breaker is half-open: they are its
+        probes."""
         breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
         record = self._breakers.get(name)
         if breaker is not None and record is not None and not record.closed:
             self._write(name, with_probes(record, breaker, keys, now, until))
 
     def update_breakers(self, changes: Sequence[Change]) -> None:
-        """Update the lanes' breakers for changes written in this transaction; without a recent failure this writes nothing."""
+        """Update the lanes' breakers for changes written in this transaction; without a recent
+        failure this writes nothing."""
         breakers = self._breakers
         for change in changes:
             if change.breaker is None and not breakers:

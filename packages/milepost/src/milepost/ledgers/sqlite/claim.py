@@ -1,4 +1,5 @@
-"""Claims in SQLite: find due items of open lanes, within pauses, rates and lane limits, and write their leases in one transaction.
+"""Claims in SQLite: find due items of open lanes, within pauses, rates and lane limits, and write
+their leases in one transaction.
 
 The SELECT is in `rows.due_rows`, the UPDATE that writes a lease is `rows.row_groups.CLAIM`.
 """
@@ -82,7 +83,8 @@ def claim_one(
     now: int,
     jitter: float,
 ) -> ClaimResult:
-    """Answer one claim request: the wanted number is shared among the lanes that have due items (see `core.admission`)."""
+    """Answer one claim request: the wanted number is shared among the lanes that have due items
+    (see `core.admission`)."""
     plan, route = ask.plan, ask.plan.name
     if admission.outdated(route, plan.version):
         return ClaimResult([], outdated=True)
@@ -219,7 +221,8 @@ class StageClaim:
         return len(got)
 
     def _claim_rows(self, rows: list[Row]) -> tuple[list[Item], int, int]:
-        """Claim these rows, or advance them without a worker. Returns the claimed items, and the numbers of advanced rows and lost leases."""
+        """Claim these rows, or advance them without a worker. Returns the claimed items, and the
+        numbers of advanced rows and lost leases."""
         ask, now = self.ask, self.now
         silent: list[Change] = []
         written: list[Change] = []
@@ -293,8 +296,8 @@ def _open(names: NameNumbers, admission: Admission, route: str, stage: str) -> l
 def _due_rows(
     tx: Transaction, place: int, now: int, limit: int, want_fragile: bool
 ) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
-    """Due rows of a place, whether fragile ones were skipped, and the unreadable ones by number. Only if fragile rows are due, a second,
-    slower query is needed."""
+    """Due rows of a place, whether fragile ones were skipped, and the unreadable ones by number.
+    Only if fragile rows are due, a second, slower query is needed."""
     bound = {"place": place, "now": now, "limit": limit}
     rows, damaged = _readable(
         tx.execute(ONE_FRAGILE if want_fragile else DUE, bound).fetchall(), tx.names

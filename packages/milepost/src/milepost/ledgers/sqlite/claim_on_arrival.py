@@ -20,8 +20,9 @@ DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= :now')} LIMIT :l
 
 
 class Arrivals:
-    """One stage's claim request, answered in the transaction that brings items to the stage. Items already due there come first; the
-    remaining room is for arriving items, each of which is then written only once."""
+    """One stage's claim request, answered in the transaction that brings items to the stage. Items
+    already due there come first; the remaining room is for arriving items, each of which is then
+    written only once."""
 
     def __init__(self, tx: Transaction, admission: Admission, ask: ClaimRequest, now: int) -> None:
         self._tx, self._admission, self._ask, self._now = tx, admission, ask, now
@@ -32,8 +33,9 @@ class Arrivals:
         """How many more arriving items can be claimed."""
 
     def make_room(self) -> None:
-        """Compute the room, before items arrive and after the breakers know the changes. It stays 0 if the request needs a check that only the
-        ordinary claim makes: then that claim runs alone."""
+        """Compute the room, before items arrive and after the breakers know the changes. It stays 0
+        if the request needs a check that only the ordinary claim makes: then that claim runs
+        alone."""
         ask, admission, route, stage = self._ask, self._admission, self._ask.plan.name, self._stage
         lanes = self._tx.names.lanes.get((route, stage.name), [])
         if (

@@ -12,8 +12,8 @@ from milepost.ledgers.sqlite.rows.codec import decode, encode
 from milepost.ports.documents import DamagedValue, Document
 
 REMOVED = "removed"
-"""Internal kind: one row per kind of document with the highest version of a removed document. A new document begins above it, so
-no row has to stay for each removed one."""
+"""Internal kind: one row per kind of document with the highest version of a removed document. A new
+document begins above it, so no row has to stay for each removed one."""
 
 
 def read(connection: sqlite3.Connection, kind: str) -> dict[str, Document]:
@@ -63,7 +63,8 @@ def write(
 
 
 def rename(connection: sqlite3.Connection, kind: str, old: str, new: str) -> None:
-    """Rename documents `old` and `old/…` to `new` and `new/…`; existing ones of that name are replaced."""
+    """Rename documents `old` and `old/…` to `new` and `new/…`; existing ones of that name are
+    replaced."""
     inside = (kind, old, len(old) + 1, old + "/")
     found = connection.execute(
         "SELECT name, version, value FROM document WHERE kind = ? AND (name = ? OR substr(name, 1, ?) = ?)",

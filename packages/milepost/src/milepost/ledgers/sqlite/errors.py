@@ -26,7 +26,8 @@ ROW = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH
 """Codes caused by the values of a write, not by the file."""
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 NOT_OPENED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
-"""Codes with which SQLite reports, among other things, that the system gives it no file descriptor."""
+"""Codes with which SQLite reports, among other things, that the system gives it no file
+descriptor."""
 FILES_OF_A_CONNECTION = 3
 """The ledger file, its -wal and its -shm."""
 
@@ -93,7 +94,8 @@ def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> LedgerEr
 
 @contextmanager
 def translated_errors(path: str) -> Iterator[None]:
-    """Raise SQLite's errors as those of a ledger; also that of a text in the file that is not UTF-8, be it only a name in SQLite's message."""
+    """Raise SQLite's errors as those of a ledger; also that of a text in the file that is not
+    UTF-8, be it only a name in SQLite's message."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -120,7 +122,8 @@ def no_room(path: str) -> bool:
 
 
 def no_descriptors() -> bool:
-    """Whether the system gives this process too few file descriptors for a connection. SQLite does not report the system's error."""
+    """Whether the system gives this process too few file descriptors for a connection. SQLite does
+    not report the system's error."""
     opened: list[int] = []
     try:
         while len(opened) < FILES_OF_A_CONNECTION:

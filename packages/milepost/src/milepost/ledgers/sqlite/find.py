@@ -1,4 +1,5 @@
-"""Search for rows by key, error, failure, age, due time, overdue mark or list, else by a table scan; every page is a short read."""
+"""Search for rows by key, error, failure, age, due time, overdue mark or list, else by a table
+scan; every page is a short read."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELL
 
 
 class IndexRange(NamedTuple):
-    """Rows that lie together in an index, sorted by `order`. A search reads its ranges one after the other, sorted by `place`."""
+    """Rows that lie together in an index, sorted by `order`. A search reads its ranges one after
+    the other, sorted by `place`."""
 
     place: tuple[Any, ...]
     source: str
@@ -114,9 +116,10 @@ def _ranges(names: NameNumbers, query: Query, route: int) -> list[IndexRange] | 
 def _in_order(
     tx: Transaction, query: Query, route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
-    """A page in the order in which the items were recorded, or from the last back. Rows with an error, of a list or of a failed status are
-    in this order in their indexes, which are merged. By another index up to `MOST_SORTED` matches are read and sorted; if there are more,
-    a walk along the table soon finds a page of them."""
+    """A page in the order in which the items were recorded, or from the last back. Rows with an
+    error, of a list or of a failed status are in this order in their indexes, which are merged. By
+    another index up to `MOST_SORTED` matches are read and sorted; if there are more, a walk along
+    the table soon finds a page of them."""
     backwards = query.order == "newest"
     side, way = ("<", "DESC") if backwards else (">", "ASC")
     start = (NO_ID if backwards else 0) if query.after is None else query.after
@@ -144,7 +147,8 @@ def _in_order(
 
 
 def _ordered_ranges(names: NameNumbers, query: Query, route: int) -> list[IndexRange] | None:
-    """Ranges of indexes in which the wanted rows are in the order of their ids; None: there are none."""
+    """Ranges of indexes in which the wanted rows are in the order of their ids; None: there are
+    none."""
     if query.group is None and query.statuses is not None and query.statuses <= FAILED:
         codes = sorted(CODES[status] for status in query.statuses)
         return [
@@ -171,8 +175,9 @@ def _ordered_ranges(names: NameNumbers, query: Query, route: int) -> list[IndexR
 
 
 def _second_ranges(names: NameNumbers, query: Query, second: str, route: int) -> list[IndexRange]:
-    """All items whose key has this second part (a batch, for example), ordered by the key without its first part. The index has only
-    keys of several parts; in a key with more than two parts the second is followed by the separator."""
+    """All items whose key has this second part (a batch, for example), ordered by the key without
+    its first part. The index has only keys of several parts; in a key with more than two parts the
+    second is followed by the separator."""
     condition = f"route = ? AND instr(key, '#') > 0 AND {SECOND} BETWEEN ? AND ?{_only_places(names, query)}"
     bounds = ((second, second), (second + SEPARATOR, second + SEPARATOR + LAST))
     return [
@@ -213,7 +218,8 @@ def _clocks(query: Query) -> list[Times]:
 def _page(
     tx: Transaction, query: Query, ranges: list[IndexRange], where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
-    """A page of these ranges. Its end is the place of the range of its last row, and that row's values of its `order`."""
+    """A page of these ranges. Its end is the place of the range of its last row, and that row's
+    values of its `order`."""
     after = tuple(query.after or ())
     rows: list[Any] = []
     for one in ranges:
@@ -223,7 +229,8 @@ def _page(
         if one.place > place or not after:
             start = one.before
         room, order = query.limit - len(rows), ", ".join(one.order)
-        # SQLite finds the first row by the first column; of the rows with the same value it then skips those of earlier pages.
+        # SQLite finds the first row by the first column; of the rows with the same value it then
+        # skips those of earlier pages.
         found = tx.execute(
             f"{one.select} AND ({order}) > ({', '.join('?' * len(start))}) AND {one.order[0]} >= ?{where} ORDER BY {order} LIMIT ?",
             (*one.values, *start, start[0], *values, room),
@@ -243,7 +250,8 @@ def _sort_value(row: Any, column: str) -> Any:
 
 
 def _first(rows: list[Any], limit: int, backwards: bool) -> tuple[list[Any], int | None]:
-    """The first of these rows in the order of their ids, and the place after them if there are more."""
+    """The first of these rows in the order of their ids, and the place after them if there are
+    more."""
     page = sorted(rows, key=lambda row: row[0], reverse=backwards)[:limit]
     return page, page[-1][0] if len(rows) > limit else None
 
@@ -327,7 +335,8 @@ def _along(
         start = query.after or 0
         high = end = start + WINDOW
         low, way = start + 1, "ASC"
-    # "+route" prevents SQLite from using the index on the key, which would sort the whole route for every page.
+    # "+route" prevents SQLite from using the index on the key, which would sort the whole route for
+    # every page.
     rows = tx.execute(
         f"SELECT {COLUMNS} FROM item WHERE id >= ? AND id <= ? AND +route = ?{where} ORDER BY id {way} LIMIT ?",
         (low, high, route, *values, query.limit),

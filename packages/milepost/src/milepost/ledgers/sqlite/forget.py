@@ -1,4 +1,5 @@
-"""Forget in SQLite: an ended item's content is overwritten in the file, and its key replaced by a keyed digest, in one transaction."""
+"""Forget in SQLite: an ended item's content is overwritten in the file, and its key replaced by a
+keyed digest, in one transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ LIVE = frozenset(code for status, code in CODES.items() if status not in TERMINA
 
 
 def forget(tx: Transaction, asked: ForgetRequest) -> Forgotten:
-    """Everything in one transaction; `SqliteFile.overwriting` sees to it that the file keeps nothing of what is removed."""
+    """Everything in one transaction; `SqliteFile.overwriting` sees to it that the file keeps
+    nothing of what is removed."""
     found = tx.execute(
         "SELECT id, head, status FROM item WHERE route = ? AND key = ?",
         (_route(tx, asked), asked.key),

@@ -1,4 +1,5 @@
-"""Exact numbers of items by lane, and of those that entered a stage by a time: counted in indexes, so that no row of a live item is read."""
+"""Exact numbers of items by lane, and of those that entered a stage by a time: counted in indexes,
+so that no row of a live item is read."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def live(tx: Transaction, route: str, now: int) -> list[LaneCount]:
 def _live_count(
     names: NameNumbers, place: int, claimed: int, with_partner: tuple[int, int], free: Any
 ) -> LaneCount:
-    """`with_partner`: due and later items that were handed over; `free`: all due and later items without a claim, those among them."""
+    """`with_partner`: due and later items that were handed over; `free`: all due and later items
+    without a claim, those among them."""
     at = names.by_id[place]
     due, later, next_at = free
     return LaneCount(

@@ -1,4 +1,5 @@
-"""The embedded ledger: one SQLite file, no services. The row is the queue; row, history and counters are one transaction."""
+"""The embedded ledger: one SQLite file, no services. The row is the queue; row, history and
+counters are one transaction."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class SqliteLedger:
         self._mode = mode
         self._store = SqliteFile(path, PRIVATE if mode is None else mode)
         self.file_mode: int = mode or mode_of(path) or PRIVATE
-        """The mode of new files beside the ledger file: as a setting says, else that of the ledger file."""
+        """The mode of new files beside the ledger file: as a setting says, else that of the ledger
+        file."""
         self._names = NameNumbers()
         self._store.on_rollback = self._names.forget
         self._liveness = Liveness(path, self.file_mode)
@@ -79,14 +81,16 @@ class SqliteLedger:
 
     @classmethod
     def open(cls, path: str, mode: int | None = None) -> SqliteLedger:
-        """The ledger in this file; created if it does not exist, readable for its owner alone. `mode`: other permissions of new files."""
+        """The ledger in this file; created if it does not exist, readable for its owner alone.
+        `mode`: other permissions of new files."""
         return cls(str(path), mode)
 
     def prepare(self, plan: Plan) -> Plan:
-        """The plan in the epoch of this file. Rows of all routes are in one place, and nothing is sent."""
+        """The plan in the epoch of this file. Rows of all routes are in one place, and nothing is
+        sent."""
         return plan.at_epoch(self._read(lambda tx: tx.names.epoch))
 
-    # Items ------------------------------------------------------------------------------------------------------------
+    # Items ----------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         return self._read(lambda tx: read.known(tx, route, keys))
 
@@ -194,9 +198,11 @@ class SqliteLedger:
         arrivals: Mapping[tuple[str, str], Arrivals],
         alone: bool,
     ) -> list[Conflict | Refused | None]:
-        """Write the changes in this transaction; `alone`: one by one, because one of them cannot be written."""
+        """Write the changes in this transaction; `alone`: one by one, because one of them cannot be
+        written."""
         if len({change.before.handle for change in changes}) < len(changes):
-            # A change may build on an earlier one: each is checked against the row that the earlier ones have left.
+            # A change may build on an earlier one: each is checked against the row that the earlier
+            # ones have left.
             return [
                 answer
                 for change in changes
@@ -277,7 +283,7 @@ class SqliteLedger:
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         return self._read(lambda tx: read.history(tx, route, key, payloads=payloads))
 
-    # Feed, counters, documents ----------------------------------------------------------------------------------------
+    # Feed, counters, documents --------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         return self._read(lambda tx: read.feed(tx, after, limit))
 
@@ -313,7 +319,7 @@ class SqliteLedger:
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
         return self._write(lambda tx: documents.write(tx.connection, kind, name, value, expect))
 
-    # Upkeep -----------------------------------------------------------------------------------------------------------
+    # Upkeep ---------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> None:
         """None: reading is free here."""
 
@@ -437,7 +443,8 @@ class SqliteLedger:
 
     def _read(self, run: Callable[[Transaction], T]) -> T:
         def refreshed(tx: Transaction) -> T:
-            # One transaction, so that names and rows match. A Ctrl-C may come at any place, and must not leave it open.
+            # One transaction, so that names and rows match. A Ctrl-C may come at any place, and
+            # must not leave it open.
             try:
                 tx.execute("BEGIN")
                 tx.names.refresh(tx.connection)

@@ -1,4 +1,5 @@
-"""Quarantine of damaged rows: an unreadable row stays as it is, is no longer due, and is listed with the reason."""
+"""Quarantine of damaged rows: an unreadable row stays as it is, is no longer due, and is listed
+with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.items import Refused
 
 NEVER = 253_402_300_799_000
-"""Due time of a quarantined row: the end of the year 9999. So it stays in the index, and `find` finds it."""
+"""Due time of a quarantined row: the end of the year 9999. So it stays in the index, and `find`
+finds it."""
 LONGEST = 10_000
 """Characters shown of one damaged value."""
 

@@ -44,9 +44,10 @@ KNOWN = (
     "SELECT json_each.key, status, input_digest, place, list_id, rest, life"
     " FROM json_each(?) CROSS JOIN item ON item.route = ? AND item.key = value"
 )
-# The keys whose row is not as most are, by their place: `:place` and `:status` are those of a usual row. With each one small number: place
-# and status of its row; NULL: no row; -1: other content, or a row that must be read. All are one JSON text: while SQLite makes it, other
-# threads of the process run, and are not interrupted for each row.
+# The keys whose row is not as most are, by their place: `:place` and `:status` are those of a usual
+# row. With each one small number: place and status of its row; NULL: no row; -1: other content, or
+# a row that must be read. All are one JSON text: while SQLite makes it, other threads of the
+# process run, and are not interrupted for each row.
 _RECOGNISED = (
     "SELECT json_group_array(json_array(json_each.key, CASE WHEN item.id IS NULL THEN NULL WHEN rest IS NULL AND {same}"
     " AND status BETWEEN 0 AND 15 THEN (place << 4) | status ELSE -1 END)) FROM json_each(:keys) LEFT JOIN item ON item.route = :route AND item.key = value"
@@ -121,7 +122,8 @@ def recognised(
 def _usual(
     tx: Transaction, route_id: int | None, keys: Sequence[str]
 ) -> tuple[Same | None, tuple[int | None, int | None]]:
-    """How most rows of these keys probably are, judged by a few, with place and status; None: unknown."""
+    """How most rows of these keys probably are, judged by a few, with place and status; None:
+    unknown."""
     found = (
         tx.execute(USUAL, (route_id, keys[0], keys[len(keys) // 2], keys[-1])).fetchone()
         if len(keys) >= MANY
@@ -176,7 +178,8 @@ def known(tx: Transaction, route: str, keys: Sequence[str]) -> list[KnownKey | N
 
 
 def seals(tx: Transaction, route: str, keys: Sequence[str]) -> dict[str, KnownKey]:
-    """Seals by key, including those of keys that have a row again. A key that was forgotten is found by the name that stands for it."""
+    """Seals by key, including those of keys that have a row again. A key that was forgotten is
+    found by the name that stands for it."""
     names = _forgotten_names(tx.connection, route, keys)
     asked = json_text([*keys, *names])
     found = {
@@ -192,7 +195,8 @@ def seals(tx: Transaction, route: str, keys: Sequence[str]) -> dict[str, KnownKe
 def _forgotten_names(
     connection: sqlite3.Connection, route: str, keys: Sequence[str]
 ) -> dict[str, str]:
-    """The keys by the names that stand for them if they were forgotten; empty if this ledger has forgotten none."""
+    """The keys by the names that stand for them if they were forgotten; empty if this ledger has
+    forgotten none."""
     document = documents.read_one(connection, FORGET, SECRET)
     if document is None:
         return {}
@@ -260,7 +264,8 @@ def get(tx: Transaction, refs: Sequence[tuple[str, str]]) -> list[Item | Refused
 
 
 def history(tx: Transaction, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-    """Of the item that has a row; else of the item whose row left last, as far as its lines still exist."""
+    """Of the item that has a row; else of the item whose row left last, as far as its lines still
+    exist."""
     of = (tx.names.routes.get(route), key)
     owner = tx.execute(
         "SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of
@@ -300,7 +305,8 @@ def feed(tx: Transaction, after: int, limit: int) -> list[HistoryEntry]:
 
 
 def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]]) -> dict[int, Any]:
-    """The payloads that these lines (seq, body) offered, by seq. Only lines with an offer are looked up."""
+    """The payloads that these lines (seq, body) offered, by seq. Only lines with an offer are
+    looked up."""
     found: dict[int, Any] = {}
     offering = [seq for seq, body in lines if b'"offered":"' in body]
     for seq, body in connection.execute(OFFERED, (json_text(offering),)) if offering else ():

@@ -29,8 +29,8 @@ REPLACED = "SELECT id, rest FROM item WHERE id IN (SELECT value FROM json_each(?
 
 
 def prune(read: TransactionRunner, write: TransactionRunner, asked: PruneCriteria) -> Pruned:
-    """Find removable rows, keep their evidence with `keep`, remove those still unchanged; then lines, then seals. The search is a
-    read transaction, so that writers do not wait for it."""
+    """Find removable rows, keep their evidence with `keep`, remove those still unchanged; then
+    lines, then seals. The search is a read transaction, so that writers do not wait for it."""
     heads = read(lambda tx: _ended(tx, asked))
     more = len(heads) == asked.limit
     if asked.keep is not None and heads:
@@ -135,7 +135,8 @@ def _delivered_lines(tx: Transaction, asked: PruneCriteria) -> Numbers:
     """The numbers of items without a row whose lines are all delivered."""
     route, limit, parked = asked.route, asked.limit, asked.delivered.parked
     newest = tx.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
-    # The newest line always stays: its number must never be reused, or a cursor would skip the next line.
+    # The newest line always stays: its number must never be reused, or a cursor would skip the next
+    # line.
     up_to = min(asked.delivered.up_to, newest - 1)
     found = tx.execute(
         "SELECT item, key FROM departed WHERE route = ? AND last_seq <= ? AND ended_at < ? ORDER BY last_seq LIMIT ?",
@@ -168,7 +169,8 @@ def _forget(tx: Transaction, route: str, before: int) -> int:
 
 
 def _replaced(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[tuple[bytes, int]]:
-    """The digest of the present input of each item whose first input was replaced, with the item's number."""
+    """The digest of the present input of each item whose first input was replaced, with the item's
+    number."""
     found = []
     for number, rest in connection.execute(REPLACED, (json_text(numbers),)):
         try:

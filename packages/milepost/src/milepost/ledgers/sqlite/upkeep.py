@@ -15,7 +15,8 @@ PROCESSING = CODES[Status.PROCESSING]
 
 
 def reclaim(tx: Transaction, holders: Sequence[str], now: int) -> int:
-    """Set the lease expiry of items claimed by dead holders to now; the next claim writes the loss."""
+    """Set the lease expiry of items claimed by dead holders to now; the next claim writes the
+    loss."""
     dead = {f"holder{number}": holder for number, holder in enumerate(holders)}
     marks = ",".join(f":{name}" for name in dead)
     return sum(
@@ -71,7 +72,8 @@ def rename_stage(tx: Transaction, route: str, old: str, new: str) -> None:
 
 
 def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:
-    """Rename pauses, limits, breakers and used-up rates too: renaming a stage must not lift what was set on it."""
+    """Rename pauses, limits, breakers and used-up rates too: renaming a stage must not lift what
+    was set on it."""
     for kind in (HOLD, LIMIT, BREAKER):
         documents.rename(connection, kind, old, new)
     connection.execute(

@@ -16,7 +16,8 @@ from msgspec import Struct
 from milepost.core.errors import MilepostError, UsageError
 
 ID_HEADER = "X-Milepost-Id"
-"""Header with the digest of the mail's id, because a service such as SES replaces the Message-ID."""
+"""Header with the digest of the mail's id, because a service such as SES replaces the
+Message-ID."""
 
 # 7-bit, because not every server takes eight; long lines are encoded.
 _POLICY = SMTP.clone(cte_type="7bit")
@@ -35,8 +36,9 @@ class MailAttachment(Struct, frozen=True):
 
 
 class Mail(Struct, frozen=True, kw_only=True):
-    """A mail. `id` identifies its content, such as an event's id: a repeat with the same id has the same Message-ID and the same bytes, so
-    that receivers recognise it. Addresses are `name@host`, or `Name <name@host>`. Raises UsageError if a field cannot be sent."""
+    """A mail. `id` identifies its content, such as an event's id: a repeat with the same id has the
+    same Message-ID and the same bytes, so that receivers recognise it. Addresses are `name@host`,
+    or `Name <name@host>`. Raises UsageError if a field cannot be sent."""
 
     id: str
     sender: str
@@ -99,7 +101,8 @@ class Mail(Struct, frozen=True, kw_only=True):
         return _message_id(self.id, self.sender)
 
     def as_bytes(self, now: datetime | None = None) -> bytes:
-        """The whole message (RFC 5322). `now` is its Date where the mail has none of its own; the present if not given."""
+        """The whole message (RFC 5322). `now` is its Date where the mail has none of its own; the
+        present if not given."""
         message = EmailMessage(policy=_POLICY)
         message["From"] = _named(self.sender)
         message["To"] = [_named(address) for address in self.to]
@@ -197,8 +200,8 @@ class MailReceipt(Struct, frozen=True):
 
 
 class MailError(MilepostError):
-    """A mail was not sent. `code` is the SMTP reply code, if the server gave one. A handler may let it through: it is a `Retry`, or a
-    `Reject` where `permanent` is True."""
+    """A mail was not sent. `code` is the SMTP reply code, if the server gave one. A handler may let
+    it through: it is a `Retry`, or a `Reject` where `permanent` is True."""
 
     permanent = False
 
@@ -206,14 +209,17 @@ class MailError(MilepostError):
         super().__init__(message)
         self.code = code
         self.unknown = unknown
-        """May the mail have been sent? The connection was lost before the server's last reply. A repeat has the same Message-ID."""
+        """May the mail have been sent? The connection was lost before the server's last reply. A
+        repeat has the same Message-ID."""
 
 
 class MailRefused(MailError):
-    """The server refuses this mail for good (5xx for its sender, its recipients or its content): a repeat would be refused too."""
+    """The server refuses this mail for good (5xx for its sender, its recipients or its content): a
+    repeat would be refused too."""
 
     permanent = True
 
 
 class MailNotSent(MailError):
-    """The mail was not sent now, and a repeat may succeed: no connection, no reply in time, a reply of 4xx, a refused login."""
+    """The mail was not sent now, and a repeat may succeed: no connection, no reply in time, a reply
+    of 4xx, a refused login."""

@@ -1,4 +1,5 @@
-"""SMTP transport: one connection per mail, with STARTTLS or TLS from the start, a login, and one deadline for everything."""
+"""SMTP transport: one connection per mail, with STARTTLS or TLS from the start, a login, and one
+deadline for everything."""
 
 from __future__ import annotations
 
@@ -31,9 +32,11 @@ Encryption = Literal["starttls", "starttls-if-offered", "tls", "none"]
 class SmtpTransport:
     """Sends mails to the server at `host` and `port`.
 
-    `encryption`: "tls" from the first byte, "starttls" before any other command, "starttls-if-offered" (for a server on the same machine),
-    or "none". Certificates are verified; `tls` names an authority of your own. With a `user` it logs in, and never over a connection that
-    is not encrypted. `timeout` is the limit in seconds for one mail, from the connection to the last reply.
+    `encryption`: "tls" from the first byte, "starttls" before any other command,
+    "starttls-if-offered" (for a server on the same machine), or "none". Certificates are verified;
+    `tls` names an authority of your own. With a `user` it logs in, and never over a connection that
+    is not encrypted. `timeout` is the limit in seconds for one mail, from the connection to the
+    last reply.
     """
 
     def __init__(
@@ -65,14 +68,15 @@ class SmtpTransport:
         return f"<SmtpTransport {self.name}>"
 
     def send(self, mail: Mail) -> MailReceipt:
-        """Send the mail. Returns when the server has accepted it for at least one recipient; the receipt names those it refused. Raises
-        MailRefused or MailNotSent."""
+        """Send the mail. Returns when the server has accepted it for at least one recipient; the
+        receipt names those it refused. Raises MailRefused or MailNotSent."""
         content = mail.as_bytes()
         ends_at = time.monotonic() + self._timeout
         smtp = _Smtp(
             self._host, self._port, ends_at, self._context() if self._encryption == "tls" else None
         )
-        # Break the connection off at the deadline: a socket's own timeout starts anew with every byte that comes.
+        # Break the connection off at the deadline: a socket's own timeout starts anew with every
+        # byte that comes.
         timer = threading.Timer(max(0.0, ends_at - time.monotonic()), smtp.break_off)
         timer.daemon = True
         timer.start()
@@ -177,7 +181,8 @@ class SmtpTransport:
 
 
 class _Smtp(smtplib.SMTP):
-    """smtplib's client, with TLS from the start where a context is given, and a deadline for the connection."""
+    """smtplib's client, with TLS from the start where a context is given, and a deadline for the
+    connection."""
 
     def __init__(self, host: str, port: int, ends_at: float, tls: ssl.SSLContext | None) -> None:
         # An explicit name: the default asks DNS for it, without a time limit.
@@ -195,14 +200,16 @@ class _Smtp(smtplib.SMTP):
         return sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=host)
 
     def break_off(self) -> None:
-        """End the connection from another thread. Through a second descriptor: TLS keeps the first for itself, also during its handshake."""
+        """End the connection from another thread. Through a second descriptor: TLS keeps the first
+        for itself, also during its handshake."""
         self.broken_off = True
         if self._twin is not None:
             with suppress(OSError):
                 self._twin.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Send QUIT without waiting for the reply, because the result of the mail is known, and close the connection."""
+        """Send QUIT without waiting for the reply, because the result of the mail is known, and
+        close the connection."""
         with suppress(Exception):
             self.putcmd("quit")
         with suppress(Exception):
@@ -212,7 +219,8 @@ class _Smtp(smtplib.SMTP):
 
 
 def _connected(host: str, port: int, ends_at: float) -> socket.socket:
-    """A connection to the first address that answers. The lookup runs in a thread: the system's has no time limit."""
+    """A connection to the first address that answers. The lookup runs in a thread: the system's has
+    no time limit."""
     answers: list[list[str] | OSError] = []
 
     def look_up() -> None:

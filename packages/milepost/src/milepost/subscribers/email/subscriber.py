@@ -1,4 +1,5 @@
-"""E-mail as a subscriber: each event of the chosen kinds is one mail in plain words: subject, text, and HTML for a phone's width."""
+"""E-mail as a subscriber: each event of the chosen kinds is one mail in plain words: subject, text,
+and HTML for a phone's width."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ log = logging.getLogger(__name__)
 
 
 class MailWords(Struct, frozen=True):
-    """The parts of a mail: a headline, sentences, facts by name, and the command and the link that show more."""
+    """The parts of a mail: a headline, sentences, facts by name, and the command and the link that
+    show more."""
 
     headline: str
     sentences: list[str]
@@ -108,12 +110,14 @@ class MailWords(Struct, frozen=True):
 
 
 class EmailSubscriber:
-    """Sends each event of the given `kinds` (by default those that need a person: exhausted, rejected, overdue; "all" for every one) as a
-    mail from `sender` to all of `to`; events of other kinds count as delivered. Alerts are always sent.
+    """Sends each event of the given `kinds` (by default those that need a person: exhausted,
+    rejected, overdue; "all" for every one) as a mail from `sender` to all of `to`; events of other
+    kinds count as delivered. Alerts are always sent.
 
-    A refusal of 5xx parks the event; everything else means "not now". Where a server refuses some recipients for now, only these get the
-    repeat, as long as the process runs. The Message-ID follows from the event's id, so that a repeat can be recognised. The cursor's name
-    is made of the recipients unless `name` is given.
+    A refusal of 5xx parks the event; everything else means "not now". Where a server refuses some
+    recipients for now, only these get the repeat, as long as the process runs. The Message-ID
+    follows from the event's id, so that a repeat can be recognised. The cursor's name is made of
+    the recipients unless `name` is given.
     """
 
     batch = 1
@@ -141,7 +145,8 @@ class EmailSubscriber:
         self._kinds = KINDS if "all" in wanted else frozenset(wanted)
         self._transport = transport
         self._accepted: dict[str, set[str]] = {}
-        """By event id: recipients that need no repeat, while others of the same mail were refused for now."""
+        """By event id: recipients that need no repeat, while others of the same mail were refused
+        for now."""
         self.name = (
             name
             or f"email-{sha256(' '.join([plain_address(sender), *plain]).encode()).hexdigest()[:8]}"
@@ -203,9 +208,11 @@ class EmailSubscriber:
 
 
 def email_subscriber(address: str) -> EmailSubscriber:
-    """The subscriber of an address such as `email:smtps://USER@HOST?from=a@example.org&to=b@example.org`. `to` may stand several times;
-    `kinds` has the kinds of events with commas between them, `password_env` names the environment variable with the password, `name` names
-    the cursor. All other options are the transport's (see `mail_transport`)."""
+    """The subscriber of an address such as
+    `email:smtps://USER@HOST?from=a@example.org&to=b@example.org`. `to` may stand several times;
+    `kinds` has the kinds of events with commas between them, `password_env` names the environment
+    variable with the password, `name` names the cursor. All other options are the transport's (see
+    `mail_transport`)."""
     parts = urlsplit(address.removeprefix(PREFIX))
     given: dict[str, list[str]] = {}
     for option, value in parse_qsl(parts.query, keep_blank_values=True):

@@ -1,4 +1,5 @@
-"""Mail transports by URL: SMTP with STARTTLS, SMTP with TLS, or what a package adds, such as Amazon SES."""
+"""Mail transports by URL: SMTP with STARTTLS, SMTP with TLS, or what a package adds, such as Amazon
+SES."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ class MailTransport(Protocol):
     name: str
 
     def send(self, mail: Mail) -> MailReceipt:
-        """Send a mail: returns when it was accepted for at least one recipient. Raises MailRefused if a repeat would be refused too, and
-        MailNotSent if it may succeed later."""
+        """Send a mail: returns when it was accepted for at least one recipient. Raises MailRefused
+        if a repeat would be refused too, and MailNotSent if it may succeed later."""
 
 
 def mail_transport(
@@ -47,11 +48,13 @@ def mail_transport(
 ) -> MailTransport:
     """The transport of a URL.
 
-    `smtp://HOST` (port 587) demands STARTTLS, except on loopback, where STARTTLS is used if it is offered; `?tls=never` is for a relay in
-    your own network that has none, `?tls=required` and `?tls=if-offered` say it otherwise. `smtps://HOST` (port 465) begins with TLS.
-    With a user, as in `smtps://USER@HOST` (`@` within it is `%40`), it logs in; the password is in the environment variable `password_env`,
-    SMTP_PASSWORD if none is named. `ses://REGION` is Amazon SES (the package milepost-aws). `timeout` is the limit in seconds for one mail.
-    `environment` stands for `os.environ` in tests.
+    `smtp://HOST` (port 587) demands STARTTLS, except on loopback, where STARTTLS is used if it is
+    offered; `?tls=never` is for a relay in your own network that has none, `?tls=required` and
+    `?tls=if-offered` say it otherwise. `smtps://HOST` (port 465) begins with TLS. With a user, as
+    in `smtps://USER@HOST` (`@` within it is `%40`), it logs in; the password is in the environment
+    variable `password_env`, SMTP_PASSWORD if none is named. `ses://REGION` is Amazon SES (the
+    package milepost-aws). `timeout` is the limit in seconds for one mail. `environment` stands for
+    `os.environ` in tests.
     """
     try:
         parts = urlsplit(url)

@@ -28,7 +28,8 @@ expect.set_options(timeout=PATIENCE_MS)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Not for longer than a module: while it is open, nobody else in this process can run an event loop."""
+    """Not for longer than a module: while it is open, nobody else in this process can run an event
+    loop."""
     found = shutil.which("chromium")
     assert found is not None, (
         "there is no Chromium; tools/need-programs chromium says how to get it"
@@ -58,8 +59,9 @@ def full(live_server: LiveServer) -> LiveServer:
 
 @pytest.fixture
 def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
-    """Opens windows; whatever a page complains of fails the test, unless it is opened with `trouble=True`. If the test fails, a picture
-    of each is kept under build/pages; with --pictures always."""
+    """Opens windows; whatever a page complains of fails the test, unless it is opened with
+    `trouble=True`. If the test fails, a picture of each is kept under build/pages; with --pictures
+    always."""
     complaints: list[str] = []
     opened: list[Page] = []
 
@@ -97,8 +99,9 @@ def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callabl
                 page.screenshot(
                     path=folder / f"{request.node.name.replace('/', '-')[:100]}-{number}.png"
                 )
-        # The page is left, so that it calls no server any more. Its context stays open until the browser ends, which Playwright
-        # enforces: closing a context has no time limit, and has hung.
+        # The page is left, so that it calls no server any more. Its context stays open until the
+        # browser ends, which Playwright enforces: closing a context has no time limit, and has
+        # hung.
         with suppress(Error):
             page.goto("about:blank")
     assert complaints == []

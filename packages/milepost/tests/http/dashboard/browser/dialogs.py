@@ -13,7 +13,8 @@ PATIENT = QUICK.replace("READ_MS = 900", "READ_MS = 600000")
 
 
 def at_leisure(page: Page) -> None:
-    """In pages that are opened from now on, the last words of a dialog stay until it is closed: a test may be a slow reader."""
+    """In pages that are opened from now on, the last words of a dialog stay until it is closed: a
+    test may be a slow reader."""
     assert PATIENT != QUICK
 
     def patient(route: Route) -> None:

@@ -1,4 +1,5 @@
-"""Open circuit breakers in a real browser: an operator sees why a lane is closed, and opens it again with a reason."""
+"""Open circuit breakers in a real browser: an operator sees why a lane is closed, and opens it
+again with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pages of deposits in a real browser: runs and digests, one DOI, and manual deposits by a librarian without a terminal."""
+"""The pages of deposits in a real browser: runs and digests, one DOI, and manual deposits by a
+librarian without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The items of a route in a real browser: choosing some, acting on them, keys, and views that are kept."""
+"""The items of a route in a real browser: choosing some, acting on them, keys, and views that are
+kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Submitting a list in a real browser: the preview first, then the submission, and a message for each mistake in a file."""
+"""Submitting a list in a real browser: the preview first, then the submission, and a message for
+each mistake in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pages of notifications in a real browser: what an operator sees and does there, and that everybody can read them."""
+"""The pages of notifications in a real browser: what an operator sees and does there, and that
+everybody can read them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ PAGES = ("", "/destinations/crm", "/destinations/erp", "/messages", "/dead-lette
 
 @pytest.fixture
 def at() -> Iterator[Service]:
-    """A partner that answers, one that is down, one in an outage, and an unregistered one that refuses."""
+    """A partner that answers, one that is down, one in an outage, and an unregistered one that
+    refuses."""
     with (
         Partner(answers((200, b'{"ok": true}'))) as good,
         Partner(answers((503, b"no disk left"))) as down,

@@ -48,8 +48,8 @@ def hook() -> Hook:
 
 @pytest.fixture
 def full(tmp_path: Path, hook: Hook) -> Iterator[LiveServer]:
-    """Two items that a subscriber does not take; a pause, a limit, an act that was cut off, and a process of each kind. Behind a proxy
-    that gives us a part of its own."""
+    """Two items that a subscriber does not take; a pause, a limit, an act that was cut off, and a
+    process of each kind. Behind a proxy that gives us a part of its own."""
     with running_server(tmp_path, base="/milepost") as live_server:
         live_server.milepost.submit(
             "parcels", {"id": "P-1"}, *({"id": f"F-{n}", "weigh": "reject"} for n in (1, 2))
@@ -248,7 +248,8 @@ def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(
 def test_everybody_can_read_the_system_on_any_screen(
     full: LiveServer, window: Open, theme: str
 ) -> None:
-    """Roles, labels and contrast, by the rules of axe; and nothing is wider than a narrow screen."""
+    """Roles, labels and contrast, by the rules of axe; and nothing is wider than a narrow
+    screen."""
     make_key(
         full.ctx,
         "a key with a name that is rather long for its purpose",

@@ -1,4 +1,5 @@
-"""Paused items, failed items that have left, and items from the future, as pages show them on screens of every width."""
+"""Paused items, failed items that have left, and items from the future, as pages show them on
+screens of every width."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def orders() -> mp.Route:
 
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[GuardedServer]:
-    """Parcels wait at a paused stage, two have failed, two more have failed and left, three are dated in the future; orders wait in a
-    paused lane, and in one with an open breaker."""
+    """Parcels wait at a paused stage, two have failed, two more have failed and left, three are
+    dated in the future; orders wait in a paused lane, and in one with an open breaker."""
     clock = VirtualClock()
     with guarded_server(
         f"sqlite:///{tmp_path}/ledger.db", [sample_route(), orders()], clock=clock

@@ -1,4 +1,5 @@
-"""The route of the crash tests. Handlers take 1 to 20 ms and write each call down where no crash can take it back."""
+"""The route of the crash tests. Handlers take 1 to 20 ms and write each call down where no crash
+can take it back."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ CALLS = os.environ.get("CRASH_CALLS", "")
 
 
 def write_down(kind: str, item: mp.Item) -> None:
-    """One line per call, in one write, which the kernel keeps even if the process is killed right after."""
+    """One line per call, in one write, which the kernel keeps even if the process is killed right
+    after."""
     line = f"{kind}\t{item.stage}\t{item.key}\t{item.work_id}\t{item.attempt}\n".encode()
     descriptor = os.open(CALLS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

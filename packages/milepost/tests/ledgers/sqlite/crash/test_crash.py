@@ -1,4 +1,5 @@
-"""Kill a real worker process again and again while it holds leases, then ask the ledger whether every promise still holds."""
+"""Kill a real worker process again and again while it holds leases, then ask the ledger whether
+every promise still holds."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Workers:
         self._process.communicate()
 
     def live(self, *lives: tuple[str, int]) -> list[int]:
-        """Side by side: how each of them ended, its exit code, or the signal that killed it, negative."""
+        """Side by side: how each of them ended, its exit code, or the signal that killed it,
+        negative."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(lives).encode() + b"\n")
@@ -99,7 +101,8 @@ def test_fifty_and_more_kills_lose_nothing_and_break_no_promise(tmp_path: Path) 
         # Many items have taken two workers with them by now, and run one at a time in each process.
         assert workers.live(*[("none", 0)] * LAST) == [0] * LAST
 
-    # 1: accepted once. 8: rows, histories and counters agree; 5, 6: in order and bounded (see audit).
+    # 1: accepted once. 8: rows, histories and counters agree; 5, 6: in order and bounded (see
+    # audit).
     assert {receipt.answer for receipt in submit(ctx, "crash", inputs)} == {"known"}
     plan = Plan(route)
     assert audit(ctx.ledger, "crash", plan) == ITEMS
@@ -154,7 +157,8 @@ def test_a_kill_in_the_write_that_settles_and_claims_loses_nothing(
         assert [
             line.stage for line in lines if line.reason in (Reason.ADVANCED, Reason.COMPLETED)
         ] == ["one", "two", "three"]
-        # An item that the dead worker held lost exactly that claim; no other stage was called twice for want of a record.
+        # An item that the dead worker held lost exactly that claim; no other stage was called twice
+        # for want of a record.
         assert [line.stage for line in lines if line.reason is Reason.LOST] == (
             [lost[item.key].stage] if item.key in lost else []
         )

@@ -1,10 +1,12 @@
-"""Worker processes that kill themselves (SIGKILL) at a given fault point. `worker.py LEDGER` has imported everything and forks the
-others: for each line of its input, a list of [PHASE, N], it begins these side by side and answers how each of them ended. One whose
-phase is none runs until idle.
+"""Worker processes that kill themselves (SIGKILL) at a given fault point. `worker.py LEDGER` has
+imported everything and forks the others: for each line of its input, a list of [PHASE, N], it
+begins these side by side and answers how each of them ended. One whose phase is none runs until
+idle.
 
-Phases: claimed (leases are written, nothing runs yet), running (inside a handler), settling (outcomes are known, nothing
-written), commit (inside the transaction, before COMMIT), committed (on disk, before the engine knows), step-commit and step-committed
-(the same in the one write that settles and claims), stepped (the engine knows of both, and no handler has been started).
+Phases: claimed (leases are written, nothing runs yet), running (inside a handler), settling
+(outcomes are known, nothing written), commit (inside the transaction, before COMMIT), committed (on
+disk, before the engine knows), step-commit and step-committed (the same in the one write that
+settles and claims), stepped (the engine knows of both, and no handler has been started).
 """
 
 from __future__ import annotations

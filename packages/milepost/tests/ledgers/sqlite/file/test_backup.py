@@ -1,4 +1,5 @@
-"""Backup and restore of a ledger in a SQLite file: one moment, whole, while others write; and everything that is refused."""
+"""Backup and restore of a ledger in a SQLite file: one moment, whole, while others write; and
+everything that is refused."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def test_a_backup_is_a_ledger_with_everything_in_it(url: str, tmp_path: Path) ->
 def test_a_backup_holds_one_moment_and_never_starts_over_while_others_write(
     url: str, tmp_path: Path
 ) -> None:
-    """Between any two steps of the copy another connection commits; the copy has none of it, and each page is copied once."""
+    """Between any two steps of the copy another connection commits; the copy has none of it, and
+    each page is copied once."""
     other = SqliteLedger.open(str(path_of(url)))
     with mp.open(url, [letters()]) as post:
         calls: list[int] = []
@@ -366,7 +368,8 @@ def test_what_cannot_be_backed_up_says_so_and_what_to_do() -> None:
 def course_of_events(
     url: str, handler: Any
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any], list[str]]:
-    """Work on the ledger to the end: the events that a subscriber received by their ids, the item's story, and the ids in its evidence."""
+    """Work on the ledger to the end: the events that a subscriber received by their ids, the item's
+    story, and the ids in its evidence."""
     received: dict[str, dict[str, Any]] = {}
     route = mp.Route("letters", key="id")
     route.stage("write")(handler)

@@ -1,4 +1,5 @@
-"""Damaged text in the file: who reads it gets an error that says so and what to do; what is about something else goes on."""
+"""Damaged text in the file: who reads it gets an error that says so and what to do; what is about
+something else goes on."""
 
 from __future__ import annotations
 

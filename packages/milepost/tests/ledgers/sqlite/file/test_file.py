@@ -1,4 +1,5 @@
-"""The SQLite file when it is foreign, newer, damaged, read-only, full or busy: Milepost never damages it."""
+"""The SQLite file when it is foreign, newer, damaged, read-only, full or busy: Milepost never
+damages it."""
 
 from __future__ import annotations
 
@@ -137,7 +138,8 @@ def test_a_damaged_file_is_told_and_not_made_worse(tmp_path: Path) -> None:
 
 def test_a_read_only_ledger_says_so_and_is_left_as_it_is(tmp_path: Path) -> None:
     ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
-    # SQLite's own switch gives the very error that a file without write permission does (root may write those).
+    # SQLite's own switch gives the very error that a file without write permission does (root may
+    # write those).
     ledger._store._writer.execute("PRAGMA query_only = 1")
     with pytest.raises(
         LedgerReadOnly,
@@ -178,7 +180,8 @@ def test_a_reader_never_waits_for_a_writer(tmp_path: Path) -> None:
     writer = threading.Thread(target=ledger._store.write, args=(slow,))
     writer.start()
     assert inside.wait(30)
-    # The writer is in the middle of its transaction; reading answers at once, and with what was committed.
+    # The writer is in the middle of its transaction; reading answers at once, and with what was
+    # committed.
     assert sum(count.n for count in ledger.counts("parcels")) == 50
     assert ledger.peek("parcels", ["p1"])[0] is not None
     go_on.set()
@@ -425,7 +428,8 @@ def test_a_migration_that_fails_changes_nothing(
 def test_processes_wait_for_one_that_migrates_a_large_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a group of processes, one that gave up would end the others, and with them the migration."""
+    """In a group of processes, one that gave up would end the others, and with them the
+    migration."""
     path = tmp_path / "m.db"
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("PRAGMA journal_mode = WAL")
@@ -533,7 +537,8 @@ def test_one_members_error_does_not_fail_its_commit_group(tmp_path: Path) -> Non
 
     for bad in (missing, undone):
         with ThreadPoolExecutor(7) as pool, store._turn:
-            # While somebody else writes they all come together, and one of them carries the others' work along.
+            # While somebody else writes they all come together, and one of them carries the others'
+            # work along.
             futures = [
                 pool.submit(store.write, run) for run in (good(1), good(2), bad, good(3), good(4))
             ]

@@ -1,4 +1,5 @@
-"""Permissions of a ledger's files: private unless a setting says otherwise, existing ones as they are; and what doctor says of them."""
+"""Permissions of a ledger's files: private unless a setting says otherwise, existing ones as they
+are; and what doctor says of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Read connections: bounded by the reads of one moment, whatever threads come and go; and a process without a free file descriptor."""
+"""Read connections: bounded by the reads of one moment, whatever threads come and go; and a process
+without a free file descriptor."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.runners import handler_pool
 
 MOST = 2 * KEPT + 8
-"""Descriptors that the connections of the pool and a few services may have together: a file and its log for each."""
+"""Descriptors that the connections of the pool and a few services may have together: a file and its
+log for each."""
 
 
 @pytest.fixture

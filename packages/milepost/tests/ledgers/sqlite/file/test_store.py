@@ -1,4 +1,5 @@
-"""A Ctrl-C during a read or a write: whoever catches it can continue, and other threads and processes do not notice."""
+"""A Ctrl-C during a read or a write: whoever catches it can continue, and other threads and
+processes do not notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""New items on SQLite, in groups and one by one: any batch is stored and answered as on the memory ledger."""
+"""New items on SQLite, in groups and one by one: any batch is stored and answered as on the memory
+ledger."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def external_route() -> Route:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """A batch of new_items: mostly alike, some with a lane, a start, a list, a long correlation id or a seal that they may pass."""
+    """A batch of new_items: mostly alike, some with a lane, a start, a list, a long correlation id
+    or a seal that they may pass."""
     odd = st.fixed_dictionaries(
         {},
         optional={

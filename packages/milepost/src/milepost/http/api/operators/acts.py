@@ -30,16 +30,19 @@ PROBLEMS = ("route-changed", "costly", "busy", "conflict")
 
 
 class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The act, its items (`keys`, or a `filter`), and the reason. `stage`: the stage to which `retry` sends items back, that `confirm`
-    confirms, or from which `rerun` starts (default: the first). `as_new`: a retry or rerun with a new `work_id`. `outcome`: the outcome
-    that `confirm` reports, if it is not `true`. `force`: `confirm` even if the outcome does not cover what the stage was given; the
-    item's history says so. `content`: the new content that `replace` gives to the one item of `keys`, whole, as it would be submitted;
-    `here`: the item then starts again at its present stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: the time
-    that `reschedule` sets, such as `2027-01-31T08:00:00Z`, or a span from now such as `2h`. `pace`: items a second (`50/s`) for a `rerun`
-    by filter, which the resender then continues. `for`: the person for whom the caller acts. `id`: a name for an act on several items;
-    the same call with this id continues an act that was cut off, or, if it has finished, gets the first answer again; another call with it
-    is refused (`conflict`). `scan`: allow a scan if no index serves the filter and the table is
-    large."""
+    """The act, its items (`keys`, or a `filter`), and the reason. `stage`: the stage to which
+    `retry` sends items back, that `confirm` confirms, or from which `rerun` starts (default: the
+    first). `as_new`: a retry or rerun with a new `work_id`. `outcome`: the outcome that `confirm`
+    reports, if it is not `true`. `force`: `confirm` even if the outcome does not cover what the
+    stage was given; the item's history says so. `content`: the new content that `replace` gives to
+    the one item of `keys`, whole, as it would be submitted; `here`: the item then starts again at
+    its present stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: the time
+    that `reschedule` sets, such as `2027-01-31T08:00:00Z`, or a span from now such as `2h`. `pace`:
+    items a second (`50/s`) for a `rerun` by filter, which the resender then continues. `for`: the
+    person for whom the caller acts. `id`: a name for an act on several items; the same call with
+    this id continues an act that was cut off, or, if it has finished, gets the first answer again;
+    another call with it is refused (`conflict`). `scan`: allow a scan if no index serves the filter
+    and the table is large."""
 
     verb: Literal["retry", "skip", "cancel", "resend", "confirm", "rerun", "replace", "reschedule"]
     keys: Annotated[list[str], Meta(min_length=1, max_length=10_000)] | None = None
@@ -79,7 +82,8 @@ class ActQuery(Struct, frozen=True, kw_only=True):
 
 
 class Acts(Struct, frozen=True):
-    """The latest first, each as `milepost acts --json` shows it. `more`: there are earlier ones; give `next` as `after` to get them."""
+    """The latest first, each as `milepost acts --json` shows it. `more`: there are earlier ones;
+    give `next` as `after` to get them."""
 
     acts: list[dict[str, Any]]
     more: bool
@@ -96,11 +100,13 @@ class Acts(Struct, frozen=True):
     long=True,
 )
 def perform(state: ServerState, call: Call) -> ActReport:
-    """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
-    keys, has an id: it skips items that change after its start, every line that it writes carries its id, and it can be continued
-    if it is cut off. A repeat of the call with the same `id` gets the answer of the first, with its `finished_at`; a call with that id and
-    other items or options is refused with 409, `conflict`: a filter is compared as it was given. With `dry_run` nothing is written, and
-    no reason is needed: the answer says what would be done, and for `replace` the `difference` between the old content and the new, if the
+    """Each item is done or refused by itself; `refused` names the first hundred, with the reason.
+    An act by filter, or on several keys, has an id: it skips items that change after its start,
+    every line that it writes carries its id, and it can be continued if it is cut off. A repeat of
+    the call with the same `id` gets the answer of the first, with its `finished_at`; a call with
+    that id and other items or options is refused with 409, `conflict`: a filter is compared as it
+    was given. With `dry_run` nothing is written, and no reason is needed: the answer says what
+    would be done, and for `replace` the `difference` between the old content and the new, if the
     key may `read`."""
     plan, wanted = state.plan(call), call.body
     if (wanted.keys is None) == (wanted.filter is None):
@@ -142,8 +148,8 @@ def perform(state: ServerState, call: Call) -> ActReport:
     long=True,
 )
 def continue_act(state: ServerState, call: Call) -> ActReport:
-    """With its original arguments: items that it has already handled are skipped. An act that was started for keys needs them again: repeat
-    the first call, with its `id`."""
+    """With its original arguments: items that it has already handled are skipped. An act that was
+    started for keys needs them again: repeat the first call, with its `id`."""
     plan, body = state.plan(call), call.body
     check_reason(body.reason, body.dry_run)
     by = named(call, body.for_)
@@ -157,8 +163,9 @@ def continue_act(state: ServerState, call: Call) -> ActReport:
 
 @endpoint("GET", "/api/v1/acts", scope="read", query=ActHistoryQuery, summary="Acts of operators")
 def history(state: ServerState, call: Call) -> Acts:
-    """Acts on items, pauses, limits, changed routes, pruning: by whom, why, when, and with which result. `go_on` is the command that continues an act that was cut off, or that is still running. `by` is a name as
-    it is on record; if one person acted for another, either of the two."""
+    """Acts on items, pauses, limits, changed routes, pruning: by whom, why, when, and with which
+    result. `go_on` is the command that continues an act that was cut off, or that is still running.
+    `by` is a name as it is on record; if one person acted for another, either of the two."""
     asked = call.query
     seen = [
         one
@@ -185,12 +192,15 @@ def history(state: ServerState, call: Call) -> Acts:
     summary="One act, with its progress",
 )
 def one_act(state: ServerState, call: Call) -> dict[str, Any]:
-    """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are updated after every thousand items;
-    `expected` is the approximate total, null if it is not known, and `finished` is true at the end. Give an act an `id` of your own to
-    read its progress while the call that runs it is still waiting. `outcome` says what became of the items that it changed, as they are
-    now: `completed`, `failed`, `cancelled`, `in_progress`, and `unknown` where no line of theirs is found any more; null for acts that
-    change no items. One call counts the items with a line among the first ten thousand since the act began: `counted` of `total`. Give
-    `next` as `after` to count the following ones alone; it is null where no more can be found. Each line that a bulk act wrote in an item's history carries its id."""
+    """As in `GET /api/v1/acts`. While an act on many items is running, `done` and `refused` are
+    updated after every thousand items; `expected` is the approximate total, null if it is not
+    known, and `finished` is true at the end. Give an act an `id` of your own to read its progress
+    while the call that runs it is still waiting. `outcome` says what became of the items that it
+    changed, as they are now: `completed`, `failed`, `cancelled`, `in_progress`, and `unknown` where
+    no line of theirs is found any more; null for acts that change no items. One call counts the
+    items with a line among the first ten thousand since the act began: `counted` of `total`. Give
+    `next` as `after` to count the following ones alone; it is null where no more can be found. Each
+    line that a bulk act wrote in an item's history carries its id."""
     found, _ = read_versioned(state.ctx.ledger, ACT, call.path["id"], Act)
     if found is None or not call.caller.sees(found.route):
         raise _unknown_act(f"there is no act {call.path['id']!r}")
@@ -204,7 +214,8 @@ def one_act(state: ServerState, call: Call) -> dict[str, Any]:
 
 
 def check_free(state: ServerState, call: Call, wanted: str) -> None:
-    """Raise a problem if an act of a route that the caller does not see already has this id. The problem says nothing about that act."""
+    """Raise a problem if an act of a route that the caller does not see already has this id. The
+    problem says nothing about that act."""
     found, _ = read_versioned(state.ctx.ledger, ACT, wanted, Act)
     if found is not None and not call.caller.sees(found.route):
         raise problem_error(

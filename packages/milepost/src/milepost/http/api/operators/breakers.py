@@ -38,7 +38,8 @@ class ClosedBreakers(Struct, frozen=True):
 
 @endpoint("GET", BREAKERS, scope="read", summary="Breakers that are open")
 def breakers(state: ServerState, call: Call) -> OpenBreakers:
-    """The breakers of a route that are open or half-open, one for each lane. A breaker that is closed is not listed."""
+    """The breakers of a route that are open or half-open, one for each lane. A breaker that is
+    closed is not listed."""
     return OpenBreakers(breaker_views(state.ctx, state.plan(call).name))
 
 

@@ -89,8 +89,8 @@ class Signed(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`rate`: calls for the whole ledger, such as `50/s`. `concurrency`: calls at a time in each process, or at each worker of a remote
-    stage. A field that is not given stays as it is."""
+    """`rate`: calls for the whole ledger, such as `50/s`. `concurrency`: calls at a time in each
+    process, or at each worker of a remote stage. A field that is not given stays as it is."""
 
     reason: Why
     rate: str | float | None = None
@@ -99,8 +99,9 @@ class LimitRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PauseRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`until`: when the pause ends by itself, a time such as `2027-01-31T18:00:00Z`, or a span from now such as `2h`. `drain`: the rate at
-    which the items that have waited are worked on afterwards, such as `10/s`."""
+    """`until`: when the pause ends by itself, a time such as `2027-01-31T18:00:00Z`, or a span from
+    now such as `2h`. `drain`: the rate at which the items that have waited are worked on
+    afterwards, such as `10/s`."""
 
     reason: Why
     until: str | None = None
@@ -109,7 +110,8 @@ class PauseRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resumption(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and for whom; `drain` is the rate at which the items that have waited are worked on, if not the one that the pause has."""
+    """Why, and for whom; `drain` is the rate at which the items that have waited are worked on, if
+    not the one that the pause has."""
 
     reason: Why
     drain: str | None = None
@@ -126,7 +128,8 @@ class LimitsAnswer(Struct, frozen=True):
 
 @endpoint("GET", HOLDS, scope="read", summary="Pauses in force")
 def holds(state: ServerState, call: Call) -> Holds:
-    """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
+    """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`,
+    `route/stage` or `route/stage/lane`."""
     return Holds(
         [
             paused_view(name, hold)
@@ -166,7 +169,8 @@ def resume(state: ServerState, call: Call) -> Resumed:
 
 @endpoint("GET", LIMITS, scope="read", summary="Limits set while running")
 def limits(state: ServerState, call: Call) -> LimitsAnswer:
-    """Limits set by operators; they take precedence over the route file's. Scopes that are not listed have the limits of the route file."""
+    """Limits set by operators; they take precedence over the route file's. Scopes that are not
+    listed have the limits of the route file."""
     return LimitsAnswer(
         [
             limited_view(name, limit)

@@ -13,7 +13,8 @@ from milepost.http.state.state import ServerState
 
 
 class ForgetItemRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The item's key and the reason, which is recorded and should not repeat the content. `for`: the person for whom the caller acts."""
+    """The item's key and the reason, which is recorded and should not repeat the content. `for`:
+    the person for whom the caller acts."""
 
     key: Annotated[str, Meta(min_length=1, max_length=10_000)]
     reason: Annotated[str, Meta(max_length=1000)] = ""
@@ -31,8 +32,9 @@ class ForgetItemRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     long=True,
 )
 def forget_item(state: ServerState, call: Call) -> ForgetReport:
-    """As `milepost forget`. The key stays known by a keyed digest (`name`); `stays` names what remains elsewhere. An item that has not ended
-    is refused. With `dry_run` nothing is written, and no reason is needed. If the call is cut off, the same call continues it."""
+    """As `milepost forget`. The key stays known by a keyed digest (`name`); `stays` names what
+    remains elsewhere. An item that has not ended is refused. With `dry_run` nothing is written, and
+    no reason is needed. If the call is cut off, the same call continues it."""
     plan, asked = state.plan(call), call.body
     check_reason(asked.reason, asked.dry_run)
     by = named(call, asked.for_)

@@ -18,8 +18,9 @@ from milepost.ports.items import Query
 
 
 class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rows to remove: items that ended longer ago than `older_than` (`90d`), with one of these `statuses` (`failed` stands for both
-    failed ones); COMPLETED alone if none is given. `for`: the person for whom the caller acts. `scan`: allow reading a large table."""
+    """The rows to remove: items that ended longer ago than `older_than` (`90d`), with one of these
+    `statuses` (`failed` stands for both failed ones); COMPLETED alone if none is given. `for`: the
+    person for whom the caller acts. `scan`: allow reading a large table."""
 
     older_than: str = "30d"
     statuses: Annotated[list[str], Meta(max_length=10)] = []
@@ -39,9 +40,11 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     long=True,
 )
 def prune_items(state: ServerState, call: Call) -> PruneReport:
-    """As `milepost prune`. A seal remains of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
-    needed: the answer counts the rows that would be removed (`statuses`) and those that would stay because their status was not given
-    (`others`). The call answers when everything is done; if it is cut off, a part is pruned, and the same call continues with the rest."""
+    """As `milepost prune`. A seal remains of each row, so that its key is still known. With
+    `dry_run` nothing is written and no reason is needed: the answer counts the rows that would be
+    removed (`statuses`) and those that would stay because their status was not given (`others`).
+    The call answers when everything is done; if it is cut off, a part is pruned, and the same call
+    continues with the rest."""
     plan, asked = state.plan(call), call.body
     span = span_ms(asked.older_than, "older_than")
     check_reason(asked.reason, asked.dry_run)

@@ -38,7 +38,8 @@ class QuarantineSelection(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Replayed(Struct, frozen=True):
-    """One result for each entry: `done` if it was processed and has left the quarantine; otherwise `why`. `key` is the entry's id."""
+    """One result for each entry: `done` if it was processed and has left the quarantine; otherwise
+    `why`. `key` is the entry's id."""
 
     replayed: list[Adopted]
 
@@ -53,8 +54,8 @@ class Dropped(Struct, frozen=True):
     "GET", QUARANTINE, scope="read", query=QuarantineQuery, summary="Entries of the quarantine"
 )
 def list_entries(state: ServerState, call: Call) -> Quarantine:
-    """As `milepost quarantine list --json`: foreign rows, changes that could not be decided, messages that could not be read. Only
-    for callers who see all routes."""
+    """As `milepost quarantine list --json`: foreign rows, changes that could not be decided,
+    messages that could not be read. Only for callers who see all routes."""
     check_sees_all(call)
     return quarantine_view(state.ctx, call.query.limit)
 
@@ -68,8 +69,8 @@ def list_entries(state: ServerState, call: Call) -> Quarantine:
     long=True,
 )
 def replay_entries(state: ServerState, call: Call) -> Replayed:
-    """A row, or a change of one, is processed as the row is now; a message goes back to its queue. An entry that fails again stays,
-    with the reason. Only for callers who see all routes."""
+    """A row, or a change of one, is processed as the row is now; a message goes back to its queue.
+    An entry that fails again stays, with the reason. Only for callers who see all routes."""
     by, body = _checked(call), call.body
     return Replayed(replay(state.ctx, _ids(state, body), by=by, reason=body.reason))
 
@@ -83,13 +84,15 @@ def replay_entries(state: ServerState, call: Call) -> Replayed:
     long=True,
 )
 def drop_entries(state: ServerState, call: Call) -> Dropped:
-    """The content is deleted; who discarded it, and why, stays on record. Only for callers who see all routes."""
+    """The content is deleted; who discarded it, and why, stays on record. Only for callers who see
+    all routes."""
     by, body = _checked(call), call.body
     return Dropped(drop(state.ctx, _ids(state, body), by=by, reason=body.reason))
 
 
 def _checked(call: Call) -> str:
-    """The author of the act; raises a problem if this ledger has no quarantine or the call is incomplete."""
+    """The author of the act; raises a problem if this ledger has no quarantine or the call is
+    incomplete."""
     check_sees_all(call)
     if (call.body.ids is not None) == call.body.all:
         raise problem_error(

@@ -17,9 +17,9 @@ from milepost.http.state.state import ServerState
 
 
 class RedateRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The reason. `for`: the person for whom the caller acts. `id`: a name for the act; the same call with this id continues an act that was cut
-    off, or, if it has finished, gets the first answer again. `scan`: allow a scan if no index finds items by date and the table is
-    large."""
+    """The reason. `for`: the person for whom the caller acts. `id`: a name for the act; the same
+    call with this id continues an act that was cut off, or, if it has finished, gets the first
+    answer again. `scan`: allow a scan if no index finds items by date and the table is large."""
 
     reason: Annotated[str, Meta(max_length=1000)] = ""
     for_: str | None = field(default=None, name="for")
@@ -38,9 +38,10 @@ class RedateRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     long=True,
 )
 def redate_items(state: ServerState, call: Call) -> ActReport:
-    """As `milepost redate`. A clock was ahead when they were written; bulk acts leave them out. Their history keeps the times that they had, and
-    an item that was submitted for a later date keeps that date. With `dry_run` nothing is written and no reason is needed. A call with the
-    `id` of another act is refused with 409, `conflict`."""
+    """As `milepost redate`. A clock was ahead when they were written; bulk acts leave them out.
+    Their history keeps the times that they had, and an item that was submitted for a later date
+    keeps that date. With `dry_run` nothing is written and no reason is needed. A call with the `id`
+    of another act is refused with 409, `conflict`."""
     plan, asked = state.plan(call), call.body
     check_reason(asked.reason, asked.dry_run)
     by = named(call, asked.for_)

@@ -34,7 +34,8 @@ WHOLE_ROUTE = {REDATE: "items dated in the future"}
 
 
 class ActNames(Struct, frozen=True):
-    """Names of lists and causes by their ids, and the fields of each route's key. An unknown one is shown by its id."""
+    """Names of lists and causes by their ids, and the fields of each route's key. An unknown one is
+    shown by its id."""
 
     lists: Mapping[str, str] = {}
     causes: Mapping[str, str] = {}

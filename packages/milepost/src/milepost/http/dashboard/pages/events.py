@@ -1,4 +1,5 @@
-"""Page of events: subscribers with their progress and errors; and the feed of events, from the newest back to any point."""
+"""Page of events: subscribers with their progress and errors; and the feed of events, from the
+newest back to any point."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ LOOKS |= dict.fromkeys(("retry", "exhausted", "rejected", "lost", "overdue"), "f
 
 
 class EventsPageQuery(Struct, frozen=True):
-    """A filter of events; `before` is the line before which the page ends. An empty field means any."""
+    """A filter of events; `before` is the line before which the page ends. An empty field means
+    any."""
 
     route: str = ""
     kind: str = ""
@@ -94,7 +96,8 @@ def events(state: ServerState, call: Call) -> Answer:
 def _back(
     ctx: Context, before: int | None, wants: Callable[[Event], bool], look: int
 ) -> EventsBefore:
-    """A page of wanted events, from as far back as needed, within limits: some lines are read at first, and then more."""
+    """A page of wanted events, from as far back as needed, within limits: some lines are read at
+    first, and then more."""
     found: list[FeedEvent] = []
     left = FAR_REMOTE if "change counter" in ctx.ledger.missing_capabilities else FAR
     while True:

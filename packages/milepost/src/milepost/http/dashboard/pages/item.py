@@ -104,7 +104,8 @@ def _back(names: list[str], view: dict[str, Any]) -> list[str]:
 
 
 def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """Content of the item: the input, the result of each stage, and the payload of its stage if that is different."""
+    """Content of the item: the input, the result of each stage, and the payload of its stage if
+    that is different."""
     found = [("Input", view["input"])]
     # Earlier inputs that were replaced, the latest first.
     found += [
@@ -120,7 +121,8 @@ def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _another(plan: Plan, view: dict[str, Any]) -> str | None:
-    """Input for a new item like this one; None if it cannot be derived, or holds a secret, which is not shown."""
+    """Input for a new item like this one; None if it cannot be derived, or holds a secret, which is
+    not shown."""
     if (
         view["input"] is None
         or plan.route.closed
@@ -154,7 +156,8 @@ def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
 
 
 def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]]]:
-    """Items whose keys begin like this one: with all of it, then with less and less, if an index serves that."""
+    """Items whose keys begin like this one: with all of it, then with less and less, if an index
+    serves that."""
     begins = key
     for _ in range(LOOKS):
         query = Query(route=route, prefix=begins, limit=ALIKE)
@@ -168,12 +171,14 @@ def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]
 
 
 def written(value: Any) -> str:
-    """JSON for people. It is formatted here and not in the browser, which would lose the last digits of large numbers."""
+    """JSON for people. It is formatted here and not in the browser, which would lose the last
+    digits of large numbers."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _entry(one: StoryLine, results: dict[str, Any]) -> dict[str, Any]:
-    """A line of the timeline: the line itself, a sentence about it, and the values below it by their titles."""
+    """A line of the timeline: the line itself, a sentence about it, and the values below it by
+    their titles."""
     line, attempt = one.line, one.line.attempt
     shown: dict[str, Any] = {
         "line": line,
@@ -195,7 +200,8 @@ def _entry(one: StoryLine, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(line: Line, results: dict[str, Any]) -> str:
-    """The value of a confirmation, if it still is the stage's result, and notes about the item; without secrets."""
+    """The value of a confirmation, if it still is the stage's result, and notes about the item;
+    without secrets."""
     if line.version and line.note is not None and not isinstance(line.note, str):
         return written(redacted(line.note))
     given = results.get(line.stage)

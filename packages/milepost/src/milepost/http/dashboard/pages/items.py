@@ -1,4 +1,5 @@
-"""The items of a route, by filter, as a page or as a file; and the search for one by its key on all routes."""
+"""The items of a route, by filter, as a page or as a file; and the search for one by its key on all
+routes."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class FindQuery(Struct, frozen=True):
 
 
 class FilterFault(Struct, frozen=True):
-    """Why no items are shown. `age`: the fault is in the field for the age. `scan`: the URL that reads all rows nevertheless."""
+    """Why no items are shown. `age`: the fault is in the field for the age. `scan`: the URL that
+    reads all rows nevertheless."""
 
     text: str
     age: bool = False
@@ -76,8 +78,9 @@ class FilterFault(Struct, frozen=True):
     summary="An item by its key, or by how its key begins",
 )
 def seek(state: ServerState, call: Call) -> Answer:
-    """Redirects to the item with that key, if there is one on any route; otherwise to the items of the first route whose keys begin with
-    it; otherwise shows a page that says where it was searched for."""
+    """Redirects to the item with that key, if there is one on any route; otherwise to the items of
+    the first route whose keys begin with it; otherwise shows a page that says where it was searched
+    for."""
     text = call.query.q.strip()
     if not text:
         return _to(state, "/items")
@@ -167,7 +170,8 @@ def items(state: ServerState, call: Call) -> Answer:
 
 
 def filled(wanted: ItemsQuery) -> ItemsQuery:
-    """The query of a form: forms send empty fields too, and several values of one field with commas between them."""
+    """The query of a form: forms send empty fields too, and several values of one field with commas
+    between them."""
     return replace(
         wanted,
         statuses=_several(wanted.statuses),
@@ -197,7 +201,8 @@ def _routes(state: ServerState, call: Call) -> list[str]:
 
 
 def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int | None:
-    """Number of matching items, if it is known without reading them: all are on this page, or the ledger has counted them."""
+    """Number of matching items, if it is known without reading them: all are on this page, or the
+    ledger has counted them."""
     if not found.more and asked.after is None:
         return len(found.items)
     total = (
@@ -225,7 +230,8 @@ def _several(values: list[str]) -> list[str]:
 def _look(
     state: ServerState, call: Call, route: str, asked: ItemsQuery
 ) -> tuple[ItemPage, FilterFault | None, str]:
-    """The answer of the API, or the fault in the query; and the cost, if no index serves the query and there are many rows."""
+    """The answer of the API, or the fault in the query; and the cost, if no index serves the query
+    and there are many rows."""
     nothing = ItemPage([], None, False)
     try:
         if asked.older_than is not None:
@@ -333,8 +339,9 @@ def _lanes(ctx: Context, plan: Plan) -> list[str]:
 
 
 def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
-    """A row of the table: times with their distance from now. `since`: when the item reached its stage, or became overdue there. A
-    `blocked` item is not due, unless a worker has `claimed` it already."""
+    """A row of the table: times with their distance from now. `since`: when the item reached its
+    stage, or became overdue there. A `blocked` item is not due, unless a worker has `claimed` it
+    already."""
     due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
     since = row.get("overdue_at") or row["entered_at"]
     error = row.get("error")
@@ -359,8 +366,8 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
     summary="The items of a page as CSV or JSON",
 )
 def export(state: ServerState, call: Call) -> Answer:
-    """All items that match, not only those of the page; with `nearest`, the first ten thousand. The file is written row by row, so memory
-    use does not grow with their number."""
+    """All items that match, not only those of the page; with `nearest`, the first ten thousand. The
+    file is written row by row, so memory use does not grow with their number."""
     plan, wanted, form = state.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
         raise problem_error(
@@ -378,7 +385,8 @@ def export(state: ServerState, call: Call) -> Answer:
 
 
 def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, Any]]:
-    """In the order of the page; overdue items stage by stage, because there may be too many to sort."""
+    """In the order of the page; overdue items stage by stage, because there may be too many to
+    sort."""
     now = ctx.clock.now()
     if wanted.overdue:
         yield from (late_item_view(asked, now) for asked in each_overdue(ctx, query))
@@ -408,8 +416,8 @@ def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def cell(value: Any) -> Any:
-    """Keeps text that a spreadsheet would read as a formula as text. Spreadsheets ignore blanks before a formula, and some
-    treat full-width characters of East Asian scripts like ASCII."""
+    """Keeps text that a spreadsheet would read as a formula as text. Spreadsheets ignore blanks
+    before a formula, and some treat full-width characters of East Asian scripts like ASCII."""
     if not isinstance(value, str):
         return value
     begins = normalize("NFKC", value.lstrip()[:1])

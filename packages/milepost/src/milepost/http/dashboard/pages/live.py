@@ -22,8 +22,9 @@ HEARTBEAT_S = 3.0
 
 @endpoint("GET", "/live", scope="read", page=True, summary="Notifies a page when to refresh")
 async def live(state: ServerState, call: Call) -> Answer:
-    """Server-sent events: `changed`, first when the page connects (earlier changes are not sent), and then whenever something has
-    happened to an item that the caller may see; and `here` every few seconds while nothing happens."""
+    """Server-sent events: `changed`, first when the page connects (earlier changes are not sent),
+    and then whenever something has happened to an item that the caller may see; and `here` every
+    few seconds while nothing happens."""
     if call.raw.method == "HEAD":
         # A HEAD request would never get the end of a stream.
         return Answer(Response(media_type=STREAM))

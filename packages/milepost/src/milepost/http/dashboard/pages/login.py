@@ -1,4 +1,5 @@
-"""Log in and log out: a session cookie stands for a key, so that a browser need not send the key with every page."""
+"""Log in and log out: a session cookie stands for a key, so that a browser need not send the key
+with every page."""
 
 from __future__ import annotations
 
@@ -68,8 +69,9 @@ async def page(state: ServerState, call: Call) -> Answer:
     summary="Log in with a key",
 )
 async def log_in(state: ServerState, call: Call) -> Answer:
-    """Sets a cookie that stands for the key for twelve hours, and redirects to the wanted page. The cookie is sent by pages of this
-    server only; every write with it also needs the session's token (X-CSRF-Token, or the form's field csrf_token)."""
+    """Sets a cookie that stands for the key for twelve hours, and redirects to the wanted page. The
+    cookie is sent by pages of this server only; every write with it also needs the session's token
+    (X-CSRF-Token, or the form's field csrf_token)."""
     request: Request = call.raw
     if from_elsewhere(request.headers):
         raise problem_error(

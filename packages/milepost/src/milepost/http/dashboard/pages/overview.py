@@ -1,4 +1,5 @@
-"""Overview page: health, and every route as a funnel. Made from counters of the ledger, so it costs the same with a million items."""
+"""Overview page: health, and every route as a funnel. Made from counters of the ledger, so it costs
+the same with a million items."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ CAUSES = 8
 FAILED_ROWS = 500
 """Maximum rows of a stage that are read, if the counters cannot say which have failed."""
 FRESH = 24 * HOUR
-"""How long a cause without items stays on the page: causes that come and go with every attempt must not make the page jump."""
+"""How long a cause without items stays on the page: causes that come and go with every attempt must
+not make the page jump."""
 PARTS = (
     ("queued", "todo", (Status.PENDING, Status.QUEUED)),
     ("processing", "work", (Status.PROCESSING,)),
@@ -48,8 +50,8 @@ PARTS = (
 
 
 class FunnelStage(Struct, frozen=True):
-    """A stage in the funnel. It has all its parts, even if they are zero, so that it keeps its shape: label, class of the style sheet, number,
-    and the statuses that find the items."""
+    """A stage in the funnel. It has all its parts, even if they are zero, so that it keeps its
+    shape: label, class of the style sheet, number, and the statuses that find the items."""
 
     seen: StageView
     parts: list[tuple[str, str, int, list[str]]]
@@ -62,8 +64,9 @@ class FunnelStage(Struct, frozen=True):
 
 
 class FailureCause(Struct, frozen=True):
-    """A cause at a stage. At least `least` and at most `most` of the items with this error have failed; the others are retried
-    automatically, or were cancelled. `filter` finds the failed ones."""
+    """A cause at a stage. At least `least` and at most `most` of the items with this error have
+    failed; the others are retried automatically, or were cancelled. `filter` finds the failed
+    ones."""
 
     of: Group
     least: int
@@ -76,7 +79,8 @@ class FailureCause(Struct, frozen=True):
 
 
 class RouteView(Struct, frozen=True):
-    """A route. `known`: its route file is loaded here, so that its items can be viewed and acted on."""
+    """A route. `known`: its route file is loaded here, so that its items can be viewed and acted
+    on."""
 
     seen: Snapshot
     known: bool
@@ -125,7 +129,8 @@ def home(
     zone: tzinfo = UTC,
     left: Mapping[str, LeftCount] | None = None,
 ) -> list[RouteView]:
-    """These routes as funnels; Milepost's own are last. `zone`: that of the viewer. `left`: failed items that have left, by route."""
+    """These routes as funnels; Milepost's own are last. `zone`: that of the viewer. `left`: failed
+    items that have left, by route."""
     counts, groups = by_route(ctx.ledger.counts()), by_route(ctx.ledger.groups())
     pauses = {
         name: pause_view(name, hold) for name, hold in read_each(ctx.ledger, HOLD, Hold).items()
@@ -217,7 +222,8 @@ def _step(
 def causes(
     ctx: Context, seen: Snapshot, groups: Sequence[Group], free: Callable[[], bool]
 ) -> tuple[list[FailureCause], int]:
-    """The causes with the most failures, these first, and the number of the others. `free`: reading rows costs nothing."""
+    """The causes with the most failures, these first, and the number of the others. `free`: reading
+    rows costs nothing."""
     bounds = failed_by_group({stage.name: stage.among(*FAILED) for stage in seen.stages}, groups)
     present = [group for group in groups if group.now > 0 or seen.at - group.last_at < FRESH]
     shown = sorted(
@@ -249,8 +255,9 @@ def causes(
 def failed_by_group(
     failed: dict[str, int], groups: Sequence[Group]
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """Minimum and maximum number of failed items with each error, by (stage, group): derived from the number of failed items of each
-    stage, and the number of items with each error there. Every failed item has an error."""
+    """Minimum and maximum number of failed items with each error, by (stage, group): derived from
+    the number of failed items of each stage, and the number of items with each error there. Every
+    failed item has an error."""
     having: Counter[str] = Counter()
     for group in groups:
         having[group.stage] += max(0, group.now)
@@ -284,7 +291,8 @@ def _looked_at(
 def health(
     ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, ttl_cache: TtlCache
 ) -> HealthPanel:
-    """Health of these routes. Problems that belong to no route are only for callers who see all routes."""
+    """Health of these routes. Problems that belong to no route are only for callers who see all
+    routes."""
     look = CheckRun(ctx, routes=routes, everything=all_seen, thorough=False, once=ttl_cache.once)
     shown = [result for result in run_checks(look, OVERVIEW) if result.headline]
     notices = [one for one in shown if one.finding.level != OK]

@@ -1,4 +1,5 @@
-"""System page: processes, alerts, pauses and limits, quarantine, the doctor's findings, and API keys."""
+"""System page: processes, alerts, pauses and limits, quarantine, the doctor's findings, and API
+keys."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class SystemQuery(Struct, frozen=True):
 
 
 class SystemFacts(Struct, frozen=True):
-    """The parts that are not updated live. Parts that concern the whole ledger are empty for callers who see only some routes."""
+    """The parts that are not updated live. Parts that concern the whole ledger are empty for
+    callers who see only some routes."""
 
     routes: list[dict[str, Any]] = []
     future: list[tuple[str, str]] = []
@@ -62,7 +64,8 @@ class SystemFacts(Struct, frozen=True):
     summary="Processes, routes, controls and health",
 )
 def system(state: ServerState, call: Call) -> Answer:
-    """Expensive parts are read only when the page is opened, not when its live parts are fetched again."""
+    """Expensive parts are read only when the page is opened, not when its live parts are fetched
+    again."""
     ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
     paused = [
         pause_view(name, hold) for name, hold in sorted(read_each(ctx.ledger, HOLD, Hold).items())
@@ -121,7 +124,8 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Syste
 
 
 def _future(ctx: Context, routes: list[str], now: int) -> list[tuple[str, str]]:
-    """Counted when the page is opened: an act on them reloads it. None on a ledger without an index by date, where `doctor` names none either."""
+    """Counted when the page is opened: an act on them reloads it. None on a ledger without an index
+    by date, where `doctor` names none either."""
     counts = [(route, *count_future(ctx, route, now)) for route in routes]
     sentences = [(route, future_text(route, n, more)) for route, n, more in counts if n]
     return [(route, f"{text[0].upper()}{text[1:]}.") for route, text in sentences]
@@ -163,7 +167,8 @@ def control_path(scope: str, kind: str) -> str:
 
 
 def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
-    """Every stage with a handler, and every lane with limits of its own: the route file's values, and those set since."""
+    """Every stage with a handler, and every lane with limits of its own: the route file's values,
+    and those set since."""
     limits = read_each(state.ctx.ledger, LIMIT, Limit)
     found = []
     for plan in (state.ctx.plans[name] for name in routes if name in state.ctx.plans):

@@ -1,7 +1,7 @@
 """Backup and restore of a SQLite ledger: the file with its blobs, checked before it gets its name.
 
-A backup is itself a ledger: FILE, and FILE-blobs beside it. It is a snapshot, whatever is written during the copy: the copy reads in
-one transaction, so that it never starts over.
+A backup is itself a ledger: FILE, and FILE-blobs beside it. It is a snapshot, whatever is written
+during the copy: the copy reads in one transaction, so that it never starts over.
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ class Contents(Struct, frozen=True):
 def back_up(
     path: str, target: Path, *, overwrite: bool, on_progress: Progress, mode: int = PRIVATE
 ) -> BackupReport:
-    """Copy the ledger in `path` as of now, with its blobs, to `target`, while other processes may write. The copy gets its name after
-    it is checked and on disk; an interrupted copy leaves nothing under that name."""
+    """Copy the ledger in `path` as of now, with its blobs, to `target`, while other processes may
+    write. The copy gets its name after it is checked and on disk; an interrupted copy leaves
+    nothing under that name."""
     _check_target(target, overwrite)
     aside, aside_blobs = _unfinished(target), _unfinished(blobs_folder(target))
     try:
         with translated_errors(path), closing(_connect(path)) as source:
-            # From here on this connection sees a snapshot. Blobs are written before the rows that name them, so all of them exist.
+            # From here on this connection sees a snapshot. Blobs are written before the rows that
+            # name them, so all of them exist.
             source.execute("BEGIN")
             pages = (
                 source.execute("PRAGMA page_count").fetchone()[0]
@@ -107,9 +109,10 @@ def restore(
     on_progress: Progress,
     mode: int | None = None,
 ) -> RestoreReport:
-    """Replace the ledger in `path` by the backup `source`. An existing ledger is renamed, never removed. Refuses, without changing
-    anything, while a process uses that ledger, beside a leftover SQLite log, and for a damaged backup (`force` accepts items with a
-    broken history). The files have the mode of the ledger that they replace, else `mode`, else they are private."""
+    """Replace the ledger in `path` by the backup `source`. An existing ledger is renamed, never
+    removed. Refuses, without changing anything, while a process uses that ledger, beside a leftover
+    SQLite log, and for a damaged backup (`force` accepts items with a broken history). The files
+    have the mode of the ledger that they replace, else `mode`, else they are private."""
     target = Path(path)
     file_mode = mode_of(target) or mode or PRIVATE
     _check_source(source, target)
@@ -158,7 +161,8 @@ def restore(
 
 
 def _raise_epoch(path: Path, now: int, why: str) -> None:
-    """Lines that are written from now on are of another epoch: they may have the versions of lines written since the backup was made."""
+    """Lines that are written from now on are of another epoch: they may have the versions of lines
+    written since the backup was made."""
     with (
         translated_errors(str(path)),
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
@@ -171,8 +175,8 @@ def _raise_epoch(path: Path, now: int, why: str) -> None:
 
 
 def examine(path: Path) -> Contents:
-    """Check a ledger file that no process uses: it must be a ledger, and SQLite must find it intact. Also checks that each item's
-    history ends at the head in its row."""
+    """Check a ledger file that no process uses: it must be a ledger, and SQLite must find it
+    intact. Also checks that each item's history ends at the head in its row."""
     address = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
     with (
         translated_errors(str(path)),
@@ -211,7 +215,7 @@ def _connect(path: str) -> sqlite3.Connection:
     )
 
 
-# Checks -------------------------------------------------------------------------------------------------------------------
+# Checks -------------------------------------------------------------------------------------------
 def _check_target(target: Path, overwrite: bool) -> None:
     if target.is_dir():
         raise UsageError(
@@ -279,7 +283,7 @@ def _check_free(target: Path) -> None:
                 raise LedgerBusy(f"a process has {target} open; stop it first") from None
 
 
-# Files --------------------------------------------------------------------------------------------------------------------
+# Files --------------------------------------------------------------------------------------------
 def _unfinished(place: Path) -> Path:
     return place.with_name(f".unfinished-{place.name}-{secrets.token_hex(4)}")
 
@@ -316,7 +320,8 @@ def _blob_sizes(folder: Path) -> dict[Path, int]:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """All files and folders below a folder. One that cannot be read is an error (`rglob` would leave its files out without a word)."""
+    """All files and folders below a folder. One that cannot be read is an error (`rglob` would
+    leave its files out without a word)."""
 
     def raise_error(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):

@@ -1,6 +1,8 @@
-"""Process liveness on one machine: each process holds an OS lock on a file beside the ledger as long as it lives.
+"""Process liveness on one machine: each process holds an OS lock on a file beside the ledger as
+long as it lives.
 
-The operating system releases the lock when the process ends, for whatever reason. A process that can take the lock has proof of death.
+The operating system releases the lock when the process ends, for whatever reason. A process that
+can take the lock has proof of death.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Liveness:
             os.close(descriptor)
 
     def dead_workers(self) -> list[str]:
-        """Holders on this machine whose lock can be taken: they are dead. Their files stay until `remove_lock_files`."""
+        """Holders on this machine whose lock can be taken: they are dead. Their files stay until
+        `remove_lock_files`."""
         return [holder for holder, alive in self._others() if not alive]
 
     def neighbours(self) -> int:

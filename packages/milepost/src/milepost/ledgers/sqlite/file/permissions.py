@@ -1,4 +1,5 @@
-"""Permissions of the files of a ledger: how new ones are made, who may read them, and what this user may not write."""
+"""Permissions of the files of a ledger: how new ones are made, who may read them, and what this
+user may not write."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ from milepost.ledgers.sqlite.errors import too_many_open_files
 
 ENTERED_BY_ALL = 0o001
 OF_THE_LEDGER = ("", "-wal", "-shm")
-"""The files of a ledger by their endings. SQLite gives the log files the mode of the ledger file."""
+"""The files of a ledger by their endings. SQLite gives the log files the mode of the ledger
+file."""
 
 
 def make_ledger_file(path: str, mode: int) -> None:
-    """Create the file, empty, if it is missing: SQLite would make it with the mode that the umask allows."""
+    """Create the file, empty, if it is missing: SQLite would make it with the mode that the umask
+    allows."""
     try:
         new_file(Path(os.path.realpath(path)), mode).close()
     except FileExistsError:
@@ -48,7 +51,8 @@ def new_file(path: Path, mode: int) -> BinaryIO:
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Create the folder for files of this mode, with the folders above it; an existing one keeps its mode."""
+    """Create the folder for files of this mode, with the folders above it; an existing one keeps
+    its mode."""
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
@@ -66,7 +70,8 @@ def mode_of(path: str | Path) -> int | None:
 
 
 def is_readable_by_all(path: str) -> bool:
-    """Whether every user of this machine may read the file: its mode and those of the folders above allow it."""
+    """Whether every user of this machine may read the file: its mode and those of the folders above
+    allow it."""
     place = Path(os.path.realpath(path))
     with suppress(OSError):
         if place.stat().st_mode & READ_BY_ALL:
@@ -82,8 +87,9 @@ def user_name(user_id: int) -> str:
 
 
 def unwritable(path: str) -> str | None:
-    """Which files and folder of the ledger this user may not write, and whose they are; None: it may write all. SQLite makes its log files in the folder, and each process a lock
-    file in the folder of processes."""
+    """Which files and folder of the ledger this user may not write, and whose they are; None: it
+    may write all. SQLite makes its log files in the folder, and each process a lock file in the
+    folder of processes."""
     files = [path + ending for ending in (*OF_THE_LEDGER, "-workers")]
     kept_from = [file for file in files if os.path.exists(file) and not _may(file, os.W_OK)]
     folder = os.path.dirname(os.path.abspath(path))

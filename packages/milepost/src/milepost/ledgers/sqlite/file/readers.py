@@ -1,4 +1,5 @@
-"""Read connections to one SQLite file: a small pool that lends one to each read, so that no thread keeps one."""
+"""Read connections to one SQLite file: a small pool that lends one to each read, so that no thread
+keeps one."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from collections.abc import Callable
 from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 
 KEPT = 16
-"""Connections that stay open between two reads. More are open only while more threads read at the same moment."""
+"""Connections that stay open between two reads. More are open only while more threads read at the
+same moment."""
 
 
 class ReaderPool:
-    """Lends read connections, the one used last first: its caches are warm. A `deque` gives each to one taker, without a lock."""
+    """Lends read connections, the one used last first: its caches are warm. A `deque` gives each to
+    one taker, without a lock."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
@@ -21,7 +24,8 @@ class ReaderPool:
         self._closed = False
 
     def take(self) -> Transaction:
-        """A connection for one read, with the numbers of names as it has seen them. The caller gives it back, whatever happens."""
+        """A connection for one read, with the numbers of names as it has seen them. The caller
+        gives it back, whatever happens."""
         try:
             return self._free.pop()
         except IndexError:

@@ -1,4 +1,5 @@
-"""Schema of the file: checks that it is a ledger of a known version, and applies numbered migrations."""
+"""Schema of the file: checks that it is a ledger of a known version, and applies numbered
+migrations."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def _scripts() -> list[Path]:
 
 
 def check(connection: sqlite3.Connection, path: str) -> int:
-    """The file's schema version; 0 for an empty file. Raises if it belongs to another program or is too new; changes nothing."""
+    """The file's schema version; 0 for an empty file. Raises if it belongs to another program or is
+    too new; changes nothing."""
     application, version, tables = _marks(connection)
     if application != APPLICATION_ID and (tables or application or version):
         raise LedgerForeign(
@@ -45,7 +47,8 @@ def check(connection: sqlite3.Connection, path: str) -> int:
 
 
 def _marks(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    """The file's application id, schema version and number of tables, as of one moment: another process may be making the file now."""
+    """The file's application id, schema version and number of tables, as of one moment: another
+    process may be making the file now."""
     if connection.in_transaction:
         return _read_marks(connection)
     connection.execute("BEGIN")

@@ -29,13 +29,16 @@ log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S = 60.0
 MIGRATION_TIMEOUT_S, MIGRATION_PAUSE_S = 3600.0, 0.05
-"""A migration may write every page of a large file: processes that are started meanwhile wait longer for it."""
+"""A migration may write every page of a large file: processes that are started meanwhile wait
+longer for it."""
 LONGEST_PAUSE_S = 0.0005
-"""Pause between two tries to begin a write while another process writes. A worker leaves about a millisecond between two writes; a
-process with longer pauses would miss many of these gaps, and stay idle after each."""
+"""Pause between two tries to begin a write while another process writes. A worker leaves about a
+millisecond between two writes; a process with longer pauses would miss many of these gaps, and stay
+idle after each."""
 GROUP = 64
 LOG_LIMIT = 64 << 20
-"""Bytes of the log file beyond which it is cut once it is empty: a reader that stands still may have made it grow."""
+"""Bytes of the log file beyond which it is cut once it is empty: a reader that stands still may
+have made it grow."""
 
 
 def blobs_folder(path: str | Path) -> Path:
@@ -62,7 +65,8 @@ class CommitPart(Generic[T]):
 
 
 def _key_part(key: str, position: int) -> str | None:
-    """SQL function: one part of a key of several fields, escaped as in the key; NULL: the key has no such part, or is damaged."""
+    """SQL function: one part of a key of several fields, escaped as in the key; NULL: the key has
+    no such part, or is damaged."""
     parts = key.split(SEPARATOR) if isinstance(key, str) else ()
     return parts[position] if position < len(parts) else None
 
@@ -70,8 +74,8 @@ def _key_part(key: str, position: int) -> str | None:
 class SqliteFile:
     """A SQLite file in WAL mode. A commit is on disk before `write` returns (`synchronous=FULL`).
 
-    Group commit: when several threads write at once, the first commits the work of all. It needs no thread of its own, so a
-    single-threaded caller stays single-threaded.
+    Group commit: when several threads write at once, the first commits the work of all. It needs no
+    thread of its own, so a single-threaded caller stays single-threaded.
     """
 
     def __init__(self, path: str, mode: int = PRIVATE) -> None:
@@ -101,7 +105,8 @@ class SqliteFile:
         with translated_errors(self.path):
             connection = self._connect()
             try:
-                # A foreign or newer file must stay exactly as it is, so this comes before anything that writes.
+                # A foreign or newer file must stay exactly as it is, so this comes before anything
+                # that writes.
                 version = self._retry_while_locked(lambda: schema.check(connection, self.path))
                 if version == 0:
                     connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
@@ -126,7 +131,8 @@ class SqliteFile:
                         MIGRATION_TIMEOUT_S,
                         MIGRATION_PAUSE_S,
                     )
-                    # The log would stay as large as a migration has made it, until the last process ends.
+                    # The log would stay as large as a migration has made it, until the last process
+                    # ends.
                     with suppress(sqlite3.OperationalError):
                         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             except BaseException:
@@ -165,8 +171,8 @@ class SqliteFile:
             pause = min(pause * 1.5, longest_s)
 
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own part is rolled back. A Ctrl-C in this
-        thread leaves the parts of other threads to them."""
+        """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own
+        part is rolled back. A Ctrl-C in this thread leaves the parts of other threads to them."""
         if self._writing_thread == threading.get_ident():
             raise self._write_inside_write()
         work = CommitPart(run)
@@ -174,7 +180,8 @@ class SqliteFile:
         try:
             with self._turn:
                 self._writing_thread = threading.get_ident()
-                # With more than GROUP waiting, our own part may not be in the first group. Parts leave the queue when they are done.
+                # With more than GROUP waiting, our own part may not be in the first group. Parts
+                # leave the queue when they are done.
                 while not work.done:
                     queued = [self._queue[place] for place in range(len(self._queue))]
                     self._commit([part for part in queued if not part.done])
@@ -191,8 +198,8 @@ class SqliteFile:
         return work.result  # type: ignore[return-value]
 
     def _write_inside_write(self) -> UsageError:
-        """The error of a function of a route that writes while it is called by a write: it would wait for itself. The caller may swallow it,
-        so it is logged too."""
+        """The error of a function of a route that writes while it is called by a write: it would
+        wait for itself. The caller may swallow it, so it is logged too."""
         message = (
             f"{self.path}: a function of a route (lane, accepts) has written to the ledger while it was called inside a write; let it only"
             " compute, and let a handler submit, confirm or act"
@@ -201,8 +208,8 @@ class SqliteFile:
         return UsageError(message)
 
     def _commit(self, waiting: list[CommitPart[Any]]) -> None:
-        """Commit the first parts, up to GROUP, in one transaction. If it cannot begin, all that wait get the error now: each would otherwise
-        wait as long again, one after the other."""
+        """Commit the first parts, up to GROUP, in one transaction. If it cannot begin, all that
+        wait get the error now: each would otherwise wait as long again, one after the other."""
         connection, group = self._writer, waiting[:GROUP]
         begun = False
         try:
@@ -230,7 +237,8 @@ class SqliteFile:
                 for work in waiting:
                     work.error, work.done = translated(error, self.path), True
             elif len(group) > 1:
-                # One part, or all together, are too large for the file. Commit each alone, so that no other part is rolled back with it.
+                # One part, or all together, are too large for the file. Commit each alone, so that
+                # no other part is rolled back with it.
                 for work in group:
                     self._commit([work])
             else:
@@ -294,7 +302,8 @@ class SqliteFile:
                 self._writer.execute(f"PRAGMA secure_delete = {before}")
 
     def empty_log(self) -> bool:
-        """Move the whole log into the file and empty it; False: a reader of another process, or of another thread, still needs it."""
+        """Move the whole log into the file and empty it; False: a reader of another process, or of
+        another thread, still needs it."""
         with self._turn, translated_errors(self.path):
             try:
                 busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -180,7 +180,8 @@ T = TypeVar("T")
 def one_by_one(
     tx: Transaction, values: Sequence[T], write: Callable[[list[T]], None]
 ) -> dict[int, Refused]:
-    """Write each alone; returns the refused ones by place, with the reason. The others stay written."""
+    """Write each alone; returns the refused ones by place, with the reason. The others stay
+    written."""
     refused: dict[int, Refused] = {}
     for place, value in enumerate(values):
         tx.execute("SAVEPOINT one")

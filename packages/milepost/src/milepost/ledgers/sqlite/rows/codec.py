@@ -18,12 +18,14 @@ STATUSES: tuple[Status, ...] = tuple(Status)
 CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)}
 
 LIMIT = 2**48
-"""Every count, and every time in milliseconds of the next 8,000 years, is below this. In SQLite any text is above it."""
+"""Every count, and every time in milliseconds of the next 8,000 years, is below this. In SQLite any
+text is above it."""
 Number = Annotated[int, Meta(ge=0, lt=LIMIT)]
 
 
 class RowColumns(Struct, array_like=True, gc=False):
-    """The columns of a row, with the values that they may have: another program may have written others, and SQLite takes any."""
+    """The columns of a row, with the values that they may have: another program may have written
+    others, and SQLite takes any."""
 
     id: int
     place: int
@@ -81,7 +83,8 @@ decode = msgspec.json.decode
 
 
 def json_text(value: Any) -> str:
-    """JSON to bind, as text: some versions of SQLite read JSON in bytes as their own binary form."""
+    """JSON to bind, as text: some versions of SQLite read JSON in bytes as their own binary
+    form."""
     return encode(value).decode()
 
 
@@ -173,8 +176,8 @@ def clock_of(row: Row) -> tuple[int | None, int | None]:
 
 
 def shared(row: Row, place: int) -> tuple[Any, ...]:
-    """The columns that a write may change, except the head, which differs in each row. In the order of UPDATE and of
-    `row_groups.UPDATE_GROUP`."""
+    """The columns that a write may change, except the head, which differs in each row. In the order
+    of UPDATE and of `row_groups.UPDATE_GROUP`."""
     due_at, kept_look = clock_of(row)
     error = row.error
     rest = None
@@ -208,9 +211,11 @@ def shared(row: Row, place: int) -> tuple[Any, ...]:
 
 INPUT, PAYLOAD, RESULT = 0, 1, 2
 EVERY_KIND = f"kind IN ({INPUT}, {PAYLOAD}, {RESULT})"
-"""Contents are stored by kind, then by item: without this condition, a query for those of one item scans the whole table."""
+"""Contents are stored by kind, then by item: without this condition, a query for those of one item
+scans the whole table."""
 CONTENT_OF = "WITH wanted (item) AS (SELECT value FROM json_each(?))" + " UNION ALL".join(
-    # One kind after the other: with `EVERY_KIND` SQLite would make the list of items anew for each of them.
+    # One kind after the other: with `EVERY_KIND` SQLite would make the list of items anew for each
+    # of them.
     f" SELECT item, kind, stage, body FROM content WHERE kind = {kind} AND item IN wanted"
     for kind in (INPUT, PAYLOAD, RESULT)
 )

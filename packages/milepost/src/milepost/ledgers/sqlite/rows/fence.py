@@ -21,8 +21,9 @@ NOW = "SELECT id, head, lease, status, place, due_at, look_at FROM item WHERE id
 
 
 def fenced(tx: Transaction, changes: Sequence[Change]) -> list[Change | None]:
-    """The changes as they may be written now, with None for each one that lost its race (see `core.change.holds`). At most one change
-    per item. The head covers the version too: it is the digest of a line that contains it."""
+    """The changes as they may be written now, with None for each one that lost its race (see
+    `core.change.holds`). At most one change per item. The head covers the version too: it is the
+    digest of a line that contains it."""
     answers: list[Change | None] = list(changes)
     groups: dict[tuple[Any, ...], list[int]] = {}
     singles: list[int] = []

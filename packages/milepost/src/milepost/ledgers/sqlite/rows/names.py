@@ -38,7 +38,8 @@ class NameNumbers:
         self.lanes: dict[tuple[str, str], list[tuple[int, str]]] = {}
         """The lanes of a stage that were ever used, as (place, lane)."""
         self.epoch = 0
-        """The epoch of the ledger. Only a restore raises it, and then no process has the file open."""
+        """The epoch of the ledger. Only a restore raises it, and then no process has the file
+        open."""
         self._seen: tuple[Any, ...] = ()
 
     def refresh(self, connection: sqlite3.Connection) -> None:
@@ -63,7 +64,8 @@ class NameNumbers:
         ):
             self.stages[route, name] = number
             self.stage_names[number] = (route, name)
-        # Read new ones only: a route may have many lanes, and every process has to read each new one.
+        # Read new ones only: a route may have many lanes, and every process has to read each new
+        # one.
         for number, stage, lane in connection.execute(
             "SELECT id, stage, lane FROM place WHERE id > ?", (known[1],)
         ):
@@ -119,7 +121,8 @@ class NameNumbers:
 
 
 class Transaction:
-    """One read or write transaction: SQLite's connection, and the numbers of names that are valid in it."""
+    """One read or write transaction: SQLite's connection, and the numbers of names that are valid
+    in it."""
 
     __slots__ = ("connection", "execute", "executemany", "names")
 

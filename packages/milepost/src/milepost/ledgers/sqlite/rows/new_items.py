@@ -1,6 +1,8 @@
-"""Writes of new items: one statement for all similar rows, one for a batch's content and one for its first lines.
+"""Writes of new items: one statement for all similar rows, one for a batch's content and one for
+its first lines.
 
-The values that differ per row are packed into one value, which the statement cuts into pieces, and common values are bound once.
+The values that differ per row are packed into one value, which the statement cuts into pieces, and
+common values are bound once.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ COMMON = (
 COMMON_NAMES = COMMON.split(", ")
 COLUMNS = f"{COMMON}, id, head, input_digest, key, correlation_id"
 INSERT = f"INSERT INTO item ({COLUMNS}) VALUES ({', '.join('?' * 30)}) {UNLESS_THERE}"
-# :first: the first number; :pieces: the packed pieces; :cuts: for each row, where its piece begins and how long its texts are.
+# :first: the first number; :pieces: the packed pieces; :cuts: for each row, where its piece begins
+# and how long its texts are.
 INSERT_GROUP = (
     f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f':{name}' for name in COMMON_NAMES)},"
     " :first + json_each.key, substr(:pieces, value >> 32, 32), substr(:pieces, (value >> 32) + 32, 32),"
@@ -47,8 +50,9 @@ NEW_OFFER = (
 
 
 def write_new(tx: Transaction, new_items: Sequence[NewItem], tally: CounterDeltas) -> list[int]:
-    """Write new items with different keys. Returns the places of those whose key already has a row; nothing is written for these. The
-    unique index on keys finds them in the caller's transaction, so no look-up is needed before."""
+    """Write new items with different keys. Returns the places of those whose key already has a row;
+    nothing is written for these. The unique index on keys finds them in the caller's transaction,
+    so no look-up is needed before."""
     first: int = tx.execute(NEXT_NUMBER).fetchone()[0]
     written = _write_rows(tx, first, new_items)
     there: list[int] = []
@@ -83,7 +87,8 @@ def write_new(tx: Transaction, new_items: Sequence[NewItem], tally: CounterDelta
 
 
 def _write_rows(tx: Transaction, first: int, new_items: Sequence[NewItem]) -> int:
-    """Write the rows whose key has none yet, each under the number of its place; returns how many."""
+    """Write the rows whose key has none yet, each under the number of its place; returns how
+    many."""
     written = 0
     single: list[tuple[Any, ...]] = []
     rows = [new_item.change.after for new_item in new_items]
@@ -151,7 +156,8 @@ def _similar(
 
 
 def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, str] | None:
-    """The values of these rows that differ, packed for INSERT_GROUP; None: one of them does not have the usual size."""
+    """The values of these rows that differ, packed for INSERT_GROUP; None: one of them does not
+    have the usual size."""
     pieces: list[bytes] = []
     cuts: dict[int, int] = {}
     at = 1

@@ -1,7 +1,8 @@
-"""Packed writes of history lines and contents: one value holds those of many rows, and one statement cuts it into pieces.
+"""Packed writes of history lines and contents: one value holds those of many rows, and one
+statement cuts it into pieces.
 
-Binding values one by one costs more than SQLite's own work, and with one statement for each row the threads of a process would hand over
-the interpreter once for each row.
+Binding values one by one costs more than SQLite's own work, and with one statement for each row the
+threads of a process would hand over the interpreter once for each row.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ledgers.sqlite.rows.row_groups import DIGEST, FEW
 
 PORTION = 1 << 20
-"""Approximate bytes packed into one value, so that a batch of large inputs is never in memory twice."""
+"""Approximate bytes packed into one value, so that a batch of large inputs is never in memory
+twice."""
 LINE = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
-# :pieces: the packed pieces; :cuts: for each item's number, where its piece begins and how long it is.
+# :pieces: the packed pieces; :cuts: for each item's number, where its piece begins and how long it
+# is.
 LINES = (
     "INSERT INTO history (item, previous, body) SELECT CAST(json_each.key AS INTEGER), substr(:pieces, value >> 32, 32),"
     " substr(:pieces, (value >> 32) + 32, (value & 4294967295) - 32) FROM json_each(:cuts)"

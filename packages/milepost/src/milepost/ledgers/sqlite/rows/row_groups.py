@@ -1,7 +1,7 @@
 """Batch writes of similar rows: common values are bound once, and SQLite iterates over the rows.
 
-Binding a value costs more than writing its column. So a statement for a group of rows takes the row numbers as one JSON list, and
-the rows' own digests from one blob, by position in the list.
+Binding a value costs more than writing its column. So a statement for a group of rows takes the row
+numbers as one JSON list, and the rows' own digests from one blob, by position in the list.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ HISTORY_GROUP = (
 
 
 def digests_of(digests: Sequence[bytes]) -> bytes | None:
-    """Digests as one value to bind; None where one of them is damaged: such rows are written one by one."""
+    """Digests as one value to bind; None where one of them is damaged: such rows are written one by
+    one."""
     joined = b"".join(digests)
     return joined if len(joined) == DIGEST * len(digests) else None
