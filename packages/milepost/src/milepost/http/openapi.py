@@ -184,7 +184,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         }
         for name in _PARAMETER.findall(endpoint.path)
     ]
-    text = re.sub(r"[ \t]*\n[ \t]+", "\n", endpoint.description)
+    text = _unwrapped(endpoint.description)
     needs = (
         "Open to all."
         if endpoint.scope is None
@@ -212,6 +212,11 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
                 content[kind]["example"] = SAMPLES[kind]  # type: ignore[assignment]
         operation["requestBody"] = {"required": True, "content": content}
     return operation
+
+
+def _unwrapped(text: str) -> str:
+    """The paragraphs of a docstring, each on one line: the code's width is no part of the text."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:

@@ -126,12 +126,10 @@ class GivenBack(Struct, frozen=True):
 )
 async def claim(state: ServerState, call: Call) -> ClaimedItems:
     """Up to `want` items (at most 100), each under a lease. If there are none, the call waits for
-    up to `wait` seconds (at most
-    20) and answers as soon as there are some; an empty list is no error. Pauses, rates, lanes and
-        limits apply as for Milepost's own
-    workers; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease
-    that expires is a loss: another worker may claim the item, and an outcome under the old lease is
-    refused."""
+    up to `wait` seconds (at most 20) and answers as soon as there are some; an empty list is no
+    error. Pauses, rates, lanes and limits apply as for Milepost's own workers; a worker holds at
+    most the stage's `concurrency` times `batch` items at a time. A lease that expires is a loss:
+    another worker may claim the item, and an outcome under the old lease is refused."""
     plan, stage = _remote(state, call)
     asked: ClaimCall = call.body
     wish = RemoteClaimRequest(
