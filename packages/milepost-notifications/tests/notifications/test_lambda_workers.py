@@ -225,5 +225,5 @@ def test_worker_and_services_do_only_what_their_roles_allow(
         for use in uses
         if use.action == "dynamodb:UpdateItem"
     }
-    assert (name, "hold") in written
+    assert (name, "hold#notifications") in written
     assert ("test-services", "application") in written

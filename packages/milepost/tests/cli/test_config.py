@@ -16,7 +16,7 @@ from milepost.route_files import load_file
 COMMANDS = (
     "acts", "adopt", "alerts", "backup", "breakers", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "forecast", "forget", "groups", "heads", "init", "keys", "limit", "list", "lists",
     "move", "pause", "prune", "quarantine", "redate", "replace", "rerun", "reschedule", "resend", "restore", "resume", "retry", "routes", "show", "signing-key", "skip", "status", "submit",
-    "subscribers", "up", "verify", "volume", "watch", "work",
+    "subscribers", "up", "upgrade", "verify", "volume", "watch", "work",
 )  # fmt: skip
 
 

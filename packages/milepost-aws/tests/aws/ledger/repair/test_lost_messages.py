@@ -263,7 +263,7 @@ def test_a_queue_that_cannot_be_asked_keeps_no_other_route_waiting(
     monkeypatch.setattr(type(scene.aws), "read", lambda self, kind, *more: later.append(kind) or {})
     summary = Resender(ctx).run_once()
     assert (summary.looked, len(asked)) == (0, 1)
-    assert later[-1] == BACK_FILL, "the turn goes on to its end"
+    assert BACK_FILL in later, "the turn goes on to its end"
     assert "cannot check whether messages of parcels/weigh are lost: not allowed" in caplog.text
     monkeypatch.undo()
     assert scene.store.queues.depth == depth
