@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -251,12 +252,9 @@ class Client(asyncio.Protocol):
 async def load(port: int, seconds: float, batch: int) -> dict[str, float]:
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
+    address = ("127.0.0.1", port)
     clients = [
-        (
-            await loop.create_connection(
-                lambda number=number: Client(number, began + seconds, batch), "127.0.0.1", port
-            )
-        )[1]  # type: ignore[misc]
+        (await loop.create_connection(partial(Client, number, began + seconds, batch), *address))[1]
         for number in range(CONCURRENCY)
     ]
     await asyncio.gather(*(client.ended for client in clients))

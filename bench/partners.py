@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 from bench.parts import ROOT
@@ -67,10 +68,8 @@ async def serve(healthy: int, hanging: int) -> None:
     arrivals = Arrivals()
     ports = []
     for number in range(healthy + hanging):
-        seen = arrivals if number < healthy else None
-        listening = await loop.create_server(
-            lambda seen=seen: PartnerConnection(seen), "127.0.0.1", 0
-        )  # type: ignore[misc]
+        connect = partial(PartnerConnection, arrivals if number < healthy else None)
+        listening = await loop.create_server(connect, "127.0.0.1", 0)
         ports.append(listening.sockets[0].getsockname()[1])
     print(json.dumps(ports), flush=True)
     while await loop.run_in_executor(None, sys.stdin.readline):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -340,15 +341,16 @@ def _copy_blobs(
         place = to / file.relative_to(folder)
         make_folder(place.parent, mode)
         with suppress(FileNotFoundError):
-            before = done
-            done += _copy_file(
-                file, place, lambda so_far, before=before: on_progress(before + so_far), mode
-            )  # type: ignore[misc]
+            done += _copy_file(file, place, partial(_report_copied, on_progress, done), mode)
             n += 1
     for made in [to, *_entries(to)] if to.is_dir() else ():
         if made.is_dir():
             _sync(made)
     return n, done
+
+
+def _report_copied(on_progress: Callable[[int], None], before: int, of_file: int) -> None:
+    on_progress(before + of_file)
 
 
 def _copy_file(source: Path, target: Path, on_progress: Callable[[int], None], mode: int) -> int:
