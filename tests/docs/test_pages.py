@@ -25,6 +25,8 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted(DOCS.rglob("*.md")),
+    *sorted((ROOT / "packages").glob("*/README.md")),
+    *sorted((ROOT / "packages").glob("*/src/**/README.md")),
 ]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
