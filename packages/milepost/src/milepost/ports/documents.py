@@ -370,16 +370,6 @@ def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, 
     return {name: read_as(form, document.value) for name, document in documents.read(kind).items()}
 
 
-def read_all_versioned(
-    documents: LedgerDocuments, kind: str, form: type[T]
-) -> dict[str, tuple[T, int]]:
-    """As `read_all`, each with the version for `expect` of a conditional write."""
-    return {
-        name: (read_as(form, document.value), document.version)
-        for name, document in documents.read(kind).items()
-    }
-
-
 def read_each(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:
     """As `read_all`, without damaged documents: for loops in which one document must not stop the
     others."""
@@ -428,7 +418,7 @@ def read_versioned(
     name: str,
     form: type[T],
     *,
-    damaged: T | None | UnsetType = UNSET,
+    damaged: T | UnsetType | None = UNSET,
 ) -> tuple[T | None, int]:
     """A control document as a value of this type, with the version for `expect` of a conditional
     write; (None, 0): it does not exist. `damaged` stands for one that cannot be read; without it,
@@ -465,7 +455,7 @@ def update(
     change: Callable[[T | None], T],
     *,
     known: tuple[T | None, int] | None = None,
-    damaged: T | None | UnsetType = UNSET,
+    damaged: T | UnsetType | None = UNSET,
 ) -> Updated[T, T]: ...
 
 
@@ -478,7 +468,7 @@ def update(
     change: Callable[[T | None], T | None],
     *,
     known: tuple[T | None, int] | None = None,
-    damaged: T | None | UnsetType = UNSET,
+    damaged: T | UnsetType | None = UNSET,
 ) -> Updated[T, T | None]: ...
 
 
@@ -490,7 +480,7 @@ def update(
     change: Callable[[T | None], T | None],
     *,
     known: tuple[T | None, int] | None = None,
-    damaged: T | None | UnsetType = UNSET,
+    damaged: T | UnsetType | None = UNSET,
 ) -> Updated[T, T | None]:
     """Change one document on the condition that nobody has written it meanwhile; if somebody has,
     change the newer one. Raises LedgerBusy if that happens `TRIES` times.
