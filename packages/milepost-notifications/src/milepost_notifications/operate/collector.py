@@ -47,6 +47,7 @@ cut off."""
 ALONE_S = 5.0
 """A process that has not counted for so long runs no services, such as the function behind API
 Gateway: its calls add what is malformed."""
+
 App = mp.AppContext[NotificationsSettings]
 
 log = logging.getLogger(__name__)

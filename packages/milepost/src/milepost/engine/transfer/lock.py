@@ -179,7 +179,7 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
         )
     opened = []
     for route in routes:
-        unlocking = update(source.ledger, kinds.MOVED, route, Moved, _unless_finished)
+        unlocking = update(source.ledger, kinds.MOVED, route, Moved, _abandoned)
         if unlocking.before is not None and unlocking.written:
             about = {"scope": route, "to": unlocking.before.to}
             record(source, "give up", route, by, reason, about)
@@ -187,9 +187,11 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
     return opened
 
 
-def _unless_finished(moved: Moved | None) -> Moved | None:
-    """A mark after its transfer was abandoned: it goes, but that of a finished transfer stays."""
-    return moved if moved is not None and moved.finished_at is not None else None
+def _abandoned(moved: Moved | None) -> Moved | None:
+    """The mark of a route after its transfer was abandoned: none, unless it has finished."""
+    if moved is not None and moved.finished_at is not None:
+        return moved
+    return None
 
 
 def finish(
