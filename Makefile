@@ -32,7 +32,7 @@ demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners tha
 	@$(BIN)/milepost demo
 
 # The quick tier is a matter of place: tests in these folders belong to it, unless they are marked `slow`, `wire` or `thorough`.
-QUICK := $(addprefix packages/milepost/tests/,core engine ledgers subscribers runners blobs app/test_station.py) packages/milepost-testing/tests
+QUICK := $(addprefix packages/milepost/tests/,core ports engine ledgers subscribers runners blobs app/test_station.py) packages/milepost-testing/tests
 
 quick: $(VENV)/.ready ## the tests of the rules, the engine and the ledgers in memory and SQLite, in under a minute
 	@$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow and not wire and not thorough" $(QUICK)

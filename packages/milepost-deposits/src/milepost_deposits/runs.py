@@ -195,7 +195,6 @@ KEPT = 60
 LARGEST = 150_000
 """Most bytes of all of them: a ledger keeps a document as one value. Runs with many long names are
 kept in smaller number."""
-TRIES = 10
 RENEWED_S = 20.0
 Counts = Callable[[], dict[str, int]]
 
@@ -324,20 +323,13 @@ def mark_reported(app: DepositsApp, ids: Iterable[str]) -> None:
 
 
 def _change_ended(app: DepositsApp, change: Callable[[list[RunRecord]], list[RunRecord]]) -> None:
-    for _ in range(TRIES):
-        document = app.documents.get(ENDED)
-        kept = change([] if document is None else msgspec.convert(document.value, list[RunRecord]))[
-            :KEPT
-        ]
+    def changed(earlier: list[RunRecord] | None) -> list[RunRecord]:
+        kept = change(earlier or [])[:KEPT]
         while len(kept) > 1 and len(msgspec.json.encode(kept)) > LARGEST:
             kept.pop()
-        if app.documents.put(
-            ENDED, msgspec.to_builtins(kept), expect=0 if document is None else document.version
-        ):
-            return
-    log.error(
-        "the record of the run could not be kept: other runs wrote theirs %d times meanwhile", TRIES
-    )
+        return kept
+
+    app.documents.update(ENDED, list[RunRecord], changed)
 
 
 def _ended(app: DepositsApp) -> list[RunRecord]:

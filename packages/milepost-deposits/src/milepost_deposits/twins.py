@@ -39,7 +39,6 @@ MOST_SEARCHED = 200
 """Searches of one call."""
 MOST_KEPT = 500
 PORTION = 1_000
-TRIES = 10
 BY = "search in DSpace"
 NOTE = "twins"
 """The field of a note's data that has the names of the items."""
@@ -126,15 +125,14 @@ def find_twins(
 def settle(app: DepositsApp, doi: str) -> Twins | None:
     """Take a DOI off the record, since a person has said which item is right; what was recorded.
     None: it was not on record."""
-    for _ in range(TRIES):
-        document = app.documents.get(TWINS)
-        recorded = {} if document is None else msgspec.convert(document.value, dict[str, Twins])
-        settled = recorded.pop(doi, None)
-        if document is None or settled is None:
+
+    def without(recorded: dict[str, Twins] | None) -> dict[str, Twins] | None:
+        if recorded is None:
             return None
-        if app.documents.put(TWINS, msgspec.to_builtins(recorded), expect=document.version):
-            return settled
-    raise mp.ActRefused(f"the record of {doi} changes all the time; try again")
+        return {other: items for other, items in recorded.items() if other != doi}
+
+    recorded = app.documents.update(TWINS, dict[str, Twins], without).before
+    return None if recorded is None else recorded.get(doi)
 
 
 def twins_note(line: Mapping[str, Any]) -> tuple[str, ...]:
@@ -209,23 +207,22 @@ def _move_cursor(app: DepositsApp, after: int) -> None:
 
 def _record(app: DepositsApp, doi: str, items: list[str]) -> bool:
     """Put a DOI on record, with a line in its history. False: it is on record."""
-    for _ in range(TRIES):
-        document = app.documents.get(TWINS)
-        recorded = {} if document is None else msgspec.convert(document.value, dict[str, Twins])
+
+    def with_doi(present: dict[str, Twins] | None) -> dict[str, Twins]:
+        recorded = present or {}
         if doi in recorded:
-            return False
+            return recorded
         if len(recorded) >= MOST_KEPT:
             raise DSpaceError(
                 f"more than {MOST_KEPT} DOIs have two items; settle some of them first"
             )
-        recorded[doi] = Twins(tuple(items), f"{app.now():%Y-%m-%dT%H:%M:%SZ}")
-        if app.documents.put(
-            TWINS, msgspec.to_builtins(recorded), expect=0 if document is None else document.version
-        ):
-            app.note(app.settings.route, doi, twins_text(items), by=BY, data={NOTE: items})
-            log.error("%s: %s", doi, twins_text(items))
-            return True
-    return False
+        return {**recorded, doi: Twins(tuple(items), f"{app.now():%Y-%m-%dT%H:%M:%SZ}")}
+
+    if not app.documents.update(TWINS, dict[str, Twins], with_doi).written:
+        return False
+    app.note(app.settings.route, doi, twins_text(items), by=BY, data={NOTE: items})
+    log.error("%s: %s", doi, twins_text(items))
+    return True
 
 
 def _forget_settled(app: DepositsApp, dspace: DSpace) -> None:

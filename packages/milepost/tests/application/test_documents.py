@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.application.parcels_application import Settings, application
 
@@ -57,3 +58,46 @@ def test_what_cannot_be_kept_is_refused(documents: AppDocuments) -> None:
 def test_a_command_without_a_ledger_has_none() -> None:
     with pytest.raises(mp.UsageError, match="opens no ledger"):
         _ = application.with_settings(Settings()).on(None).documents
+
+
+class Scale(msgspec.Struct, frozen=True):
+    grams: int
+
+
+def heavier(scale: Scale | None) -> Scale:
+    return Scale(1 if scale is None else scale.grams + 1)
+
+
+def test_a_document_is_changed_by_a_function_of_its_value(documents: AppDocuments) -> None:
+    made = documents.update("scale", Scale, heavier)
+    assert (made.before, made.after, made.written) == (None, Scale(1), True)
+    assert documents.update("scale", Scale, heavier).after == Scale(2)
+    assert not documents.update("scale", Scale, lambda scale: scale).written
+    held = documents.get("scale")
+    assert held is not None
+    assert held.value == {"grams": 2}
+    assert documents.update("scale", Scale, lambda _: None).written
+    assert documents.get("scale") is None
+
+
+def test_a_change_is_repeated_on_what_another_process_has_written(
+    documents: AppDocuments,
+) -> None:
+    seen: list[Scale | None] = []
+
+    def overtaken(scale: Scale | None) -> Scale:
+        seen.append(scale)
+        if len(seen) == 1:
+            documents.put("scale", {"grams": 40})
+        return heavier(scale)
+
+    assert documents.update("scale", Scale, overtaken).after == Scale(41)
+    assert seen == [None, Scale(40)]
+
+
+def test_a_change_to_what_cannot_be_kept_is_refused(documents: AppDocuments) -> None:
+    with pytest.raises(mp.UsageError, match="at most 200,000"):
+        documents.update("large", str, lambda _: "x" * 200_000)
+    with pytest.raises(mp.UsageError, match="invalid name"):
+        documents.update("", int, lambda _: 1)
+    assert documents.find() == {}

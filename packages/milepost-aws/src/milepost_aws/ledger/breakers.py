@@ -29,7 +29,7 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.ports.documents import BREAKER, read_as
+from milepost.ports.documents import BREAKER, read_as, update
 from milepost_aws.ledger.refused_rows import readable
 from milepost_aws.ledger.store import AwsStore
 
@@ -134,20 +134,11 @@ def _change(
 ) -> BreakerRecord | None:
     """Write the record that `decide` makes of the present one, if it differs. After a lost race,
     decide again on the new record."""
-    while True:
-        document = store.control.get(BREAKER, name)
-        try:
-            record = None if document is None else read_as(BreakerRecord, document.value)
-        except LedgerDamaged:
-            record = None  # what is written now replaces it
-        after = decide(record)
-        if after == record:
-            return record
-        if store.control.write(
-            BREAKER, name, after, expect=0 if document is None else document.version
-        ):
-            store.forget(BREAKER)
-            changed = transition(name, record, after)
-            if changed is not None:
-                log.warning("%s", changed)
-            return after
+    # What is written now replaces a damaged record.
+    changing = update(store.control, BREAKER, name, BreakerRecord, decide, damaged=None)
+    if changing.written:
+        store.forget(BREAKER)
+        text = transition(name, changing.before, changing.after)
+        if text is not None:
+            log.warning("%s", text)
+    return changing.after

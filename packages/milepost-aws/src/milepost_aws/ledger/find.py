@@ -247,5 +247,5 @@ def stages_of(store: AwsStore, route: str) -> list[str]:
     """The route's stages: from the route itself if it is loaded, else as recorded in the ledger."""
     if route in store.plans:
         return list(store.plans[route].by_name)
-    held = store.control.get(ROUTE, route)
+    held = store.control.read_one(ROUTE, route)
     return [] if held is None else [name for name, _ in held.value["shape"]]

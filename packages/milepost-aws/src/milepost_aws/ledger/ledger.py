@@ -271,7 +271,7 @@ class AwsLedger:
         return self.store.read(kind)
 
     def read_one(self, kind: str, name: str) -> Document | None:
-        return self.store.control.get(kind, name)
+        return self.store.control.read_one(kind, name)
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
         return self.store.control.write(kind, name, value, expect)

@@ -82,7 +82,7 @@ class LeftNotes:
         return len(images)
 
     def _progress(self, route: str) -> NotingProgress:
-        document = self._control.get(NOTED, route)
+        document = self._control.read_one(NOTED, route)
         return (
             NotingProgress()
             if document is None

@@ -253,7 +253,7 @@ def known_in_quarantine(
     """The document of this row, if it was quarantined in exactly this state; also records that the
     row still exists."""
     kind, key = QUARANTINED + layout.route, layout.key_of(image)
-    held = store.control.get(kind, key)
+    held = store.control.read_one(kind, key)
     if held is None:
         return None
     try:

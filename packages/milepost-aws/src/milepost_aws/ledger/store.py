@@ -128,7 +128,7 @@ class AwsStore:
             self.control.format()
             layout = Layout.of(plan, self.names.rows(plan.name))
             stored = {"key": list(layout.key), "prefix": layout.prefix}
-            held = self.control.get(LAYOUT, plan.name)
+            held = self.control.read_one(LAYOUT, plan.name)
             if held is None:
                 self._begin(plan.name)
             if held is None or held.value != stored:
@@ -174,7 +174,7 @@ class AwsStore:
         """The table layout of a route; None: this ledger was never opened with that route."""
         layout = self._layouts.get(route)
         if layout is None:
-            held = self.control.get(LAYOUT, route)
+            held = self.control.read_one(LAYOUT, route)
             if held is None:
                 return None
             layout = Layout(
@@ -353,7 +353,7 @@ class AwsStore:
         ):
             self._secret_read = read_at
             try:
-                document = self.control.get(FORGET, SECRET)
+                document = self.control.read_one(FORGET, SECRET)
             except LedgerReadOnly:
                 # A role from before `milepost forget`: deploy the stack again before it is used.
                 log.warning(

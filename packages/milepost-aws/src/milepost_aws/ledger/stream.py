@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing
-from milepost.ports.documents import Document, sort_out
+from milepost.ports.documents import Document, sort_out, update
 from milepost.ports.runner import Clock
 from milepost_aws.ledger.requests.client import AwsRefused, Requests
 from milepost_aws.ledger.tables.counters import MOST_CELLS, Counters, CounterTally, RowChange
@@ -76,17 +76,17 @@ class HeldShard(Struct):
 def note_lost(control: Control, route: str, shards: list[str], now: int) -> None:
     """Record that changes of these shards were not carried out: the route's next repair scan begins
     at once. This is written before reading continues, so that a crash does not hide it."""
-    while True:
-        document = control.get(GAP, route)
-        noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
-        if control.write(GAP, route, noticed, document.version if document else 0):
-            return
+
+    def noted(present: dict[str, int] | None) -> dict[str, int]:
+        return {**(present or {}), **dict.fromkeys(shards, now)}
+
+    update(control, GAP, route, dict[str, int], noted)
 
 
 def lost_records(control: Control, route: str) -> Document | None:
     """Shards whose records were lost unread and are not repaired yet, with the time at which that
     was noticed; None: there are none. The repair scan clears the document (`clear_lost`)."""
-    document = control.get(GAP, route)
+    document = control.read_one(GAP, route)
     return document if document and document.value else None
 
 

@@ -15,7 +15,6 @@ NEWS = "file-news"
 SHOWN_LINES = 20
 MOST = 200
 LONGEST = 400
-TRIES = 10
 
 
 class FileNews(msgspec.Struct, frozen=True):
@@ -76,7 +75,8 @@ def note_files(app: DepositsApp, report: IntakeReport) -> None:
 
 def pending_news(app: DepositsApp) -> tuple[str, ...]:
     """The sentences that no digest has yet."""
-    return _read(app)[0].sentences
+    document = app.documents.get(NEWS)
+    return () if document is None else msgspec.convert(document.value, FileNews).sentences
 
 
 def mark_mailed(app: DepositsApp, sentences: Iterable[str]) -> None:
@@ -90,18 +90,10 @@ def mark_mailed(app: DepositsApp, sentences: Iterable[str]) -> None:
     )
 
 
-def _read(app: DepositsApp) -> tuple[FileNews, int]:
-    document = app.documents.get(NEWS)
-    return (
-        (FileNews(), 0)
-        if document is None
-        else (msgspec.convert(document.value, FileNews), document.version)
-    )
-
-
 def _change(app: DepositsApp, change: Callable[[FileNews], FileNews]) -> None:
-    for _ in range(TRIES):
-        news, version = _read(app)
-        changed = change(news)
-        if changed == news or app.documents.put(NEWS, msgspec.to_builtins(changed), expect=version):
-            return
+    def changed(news: FileNews | None) -> FileNews | None:
+        before = news or FileNews()
+        after = change(before)
+        return news if after == before else after
+
+    app.documents.update(NEWS, FileNews, changed)

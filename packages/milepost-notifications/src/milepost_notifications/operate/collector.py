@@ -47,8 +47,6 @@ cut off."""
 ALONE_S = 5.0
 """A process that has not counted for so long runs no services, such as the function behind API
 Gateway: its calls add what is malformed."""
-TRIES = 5
-"""Writes of the tally that are tried while other processes write it too."""
 
 App = mp.AppContext[NotificationsSettings]
 
@@ -85,12 +83,12 @@ class FigureCollector:
         self._added_at = self._ticks()
         with self._lock:
             taken, self._malformed = self._malformed, Counter()
+        if not taken:
+            return
         try:
-            added = not taken or any(_tallied(app, taken) for _ in range(TRIES))
+            _tally(app, taken)
         except mp.MilepostError:
-            added = False
             log.exception("malformed requests could not be added; they are added later")
-        if not added:
             with self._lock:
                 self._malformed.update(taken)
 
@@ -156,14 +154,17 @@ def figures_of(app: App) -> Figures:
     return read_figures(None if held is None else held.value)
 
 
-def _tallied(app: App, malformed: Counter[str]) -> bool:
-    """Add these numbers to the tally; False: another process has written it meanwhile."""
-    held = app.tallies.get(MALFORMED)
-    tally: dict[str, int] = {} if held is None else dict(held.value)
-    for sender, n in malformed.items():
-        name = sender if sender in tally or len(tally) < MOST_SENDERS else OTHER
-        tally[name] = tally.get(name, 0) + n
-    return app.tallies.put(MALFORMED, tally, expect=0 if held is None else held.version)
+def _tally(app: App, malformed: Counter[str]) -> None:
+    """Add these numbers to the tally."""
+
+    def added(present: dict[str, int] | None) -> dict[str, int]:
+        tally = dict(present or {})
+        for sender, n in malformed.items():
+            name = sender if sender in tally or len(tally) < MOST_SENDERS else OTHER
+            tally[name] = tally.get(name, 0) + n
+        return tally
+
+    app.tallies.update(MALFORMED, dict[str, int], added)
 
 
 def _lane(app: App, key: str) -> str:

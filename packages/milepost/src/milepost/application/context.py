@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -14,8 +14,11 @@ from milepost.core.errors import UsageError
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, start_ms
 from milepost.operations import Operations
-from milepost.ports.documents import APPLICATION, TALLY, Document
+from milepost.ports import documents as control_documents
+from milepost.ports.documents import APPLICATION, TALLY, Document, Updated
 from milepost.ports.observer import correlation_id as current_correlation_id
+
+T = TypeVar("T")
 
 LARGEST = 200_000
 """Bytes of a document as JSON: it is stored as one value in every ledger."""
@@ -48,16 +51,24 @@ class AppDocuments:
     def put(self, name: str, value: Any, expect: int | None = None) -> bool:
         """Write a document. `expect` is the version that it must have now, 0 if it must not exist;
         False: it has another one."""
-        if not name or len(name) > LONGEST_NAME or not name.isprintable():
-            raise UsageError(
-                f"invalid name of a document {name!r}; use printable text of at most {LONGEST_NAME} characters"
-            )
-        size = len(msgspec.json.encode(value))
-        if size > LARGEST:
-            raise UsageError(
-                f"the document {name!r} has {size:,} bytes; at most {LARGEST:,} are kept in one"
-            )
+        _check(name, value)
         return self._context.ledger.write(self._kind, self._prefix + name, value, expect=expect)
+
+    def update(
+        self, name: str, form: type[T], change: Callable[[T | None], T | None]
+    ) -> Updated[T, T | None]:
+        """Change a document, whatever other processes write meanwhile. `change` gets its value as
+        this type (None: there is none) and returns the new one (None: remove it); an equal one is
+        not written. If another process was first, `change` is called again with what that one has
+        written. Returns what it was `before` and is `after`, and whether it was `written`."""
+
+        def checked(value: T | None) -> T | None:
+            after = change(value)
+            _check(name, after)
+            return after
+
+        ledger = self._context.ledger
+        return control_documents.update(ledger, self._kind, self._prefix + name, form, checked)
 
     def remove(self, name: str, expect: int | None = None) -> bool:
         """Remove a document. False: there is none, or it has another version than `expect`."""
@@ -66,6 +77,19 @@ class AppDocuments:
             return False
         return self._context.ledger.write(
             self._kind, self._prefix + name, None, expect=held.version
+        )
+
+
+def _check(name: str, value: Any) -> None:
+    """UsageError unless a document can have this name and this value."""
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise UsageError(
+            f"invalid name of a document {name!r}; use printable text of at most {LONGEST_NAME} characters"
+        )
+    size = len(msgspec.json.encode(value))
+    if size > LARGEST:
+        raise UsageError(
+            f"the document {name!r} has {size:,} bytes; at most {LARGEST:,} are kept in one"
         )
 
 

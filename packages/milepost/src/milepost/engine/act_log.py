@@ -27,7 +27,7 @@ from milepost.engine.context import Context
 from milepost.engine.ledger_pages import query_pages
 from milepost.engine.views.items import SIGNED
 from milepost.engine.views.queries import count_of_matches
-from milepost.ports.documents import ACT, ACT_OF_ROUTE, Act, read_each, read_versioned
+from milepost.ports.documents import ACT, ACT_OF_ROUTE, Act, read_each, read_versioned, update
 from milepost.ports.items import Query, Refused
 
 log = logging.getLogger(__name__)
@@ -290,17 +290,15 @@ def acts_after(acts: Sequence[Act], after: str | None) -> list[Act]:
 
 def _change_unfinished(ctx: Context, act_id: str, change: Callable[[Act], Act]) -> Act:
     """Change the record of an act, unless it has finished; returns the record as it then is."""
-    while True:
-        act, version = read_versioned(ctx.ledger, ACT, act_id, Act)
+
+    def changed(act: Act | None) -> Act:
         if act is None:
             raise UsageError(
                 f"there is no act {act_id!r} on record any more; what it has changed is in the items' histories"
             )
-        if act.finished_at is not None:
-            return act
-        changed = change(act)
-        if ctx.ledger.write(ACT, act_id, changed, expect=version):
-            return changed
+        return act if act.finished_at is not None else change(act)
+
+    return update(ctx.ledger, ACT, act_id, Act, changed).after
 
 
 def selection_of(act: Act, given: Selection) -> Selection:

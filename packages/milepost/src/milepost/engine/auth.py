@@ -35,6 +35,7 @@ from milepost.ports.documents import (
     Session,
     read_each,
     read_versioned,
+    update,
 )
 
 SCOPES = ("read", "submit", "work", "operate", "admin")
@@ -100,14 +101,15 @@ def make_key(
         burst=burst,
         attributes=dict(attributes or {}),
     )
-    while True:
-        old, version = read_versioned(ctx.ledger, KEY, name, Key)
+
+    def made(old: Key | None) -> Key:
         if old is not None and old.holds(now):
             raise UsageError(
                 f"key {name!r} already exists; choose another name, or revoke it first: milepost keys revoke {name}"
             )
-        if ctx.ledger.write(KEY, name, key, expect=version):
-            break
+        return key
+
+    update(ctx.ledger, KEY, name, Key, made)
     about: dict[str, Any] = {
         "scope": f"key {name}",
         "id": key.id,
@@ -124,17 +126,19 @@ def make_key(
 def revoke_key(ctx: Context, name: str, *, by: str, reason: str) -> Key:
     """Revoke a key: here at once, in other processes within five seconds. Its sessions end too."""
     signed(by, reason)
-    while True:
-        key, version = read_versioned(ctx.ledger, KEY, name, Key)
+
+    def revoked(key: Key | None) -> Key:
         if key is None:
             raise UsageError(f"there is no key {name!r}; see 'milepost keys'")
         if key.revoked_at is not None:
             return key
-        revoked = replace(key, revoked_at=ctx.clock.now(), revoked_by=by, revoked_why=reason)
-        # The conflicting write is most likely the key's time of last use.
-        if ctx.ledger.write(KEY, name, revoked, expect=version):
-            record(ctx, "revoke-key", "", by, reason, {"scope": f"key {name}", "id": key.id})
-            return revoked
+        return replace(key, revoked_at=ctx.clock.now(), revoked_by=by, revoked_why=reason)
+
+    revoking = update(ctx.ledger, KEY, name, Key, revoked)
+    if revoking.written:
+        about = {"scope": f"key {name}", "id": revoking.after.id}
+        record(ctx, "revoke-key", "", by, reason, about)
+    return revoking.after
 
 
 def match(keys: Mapping[str, Key], text: str, now: int) -> Key | None:

@@ -35,7 +35,7 @@ from milepost.engine.lists.keys import unpack
 from milepost.engine.views.items import lists
 from milepost.evidence.record import blob_name, chain_links, forgotten_record
 from milepost.ports import documents as kinds
-from milepost.ports.documents import Act, DamagedValue
+from milepost.ports.documents import Act, DamagedValue, update
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Refused
 from milepost.ports.retention import ForgetRequest, not_ended
@@ -329,13 +329,11 @@ def _drop_parked(ctx: Context, route: str, key: str) -> int:
 def _clean_document(ctx: Context, kind: str, name: str, texts: Mapping[str, str]) -> bool:
     """Replace these texts in one document; another process may write it at the same time."""
     spared = frozenset[str]() if kind in OF_APPLICATIONS else NAMES_NO_KEY
-    while (document := ctx.ledger.read_one(kind, name)) is not None:
-        cleaned = _with_texts(document.value, texts, spared)
-        if cleaned == document.value:
-            return False
-        if ctx.ledger.write(kind, name, cleaned, expect=document.version):
-            return True
-    return False
+
+    def cleaned(value: Any) -> Any:
+        return _with_texts(value, texts, spared)
+
+    return update(ctx.ledger, kind, name, object, cleaned, damaged=None).written
 
 
 def _with_texts(value: Any, texts: Mapping[str, str], spared: frozenset[str]) -> Any:

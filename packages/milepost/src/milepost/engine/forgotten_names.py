@@ -9,7 +9,7 @@ from milepost.core.errors import LedgerBusy
 from milepost.core.forgetting import forgotten_name
 from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
-from milepost.ports.documents import FORGET, SECRET, ForgetSecret, read_versioned
+from milepost.ports.documents import FORGET, SECRET, ForgetSecret, read_versioned, update
 
 SECRET_BYTES = 32
 
@@ -25,9 +25,12 @@ def make_secret(ctx: Context) -> None:
     """Make the secret if there is none. LedgerBusy until every process must have read it: one that
     does not know it would take a forgotten key for a new one."""
     now = ctx.clock.now()
-    ctx.ledger.write(FORGET, SECRET, ForgetSecret(secrets.token_hex(SECRET_BYTES), now), expect=0)
-    held, _ = read_versioned(ctx.ledger, FORGET, SECRET, ForgetSecret)
-    wait_ms = 0 if held is None else held.at + ctx.ledger.timing.notice_ms - now
+
+    def made(present: ForgetSecret | None) -> ForgetSecret:
+        return present or ForgetSecret(secrets.token_hex(SECRET_BYTES), now)
+
+    secret = update(ctx.ledger, FORGET, SECRET, ForgetSecret, made).after
+    wait_ms = secret.at + ctx.ledger.timing.notice_ms - now
     if 0 < wait_ms <= ctx.ledger.timing.notice_ms:
         raise LedgerBusy(
             f"the first 'milepost forget' on {ctx.ledger.url} makes the secret by which forgotten keys stay known, and other processes read"

@@ -15,11 +15,11 @@ from itertools import pairwise
 from msgspec import Struct
 
 from milepost.core.counters import HOUR
-from milepost.core.errors import LedgerDamaged, LedgerError
+from milepost.core.errors import LedgerError
 from milepost.core.forecast import StagePace
 from milepost.core.status import LIVE, Status
 from milepost.engine.context import Context
-from milepost.ports.documents import PROGRESS, read_as
+from milepost.ports.documents import PROGRESS, read_versioned
 from milepost.ports.feed import Count
 
 NAME = "stages"
@@ -120,13 +120,8 @@ def read_paces(
 def _read_notes(ctx: Context) -> tuple[ProgressNotes, int]:
     """The notes, and the version of their document. Damaged ones count as none: the next note
     replaces them."""
-    document = ctx.ledger.read_one(PROGRESS, NAME)
-    if document is None:
-        return ProgressNotes(), 0
-    try:
-        return read_as(ProgressNotes, document.value), document.version
-    except LedgerDamaged:
-        return ProgressNotes(), document.version
+    notes, version = read_versioned(ctx.ledger, PROGRESS, NAME, ProgressNotes, damaged=None)
+    return notes or ProgressNotes(), version
 
 
 class ProgressNoter:

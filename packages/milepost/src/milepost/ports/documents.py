@@ -1,6 +1,10 @@
 """Control documents: small named values that processes share through the ledger, written
 conditionally.
 
+`update` changes one of them, and repeats the change if another process was first. A write with
+`expect` is for what must not be repeated, such as a claim: who loses the race leaves it to the
+winner.
+
 Holds, limits and breakers are named by the scope that they apply to (see
 `core.admission.controls`).
 """
@@ -8,18 +12,23 @@ Holds, limits and breakers are named by the scope that they apply to (see
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from milepost.core.errors import RESTORE, LedgerDamaged
+from milepost.core.errors import RESTORE, LedgerBusy, LedgerDamaged
 from milepost.ports.clock import ClockState
 
 T = TypeVar("T")
+After_co = TypeVar("After_co", covariant=True)
 log = logging.getLogger(__name__)
+
+TRIES = 1_000
+"""Tries of one `update`. Each try that fails is a write of another process that succeeded: so many
+in a row are a fault, not a race."""
 
 ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, KEY_USE, SESSION, PROBE, APPLICATION, TALLY, ALERT, FORGET, PROGRESS = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
@@ -361,16 +370,6 @@ def read_all(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, 
     return {name: read_as(form, document.value) for name, document in documents.read(kind).items()}
 
 
-def read_all_versioned(
-    documents: LedgerDocuments, kind: str, form: type[T]
-) -> dict[str, tuple[T, int]]:
-    """As `read_all`, each with the version for `expect` of a conditional write."""
-    return {
-        name: (read_as(form, document.value), document.version)
-        for name, document in documents.read(kind).items()
-    }
-
-
 def read_each(documents: LedgerDocuments, kind: str, form: type[T]) -> dict[str, T]:
     """As `read_all`, without damaged documents: for loops in which one document must not stop the
     others."""
@@ -414,17 +413,101 @@ def _log_once(why: str) -> None:
 
 
 def read_versioned(
-    documents: LedgerDocuments, kind: str, name: str, form: type[T]
+    documents: LedgerDocuments,
+    kind: str,
+    name: str,
+    form: type[T],
+    *,
+    damaged: T | UnsetType | None = UNSET,
 ) -> tuple[T | None, int]:
     """A control document as a value of this type, with the version for `expect` of a conditional
-    write; (None, 0): it does not exist."""
-    found = documents.read_one(kind, name)
-    return (None, 0) if found is None else (read_as(form, found.value), found.version)
+    write; (None, 0): it does not exist. `damaged` stands for one that cannot be read; without it,
+    that raises LedgerDamaged."""
+    document = documents.read_one(kind, name)
+    if document is None:
+        return None, 0
+    try:
+        return read_as(form, document.value), document.version
+    except LedgerDamaged:
+        if isinstance(damaged, UnsetType):
+            raise
+        return damaged, document.version
+
+
+class Updated(Struct, Generic[T, After_co], frozen=True):
+    """What `update` has done to a document. None in place of a value: there is no document."""
+
+    before: T | None
+    after: After_co
+    version: int
+    """Of the document before; 0: there was none. A write raises it by one, but the ledger chooses
+    the version of a new document."""
+    written: bool
+    """False: the document was left as it is."""
+
+
+@overload
+def update(
+    documents: LedgerDocuments,
+    kind: str,
+    name: str,
+    form: type[T],
+    change: Callable[[T | None], T],
+    *,
+    known: tuple[T | None, int] | None = None,
+    damaged: T | UnsetType | None = UNSET,
+) -> Updated[T, T]: ...
+
+
+@overload
+def update(
+    documents: LedgerDocuments,
+    kind: str,
+    name: str,
+    form: type[T],
+    change: Callable[[T | None], T | None],
+    *,
+    known: tuple[T | None, int] | None = None,
+    damaged: T | UnsetType | None = UNSET,
+) -> Updated[T, T | None]: ...
+
+
+def update(
+    documents: LedgerDocuments,
+    kind: str,
+    name: str,
+    form: type[T],
+    change: Callable[[T | None], T | None],
+    *,
+    known: tuple[T | None, int] | None = None,
+    damaged: T | UnsetType | None = UNSET,
+) -> Updated[T, T | None]:
+    """Change one document on the condition that nobody has written it meanwhile; if somebody has,
+    change the newer one. Raises LedgerBusy if that happens `TRIES` times.
+
+    `change` gets the present value (None: there is none) and returns the new one (None: remove the
+    document). A value equal to the present one is not written. It may be called several times, and
+    only the last call counts: whatever it does besides must bear repetition.
+
+    `known`: the value and version that the caller has read already; the first try goes by them.
+    `damaged` stands for a document that cannot be read, as in `read_versioned`.
+    """
+    if known is None:
+        known = read_versioned(documents, kind, name, form, damaged=damaged)
+    for _ in range(TRIES):
+        before, version = known
+        after = change(before)
+        if after == before:
+            return Updated(before, after, version, written=False)
+        if documents.write(kind, name, after, expect=version):
+            return Updated(before, after, version, written=True)
+        known = read_versioned(documents, kind, name, form, damaged=damaged)
+    raise LedgerBusy(f"the document {kind} {name!r} is changed all the time; try again")
 
 
 class LedgerDocuments(Protocol):
     """A document is written whole; with `expect`, of several writers that saw the same version one
-    succeeds."""
+    succeeds. `update` changes one that others may change too."""
 
     def read(self, kind: str) -> dict[str, Document]:
         """All control documents of a kind, by name."""

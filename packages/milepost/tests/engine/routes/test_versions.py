@@ -330,6 +330,32 @@ def test_an_interrupted_back_fill_sends_each_item_on_once(
     assert sum(again.row(key).status is Status.COMPLETED for key in keys) == 3
 
 
+def test_two_changes_at_the_same_time_follow_one_another(faulty: World) -> None:
+    other = faulty.beside("weigh", "stamp", "Delivered", "filed")
+    newer = faulty.beside("weigh", "stamp", "sealed", "Delivered", "filed")
+
+    def apply_other() -> None:
+        apply_route(other.ctx, other.plan, mapping={}, **SIGNED)
+
+    faulty.ledger.before("write", apply_other)  # type: ignore[attr-defined]
+    applied = apply_route(newer.ctx, newer.plan, mapping={}, **SIGNED)
+    assert (applied.version, applied.difference.added) == (3, ("sealed",))
+    assert stored(faulty).version == 3
+
+
+def test_the_same_change_at_the_same_time_is_made_once(faulty: World) -> None:
+    other = faulty.beside("weigh", "stamp", "Delivered", "filed")
+    newer = faulty.beside("weigh", "stamp", "Delivered", "filed")
+
+    def apply_other() -> None:
+        apply_route(other.ctx, other.plan, mapping={}, **SIGNED)
+
+    faulty.ledger.before("write", apply_other)  # type: ignore[attr-defined]
+    applied = apply_route(newer.ctx, newer.plan, mapping={}, **SIGNED)
+    assert (applied.version, applied.difference.same) == (2, True)
+    assert stored(faulty).version == 2
+
+
 def test_a_worker_that_settles_during_the_move_is_no_hindrance(faulty: World) -> None:
     faulty.add("a", "b")
     held = faulty.claim("weigh")

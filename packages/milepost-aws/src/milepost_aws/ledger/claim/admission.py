@@ -23,7 +23,7 @@ from milepost.core.admission.rates import (
     was_set_back,
 )
 from milepost.core.item import Item
-from milepost.ports.documents import read_as
+from milepost.ports.documents import update
 from milepost.ports.items import ClaimRequest
 from milepost_aws.ledger.breakers import record_of, release_probes, take_probes
 from milepost_aws.ledger.requests.queues import SqsMessage
@@ -278,14 +278,16 @@ def take_tokens(
     One read; one conditional write if tokens were taken or charged, or if the clock was set back. A
     lost race is repeated: the winners empty the bucket, so this ends soon.
     """
-    while True:
-        document = control.get(BUCKET, name)
-        kept = None if document is None else read_as(TokenBucket, document.value)
+    grant = Grant(0, None)
+
+    def taken(kept: TokenBucket | None) -> TokenBucket | None:
+        nonlocal grant
         bucket = spend(refill(kept, rate, now), rate, spent)
         granted = min(wanted, calls_left(bucket))
         bucket = spend(bucket, rate, granted)
-        if not granted and not spent and not (kept is not None and was_set_back(kept, now)):
-            break
-        if control.write(BUCKET, name, bucket, expect=0 if document is None else document.version):
-            break
-    return Grant(granted, None if calls_left(bucket) else next_call_at(bucket, rate))
+        grant = Grant(granted, None if calls_left(bucket) else next_call_at(bucket, rate))
+        set_back = kept is not None and was_set_back(kept, now)
+        return bucket if granted or spent or set_back else kept
+
+    update(control, BUCKET, name, TokenBucket, taken)
+    return grant

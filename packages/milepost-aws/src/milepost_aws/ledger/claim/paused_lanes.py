@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from math import ceil
+from typing import Any
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from milepost.core.due import offered, resent
 from milepost.core.item import Row
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.ports.documents import DamagedValue, Document, sort_out
+from milepost.ports.documents import Document, sort_out, update
 from milepost.ports.items import Refused
 from milepost.ports.runner import Clock
 from milepost_aws.ledger.apply import apply
@@ -59,16 +60,11 @@ def record_hold(store: AwsStore, row: Row, now: int) -> bool:
     of the earlier check."""
     name = scope(row.route, row.stage, row.lane)
     lane = {"route": row.route, "stage": row.stage, "lane": row.lane, "since": now}
-    while True:
-        held = store.control.get(HOLDING, name)
-        if (
-            held is not None
-            and not isinstance(held.value, DamagedValue)
-            and "emptyAt" not in held.value
-        ):
-            return False
-        if store.control.write(HOLDING, name, lane, 0 if held is None else held.version):
-            return True
+
+    def recorded(present: dict[str, Any] | None) -> dict[str, Any]:
+        return lane if present is None or "emptyAt" in present else present
+
+    return update(store.control, HOLDING, name, dict[str, Any], recorded, damaged=None).written
 
 
 class HoldingRecord(Struct, frozen=True, rename="camel"):

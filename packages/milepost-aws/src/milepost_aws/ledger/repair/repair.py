@@ -437,7 +437,7 @@ class Progress(Struct, frozen=True):
 def counted_future(store: AwsStore, route: str) -> FutureCount | None:
     """The rows of a route that are dated in the future, by the last run that counted them; None:
     none has."""
-    document = store.control.get(REPAIR, route)
+    document = store.control.read_one(REPAIR, route)
     run = None if document is None else _run_in(document)
     return None if run is None else run.future
 
@@ -482,7 +482,7 @@ class Repair:
         lost since, or old seals are not noted."""
         if not self._store.left.complete(self._route):
             return True
-        document = self._store.control.get(REPAIR, self._route)
+        document = self._store.control.read_one(REPAIR, self._route)
         if document is None:
             return True
         run = _run_in(document)
@@ -561,7 +561,7 @@ class Repair:
         """The run, leased to this process; None: another process holds it."""
         if self._run is not None and now < self._run.until:
             return self._run
-        document = self._store.control.get(REPAIR, self._route)
+        document = self._store.control.read_one(REPAIR, self._route)
         self._version = 0 if document is None else document.version
         run = None if document is None else _run_in(document)
         if run is None or run.finished is not None:

@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from milepost.core.errors import RESTORE, LedgerReadOnly, LedgerTooNew
-from milepost.ports.documents import ACT, ACT_OF_ROUTE, BREAKER, HOLD, DamagedValue, Document
+from milepost.ports.documents import (
+    ACT,
+    ACT_OF_ROUTE,
+    BREAKER,
+    HOLD,
+    DamagedValue,
+    Document,
+    update,
+)
 from milepost_aws.ledger.names import ResourceNames, fitted_key
 from milepost_aws.ledger.requests.client import (
     Requests,
@@ -106,7 +114,7 @@ class Control:
 
     def _read_format(self) -> int:
         try:
-            document = self.get(FORMAT, TABLES)
+            document = self.read_one(FORMAT, TABLES)
         except LedgerReadOnly:
             return 1  # the stack is older than the formats; deploying a newer one comes before the number is raised
         return 1 if document is None else int(document.value["number"])
@@ -121,15 +129,10 @@ class Control:
         keys; returns how many. Processes may be at work, and a repeat continues: a document changes
         its key in one transaction."""
         self._format_read_at = None
-        while self.format() < KNOWN_FORMAT:
-            document = self.get(FORMAT, TABLES)
-            self.write(
-                FORMAT,
-                TABLES,
-                {"number": KNOWN_FORMAT},
-                expect=0 if document is None else document.version,
-            )
+        if self.format() < KNOWN_FORMAT:
+            update(self, FORMAT, TABLES, dict[str, int], _raised)
             self._format_read_at = None
+            self.format()
         moved = [
             self._bring_over(kind, image)
             for kind in BY_ROUTE
@@ -248,7 +251,7 @@ class Control:
             )
             self._unreadable.add((kind, route))
 
-    def get(self, kind: str, name: str) -> Document | None:
+    def read_one(self, kind: str, name: str) -> Document | None:
         """One document."""
         image = self._image_with_route(kind, name) if _may_have_route(kind, name) else None
         if image is None:
@@ -356,7 +359,7 @@ class Control:
             self._requests.call("dynamodb", "delete_item", TableName=self._table, Key=key)
             return True
         if expect == 0:
-            return self.get(kind, name) is None
+            return self.read_one(kind, name) is None
         token = self._mark(key, expect)
         if token is None:
             return False
@@ -393,6 +396,12 @@ class Control:
         if refused is not None and ("version" in refused or refused.get("token") != {"S": token}):
             return None
         return token
+
+
+def _raised(tables: dict[str, int] | None) -> dict[str, int]:
+    """The document of the tables' format, with the newest number at least."""
+    number = 1 if tables is None else tables["number"]
+    return {"number": max(number, KNOWN_FORMAT)}
 
 
 def _update(name: str, value: Any, expect: int | None, first: int) -> tuple[dict[str, Any], str]:

@@ -126,7 +126,7 @@ def test_a_run_that_an_earlier_version_took_part_in_leaves_the_last_count(scene:
     scene.clock.advance("1d")
     scene.repair(page=1).step(scene.clock)
     scene.clock.advance_to(scene.now + DAY // 24)
-    document = scene.store.control.get(REPAIR, "parcels")
+    document = scene.store.control.read_one(REPAIR, "parcels")
     assert document is not None
     # An earlier version writes the fields that it knows.
     run = replace(read_as(RepairRun, document.value), counts_future=False)

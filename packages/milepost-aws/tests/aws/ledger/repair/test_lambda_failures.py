@@ -123,13 +123,13 @@ def test_replaying_a_given_up_batch_has_the_rows_repaired(
         [answer] = quarantine.replay(one.opened.ctx.plans, [aside.id], now, by="ops", why="test")
         assert answer.done, answer.why
         assert quarantine.entries(10) == ([], False)
-        held = store.control.get(GAP, "parcels")
+        held = store.control.read_one(GAP, "parcels")
         assert held is not None
         assert list(held.value) == [GIVEN_UP["DDBStreamBatchInfo"]["shardId"]]  # type: ignore[index]
         for _ in range(20):
             one.clock.advance("5m")
             resender.handler({}, Context())
-            held = store.control.get(GAP, "parcels")
+            held = store.control.read_one(GAP, "parcels")
             if held is None or not held.value:
                 break
         assert one.row("unseen").stage == "tape"

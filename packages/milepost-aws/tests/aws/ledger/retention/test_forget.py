@@ -172,14 +172,14 @@ def test_a_role_that_may_not_read_the_secret_goes_on(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is of a stack that was deployed before there was `milepost forget`."""
-    get = scene.store.control.get
+    read_one = scene.store.control.read_one
 
     def denied(kind: str, name: str) -> Any:
         if kind == FORGET:
             raise LedgerReadOnly("denied")
-        return get(kind, name)
+        return read_one(kind, name)
 
-    monkeypatch.setattr(scene.store.control, "get", denied)
+    monkeypatch.setattr(scene.store.control, "read_one", denied)
     assert scene.add("a") == [None]
     assert "may not read the secret of forgotten keys" in caplog.text
 

@@ -20,11 +20,11 @@ def control(scene: Scene, process: Process) -> Control:
 
 def test_versions_rise_by_one(control: Control) -> None:
     assert control.read("hold") == {}
-    assert control.get("hold", "parcels") is None
+    assert control.read_one("hold", "parcels") is None
     for version in (1, 2, 3):
         assert control.write("hold", "parcels", {"n": version})
         assert control.read("hold") == {"parcels": Document({"n": version}, version)}
-        assert control.get("hold", "parcels") == Document({"n": version}, version)
+        assert control.read_one("hold", "parcels") == Document({"n": version}, version)
 
 
 def test_a_document_made_anew_begins_above_the_one_that_was_removed(
@@ -34,7 +34,7 @@ def test_a_document_made_anew_begins_above_the_one_that_was_removed(
     for _ in range(3):
         first = control.put("hold", "a", 1, 0)
         assert first is not None
-        assert control.get("hold", "a") == Document(1, first)
+        assert control.read_one("hold", "a") == Document(1, first)
         assert control.put("hold", "a", 2, first) == first + 1
         assert control.put("hold", "a", 3, first) is None
         seen += [first, first + 1]
@@ -72,7 +72,7 @@ def test_none_removes_and_is_conditional_too(scene: Scene, control: Control) -> 
     assert control.write("hold", "a", None, expect=0)
     assert not control.write("hold", "a", None, expect=1)
     assert control.write("hold", "a", 2, expect=0)
-    assert control.get("hold", "a") == Document(2, 1)
+    assert control.read_one("hold", "a") == Document(2, 1)
     assert control.write("hold", "a", None)
     assert scene.rows(scene.names.control) == []
 
@@ -121,7 +121,7 @@ def test_a_name_longer_than_a_key_may_be_is_kept_whole(control: Control) -> None
         names[0]: 0,
         names[1]: 1,
     }
-    assert control.get("parked", names[1]) == Document(1, 1)
+    assert control.read_one("parked", names[1]) == Document(1, 1)
     assert control.write("parked", names[0], None, expect=1)
     assert list(control.read("parked")) == [names[1]]
 
@@ -138,14 +138,14 @@ def test_a_write_counts_once_whatever_happens_to_its_answer(
     process.faults.plan("UpdateItem", fault)
     assert control.write("cursor", "log", "new", expect=expect)
     assert len(process.faults.fired) == 1
-    assert control.get("cursor", "log") == Document("new", 2)
+    assert control.read_one("cursor", "log") == Document("new", 2)
 
 
 @pytest.mark.parametrize("fault", ["timeout_after", "twice"])
 def test_a_first_write_is_recognised_too(control: Control, process: Process, fault: str) -> None:
     process.faults.plan("UpdateItem", fault)
     assert control.write("cursor", "log", "new", expect=0)
-    assert control.get("cursor", "log") == Document("new", 1)
+    assert control.read_one("cursor", "log") == Document("new", 1)
 
 
 @pytest.mark.parametrize("operation", ["UpdateItem", "DeleteItem"])
@@ -167,7 +167,7 @@ def test_a_removal_that_died_half_way_has_removed(control: Control, process: Pro
     with pytest.raises(Died):
         control.write("hold", "a", None, expect=1)
     assert control.read("hold") == {}
-    assert control.get("hold", "a") is None
+    assert control.read_one("hold", "a") is None
     assert not control.write("hold", "a", 2, expect=1)
     assert control.write("hold", "a", None, expect=0)
     assert control.write("hold", "a", 2, expect=0)
@@ -181,7 +181,7 @@ def test_a_removal_never_takes_what_was_written_anew(
     control.write("hold", "a", 1)
     process.at("delete_item", lambda: other.write("hold", "a", 2, expect=0))
     assert control.write("hold", "a", None, expect=1)
-    assert control.get("hold", "a") == Document(2, 1)
+    assert control.read_one("hold", "a") == Document(2, 1)
 
 
 def test_of_many_writers_one_wins(scene: Scene) -> None:
@@ -199,7 +199,7 @@ def test_of_many_writers_one_wins(scene: Scene) -> None:
     for thread in threads:
         thread.join()
     assert len(won) == 1
-    assert Control(scene.process(), scene.names).get("cursor", "log") == Document(won[0], 1)
+    assert Control(scene.process(), scene.names).read_one("cursor", "log") == Document(won[0], 1)
 
 
 def test_what_it_costs(control: Control, process: Process) -> None:
@@ -247,7 +247,7 @@ def test_a_breaker_has_its_route_in_its_partition_key(scene: Scene, control: Con
     ] == ["open"] * 2
     assert control.read(BREAKER, ["letters"]) == {}
     assert control.write(BREAKER, LANE, None, expect=control.read(BREAKER)[LANE].version)
-    assert (kinds(scene), control.get(BREAKER, LANE)) == ([], None)
+    assert (kinds(scene), control.read_one(BREAKER, LANE)) == ([], None)
 
 
 def test_a_breaker_of_an_older_version_is_read_until_it_is_written(
@@ -255,13 +255,15 @@ def test_a_breaker_of_an_older_version_is_read_until_it_is_written(
 ) -> None:
     control.write(LAYOUT, "parcels", {})
     put_old(scene, "open", 7)
-    assert control.get(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("open", 7)
+    assert control.read_one(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("open", 7)
     assert not control.write(BREAKER, LANE, "half-open", expect=6)
     assert control.write(BREAKER, LANE, "half-open", expect=7)
     assert not control.write(BREAKER, LANE, "half-open", expect=7)
-    assert control.get(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("half-open", 8)
+    assert (
+        control.read_one(BREAKER, LANE) == control.read(BREAKER)[LANE] == Document("half-open", 8)
+    )
     assert control.write(BREAKER, LANE, None, expect=8)
-    assert (control.get(BREAKER, LANE), control.read(BREAKER)) == (None, {}), (
+    assert (control.read_one(BREAKER, LANE), control.read(BREAKER)) == (None, {}), (
         "the old one does not come back"
     )
     assert control.write(BREAKER, LANE, "open", expect=0)
@@ -275,7 +277,7 @@ def test_a_breaker_of_an_older_version_can_be_removed_at_once(
     put_old(scene, "open", 7)
     assert not control.write(BREAKER, LANE, None, expect=6)
     assert control.write(BREAKER, LANE, None, expect=7)
-    assert (control.get(BREAKER, LANE), control.read(BREAKER)) == (None, {})
+    assert (control.read_one(BREAKER, LANE), control.read(BREAKER)) == (None, {})
     assert not control.write(BREAKER, LANE, None, expect=7)
 
 

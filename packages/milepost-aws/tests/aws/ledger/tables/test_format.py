@@ -113,9 +113,9 @@ def test_before_the_number_is_raised_both_versions_see_what_the_other_writes(
     assert partitions(scene) == [kind]
     assert earlier.read(kind) == {LANE: '"new"'}
     earlier.remove(kind, LANE)
-    assert (control.get(kind, LANE), control.read(kind)) == (None, {})
+    assert (control.read_one(kind, LANE), control.read(kind)) == (None, {})
     earlier.write(kind, LANE, "old")
-    assert control.get(kind, LANE) == control.read(kind)[LANE] == Document("old", 7)
+    assert control.read_one(kind, LANE) == control.read(kind)[LANE] == Document("old", 7)
     assert control.write(kind, LANE, None, expect=7)
     assert earlier.read(kind) == {}
 
@@ -128,7 +128,9 @@ def test_raising_the_number_gives_documents_the_route_in_their_key_and_keeps_the
     assert control.old_documents() == 1
     assert [control.raise_format(), control.raise_format(), control.old_documents()] == [1, 0, 0]
     assert partitions(scene) == [f"{kind}#parcels"]
-    assert control.get(kind, LANE) == control.read(kind, ["parcels"])[LANE] == Document("old", 7)
+    assert (
+        control.read_one(kind, LANE) == control.read(kind, ["parcels"])[LANE] == Document("old", 7)
+    )
     assert control.write(kind, LANE, "new", expect=7)
     assert control.write(kind, LANE, None, expect=8)
     assert partitions(scene) == []
@@ -139,10 +141,10 @@ def test_a_pause_of_an_earlier_version_after_the_number_was_raised_holds_until_i
 ) -> None:
     control.raise_format()
     earlier.write(HOLD, LANE, "late")
-    assert control.read(HOLD)[LANE] == control.get(HOLD, LANE) == Document("late", 7)
+    assert control.read(HOLD)[LANE] == control.read_one(HOLD, LANE) == Document("late", 7)
     assert control.old_documents() == 1
     assert control.write(HOLD, LANE, None, expect=7)
-    assert (control.read(HOLD), control.get(HOLD, LANE)) == ({}, None)
+    assert (control.read(HOLD), control.read_one(HOLD, LANE)) == ({}, None)
 
 
 def test_a_process_that_has_not_seen_the_raised_number_yet_loses_no_pause(
@@ -150,7 +152,7 @@ def test_a_process_that_has_not_seen_the_raised_number_yet_loses_no_pause(
 ) -> None:
     behind, _ = open_control()
     assert behind.write(HOLD, LANE, "first", expect=0)
-    present = behind.get(HOLD, LANE)
+    present = behind.read_one(HOLD, LANE)
     assert present is not None
     control.raise_format()
     assert behind.read(HOLD)[LANE].value == "first", (
@@ -207,7 +209,7 @@ def test_a_pause_that_is_replaced_while_it_is_moved_is_moved_as_it_is_then(
     raising, process = open_control()
     process.at("transact_write_items", lambda: earlier.write(HOLD, LANE, "longer", 8))
     assert raising.raise_format() == 1
-    assert control.get(HOLD, LANE) == Document("longer", 8)
+    assert control.read_one(HOLD, LANE) == Document("longer", 8)
 
 
 def test_a_document_of_a_route_that_the_ledger_does_not_know_stays_where_it_is(
@@ -263,7 +265,7 @@ def test_a_role_of_an_older_stack_works_with_the_first_format_alone(
     process.faults.plan(("GetItem", 1), "denied")
     process.faults.plan(("GetItem", 2), "denied")
     process.faults.plan(("Query", 2), "denied")
-    assert older.get(HOLD, LANE) == Document("old", 7)
+    assert older.read_one(HOLD, LANE) == Document("old", 7)
     assert older.read(HOLD, ["parcels"])[LANE] == Document("old", 7)
 
 
@@ -293,7 +295,7 @@ def test_an_act_of_a_program_has_its_route_in_its_key_and_all_others_have_none(
     assert found == {"parcels:t1": "act#parcels", "t2": "act", "letters:t3": "act"}
     assert control.read(ACT).keys() == control.read(ACT, ["parcels"]).keys() == set(ids)
     for act_id in ids:
-        present = control.get(ACT, act_id)
+        present = control.read_one(ACT, act_id)
         assert present is not None
         assert control.write(ACT, act_id, None, expect=present.version)
     assert control.read(ACT) == {}

@@ -7,24 +7,20 @@ pause is removed, recorded as an act and shown nowhere within one of its turns (
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import NO_LIMIT, Controls, Hold, Limit, scope
-from milepost.core.errors import LedgerDamaged, UsageError
+from milepost.core.errors import UsageError
 from milepost.core.routes.mistakes import check_count
 from milepost.core.status import Status
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.views.lanes import WaitingCount, in_route, pause_view
-from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_as, read_each_versioned
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, read_each_versioned, update
 from milepost.ports.items import Query
-
-T = TypeVar("T")
 
 DRAIN_AHEAD_MS = 1_000
 """A drain that an operator starts also covers the items that the operator then sends there, such as
@@ -116,29 +112,27 @@ def pause(
         raise UsageError(
             f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'"
         )
-    hold = Hold(now, by, reason, ends_at, drain)
-    while True:
-        present, version = _read_control(ctx, HOLD, name, Hold, DAMAGED_HOLD)
-        endless = until is None and drain is None
-        if present is not None and (
-            (own and present.by != by) or ((endless or endless_stays) and present.until is None)
-        ):
-            return present
-        if present is not None and drain is None:
-            hold = replace(
-                hold, drain=present.drain
-            )  # an operator who resumes it expects the pace that was set
-        if ctx.ledger.write(HOLD, name, hold, expect=version):
-            record(
-                ctx,
-                "pause",
-                route,
-                by,
-                reason,
-                {"scope": name, "until": iso(ends_at), "drain": hold.drain},
-                by_program=own,
-            )
+    endless = until is None and drain is None
+
+    def paused(present: Hold | None) -> Hold:
+        hold = Hold(now, by, reason, ends_at, drain)
+        if present is None:
             return hold
+        if own and present.by != by:
+            return present
+        if present.until is None and (endless or endless_stays):
+            return present
+        if drain is None:
+            # An operator who resumes it expects the pace that was set.
+            return replace(hold, drain=present.drain)
+        return hold
+
+    pausing = update(ctx.ledger, HOLD, name, Hold, paused, damaged=DAMAGED_HOLD)
+    hold = pausing.after
+    if pausing.written:
+        about = {"scope": name, "until": iso(ends_at), "drain": hold.drain}
+        record(ctx, "pause", route, by, reason, about, by_program=own)
+    return hold
 
 
 def resume(
@@ -156,10 +150,10 @@ def resume(
     waited, if not the one that the pause has. `own`: a program resumes by itself; another
     operator's pause stays, and no application is called before it."""
     name = _checked_scope(ctx, route, stage, lane, by, reason, drain)
-    while True:
-        hold, version = _read_control(ctx, HOLD, name, Hold, DAMAGED_HOLD)
+
+    def resumed(hold: Hold | None) -> Hold | None:
         if hold is None or (own and hold.by != by):
-            return False
+            return hold
         if not own:
             for call in ctx.before_resume:
                 call(pause_view(name, hold), by)
@@ -167,11 +161,13 @@ def resume(
         if pace is not None:
             # Before the pause ends: a worker that claims right after it must find the pace.
             begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
-        if ctx.ledger.write(HOLD, name, None, expect=version):
-            record(
-                ctx, "resume", route, by, reason, {"scope": name, "drain": drain}, by_program=own
-            )
-            return True
+        return None
+
+    if not update(ctx.ledger, HOLD, name, Hold, resumed, damaged=DAMAGED_HOLD).written:
+        return False
+    about = {"scope": name, "drain": drain}
+    record(ctx, "resume", route, by, reason, about, by_program=own)
+    return True
 
 
 def drain(
@@ -215,32 +211,21 @@ def limit(
     if rate is not None:
         rate_per_second(rate, "rate")
     check_count(concurrency, "concurrency")
-    while True:
-        present, version = _read_control(ctx, LIMIT, name, Limit, NO_LIMIT)
+
+    def limited(present: Limit | None) -> Limit | None:
+        if clear:
+            return None
         old = present or NO_LIMIT
-        new = (
-            None
-            if clear
-            else replace(
-                old,
-                concurrency=concurrency or old.concurrency,
-                by=by,
-                reason=reason,
-                at=ctx.clock.now(),
-            )
-        )
-        if new is not None and rate is not None:
-            new = replace(new, rate=rate, drains=None, normal_rate=None)
-        if ctx.ledger.write(LIMIT, name, new, expect=version):
-            record(
-                ctx,
-                "limit",
-                route,
-                by,
-                reason,
-                {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear},
-            )
+        at_most = concurrency or old.concurrency
+        new = replace(old, concurrency=at_most, by=by, reason=reason, at=ctx.clock.now())
+        if rate is None:
             return new
+        return replace(new, rate=rate, drains=None, normal_rate=None)
+
+    limiting = update(ctx.ledger, LIMIT, name, Limit, limited, damaged=NO_LIMIT)
+    about = {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear}
+    record(ctx, "limit", route, by, reason, about)
+    return limiting.after
 
 
 def close_breakers(
@@ -252,20 +237,23 @@ def close_breakers(
     signed(by, reason)
     closed: list[str] = []
     for name in sorted(ctx.ledger.read(BREAKER)):
-        wanted = (
-            name.startswith(scope(route, stage, ""))
-            if lane is None
-            else name == scope(route, stage, lane)
-        )
-        while wanted:
-            breaker, version = _read_control(ctx, BREAKER, name, BreakerRecord, DAMAGED_BREAKER)
-            if breaker is None or breaker.closed:
-                break
-            if ctx.ledger.write(BREAKER, name, None, expect=version):
-                record(ctx, "close-breaker", route, by, reason, {"scope": name})
-                closed.append(name)
-                break
+        if lane is None:
+            concerned = name.startswith(scope(route, stage, ""))
+        else:
+            concerned = name == scope(route, stage, lane)
+        if concerned and _close_breaker(ctx, name):
+            record(ctx, "close-breaker", route, by, reason, {"scope": name})
+            closed.append(name)
     return closed
+
+
+def _close_breaker(ctx: Context, name: str) -> bool:
+    """Close one breaker; False: it is not open."""
+
+    def closed(breaker: BreakerRecord | None) -> BreakerRecord | None:
+        return breaker if breaker is not None and breaker.closed else None
+
+    return update(ctx.ledger, BREAKER, name, BreakerRecord, closed, damaged=DAMAGED_BREAKER).written
 
 
 def _checked_scope(
@@ -307,17 +295,19 @@ def begin_drain(
     now = ctx.clock.now()
     if not ahead_ms and not _backlog(ctx, name, now):
         return
-    while True:
-        limit, version = _read_control(ctx, LIMIT, name, Limit, NO_LIMIT)
+    plan_stage = ctx.plan(route).by_name[stage]
+
+    def slowed(limit: Limit | None) -> Limit | None:
         old = limit or NO_LIMIT
         normal = replace(old, rate=old.normal_rate) if old.drains is not None else old
-        controls, at = Controls((), {name: normal}, {}), ctx.plan(route).by_name[stage]
-        present = (
-            controls.rate(route, at, None) if lane is None else controls.joint_rate(route, at, lane)
-        )
-        if present is not None and present.per_second <= rate_per_second(drain, "drain"):
-            return
-        slowed = replace(
+        controls = Controls((), {name: normal}, {})
+        if lane is None:
+            rate = controls.rate(route, plan_stage, None)
+        else:
+            rate = controls.joint_rate(route, plan_stage, lane)
+        if rate is not None and rate.per_second <= rate_per_second(drain, "drain"):
+            return limit
+        return replace(
             normal,
             rate=drain,
             drains=now + ahead_ms,
@@ -326,8 +316,8 @@ def begin_drain(
             reason=reason,
             at=now,
         )
-        if ctx.ledger.write(LIMIT, name, slowed, expect=version):
-            return
+
+    update(ctx.ledger, LIMIT, name, Limit, slowed, damaged=NO_LIMIT)
 
 
 def end_pauses(ctx: Context) -> int:
@@ -382,20 +372,6 @@ def _backlog(ctx: Context, name: str, since: int) -> bool:
         waiting, statuses=frozenset({Status.RETRY_SCHEDULED, Status.WAITING}), due_before=since
     )
     return any(ctx.ledger.find(query).items for query in (fresh, again))
-
-
-def _read_control(
-    ctx: Context, kind: str, name: str, form: type[T], damaged: T
-) -> tuple[T | None, int]:
-    """A control with the version of its document; `damaged` in place of one that cannot be read, so
-    that an operator can set it anew."""
-    document = ctx.ledger.read_one(kind, name)
-    if document is None:
-        return None, 0
-    try:
-        return read_as(form, document.value), document.version
-    except LedgerDamaged:
-        return damaged, document.version
 
 
 def _known(ctx: Context, name: str) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.admission.controls import Hold
-from milepost.core.errors import EventRefused, LedgerBusy, LedgerUnavailable
+from milepost.core.errors import EventRefused, LedgerUnavailable
 from milepost.core.events import Envelope, Event
 from milepost.core.failures import group_of
 from milepost.core.item import Item
@@ -35,7 +35,14 @@ from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import all_delivered
 from milepost.engine.events.deliver import POLL, EventRelay
-from milepost.ports.documents import ALERT, HOLD, read_each, read_each_versioned, read_versioned
+from milepost.ports.documents import (
+    ALERT,
+    HOLD,
+    read_each,
+    read_each_versioned,
+    read_versioned,
+    update,
+)
 from milepost.ports.items import Query
 from milepost.ports.subscriber import Subscriber
 
@@ -44,8 +51,6 @@ LOOK_MS = 5_000
 failure is reported at once."""
 PAGES = 20
 """Pages of events that are read in one turn."""
-REPEATS = 20
-"""Tries of a write that other processes keep conflicting with."""
 
 log = logging.getLogger(__name__)
 
@@ -286,15 +291,13 @@ class AlertWatch:
         """Change a record by a conditional write; after a conflict, `change` decides again on the
         newer record. An unchanged record is not written; one that does not exist, or was removed,
         is made only if it is `new`."""
-        ledger, name = self._ctx.ledger, self._document(trouble)
-        for _ in range(REPEATS):
-            before, version = read_versioned(ledger, ALERT, name, AlertRecord)
-            after = None if before is None and not new else change(before)
-            if after is None or after == before:
-                return before or AlertRecord(self._rule.name, trouble, 0, 0, 0, over_at=0)
-            if ledger.write(ALERT, name, after, expect=version):
-                return after
-        raise LedgerBusy(f"the alert {name} is being changed by many processes")
+
+        def changed(record: AlertRecord | None) -> AlertRecord | None:
+            return None if record is None and not new else change(record)
+
+        name = self._document(trouble)
+        after = update(self._ctx.ledger, ALERT, name, AlertRecord, changed).after
+        return after or AlertRecord(self._rule.name, trouble, 0, 0, 0, over_at=0)
 
 
 class FailureReader:

@@ -14,7 +14,7 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.events.parked_events import note_change, parked_for
 from milepost.engine.events.records import NEVER, cursor_records, parked_items, parked_records
-from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_versioned
+from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, update
 from milepost.ports.retention import DeliveredLines
 
 SILENT_MS = 30 * 86_400_000
@@ -193,11 +193,11 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
     """Remove a subscriber and its parked events. False if it is unknown. If it is configured again,
     it starts from this point."""
     signed(by, reason)
-    while True:
-        cursor, version = read_versioned(ctx.ledger, CURSOR, name, Cursor)
+
+    def removed(cursor: Cursor | None) -> Cursor | None:
         if cursor is None:
-            return False
-        gone = replace(
+            return None
+        return replace(
             cursor,
             removed=True,
             lease="",
@@ -208,8 +208,9 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
             refused=0,
             refusal="",
         )
-        if ctx.ledger.write(CURSOR, name, gone, expect=version):
-            break
+
+    if update(ctx.ledger, CURSOR, name, Cursor, removed).after is None:
+        return False
     for parked_name, (parked, _) in parked_records(ctx).items():
         if parked.subscriber == name:
             ctx.ledger.write(PARKED, parked_name, None)

@@ -13,7 +13,15 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.events.feed import FeedEvent, Ref, feed_events
 from milepost.engine.events.records import NEVER, cursor_records, parked_records
-from milepost.ports.documents import CURSOR, PARKED, PARKED_CHANGE, Cursor, Parked, read_versioned
+from milepost.ports.documents import (
+    CURSOR,
+    PARKED,
+    PARKED_CHANGE,
+    Cursor,
+    Parked,
+    read_versioned,
+    update,
+)
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
 LONGEST_RETRY_MS = 3_600_000
@@ -76,15 +84,18 @@ def wait_behind(
     Without this record a relay that has lost its lease could remove the parking after delivering
     the events it knew of; the cursor has passed the new lines and would never return to them.
     """
-    while parked.behind < newest:
-        name, waiting = _name(parked), replace(parked, behind=newest)
-        if ctx.ledger.write(PARKED, name, waiting, expect=version):
-            return waiting, version + 1
-        present, version = read_versioned(ctx.ledger, PARKED, name, Parked)
-        if present is None:
-            return None
-        parked = present
-    return parked, version
+
+    def behind(present: Parked | None) -> Parked | None:
+        if present is None or present.behind >= newest:
+            return present
+        return replace(present, behind=newest)
+
+    name = _name(parked)
+    waiting = update(ctx.ledger, PARKED, name, Parked, behind, known=(parked, version))
+    if waiting.after is None:
+        return None
+    version = waiting.version + 1 if waiting.written else waiting.version
+    return waiting.after, version
 
 
 def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> Parked:
@@ -100,12 +111,13 @@ def park(ctx: Context, subscriber: str, entry: FeedEvent, error: Exception) -> P
         _retry_at(ctx, 0, error),
         error_text(error),
     )
-    name, expect = _name(parked), 0
-    while not ctx.ledger.write(PARKED, name, parked, expect=expect):
-        present, expect = read_versioned(ctx.ledger, PARKED, name, Parked)
+
+    def earlier(present: Parked | None) -> Parked:
         if present is not None and present.version <= parked.version:
             return present
-    return parked
+        return parked
+
+    return update(ctx.ledger, PARKED, _name(parked), Parked, earlier, known=(None, 0)).after
 
 
 def park_again(
@@ -180,19 +192,22 @@ def release(
 def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
     """The cursor of a subscriber and its version; UsageError that lists the subscribers if it is
     unknown."""
+    stored = cursor_records(ctx).get(subscriber)
+    if stored is None or stored[0].removed:
+        raise no_subscriber(ctx, subscriber)
+    return stored
+
+
+def no_subscriber(ctx: Context, subscriber: str) -> UsageError:
+    """The error that lists the subscribers."""
     cursors = cursor_records(ctx)
-    found = cursors.get(subscriber)
-    if found is None or found[0].removed:
-        known = ", ".join(
-            sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed)
-        )
-        hint = (
-            f"there are {known}"
-            if known
-            else "there are none yet: name them in milepost.toml and start 'milepost up'"
-        )
-        raise UsageError(f"there is no subscriber {subscriber!r}; {hint}")
-    return found
+    known = ", ".join(sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed))
+    hint = (
+        f"there are {known}"
+        if known
+        else "there are none yet: name them in milepost.toml and start 'milepost up'"
+    )
+    return UsageError(f"there is no subscriber {subscriber!r}; {hint}")
 
 
 def error_text(error: Exception) -> str:

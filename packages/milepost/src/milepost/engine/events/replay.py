@@ -13,9 +13,9 @@ from milepost.core.errors import UsageError
 from milepost.core.values.durations import iso, span_ms
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
-from milepost.engine.events.parked_events import cursor_of
+from milepost.engine.events.parked_events import cursor_of, no_subscriber
 from milepost.engine.views.items import unreadable
-from milepost.ports.documents import CURSOR
+from milepost.ports.documents import CURSOR, Cursor, update
 from milepost.ports.feed import HistoryEntry
 
 PROBE = 100
@@ -72,34 +72,36 @@ def replay(
         )
     place = place_before(ctx, since, reached) if since is not None else after or 0
     first = _first(ctx, place, reached)
-    while True:
-        cursor, version = cursor_of(ctx, name)
-        if first is None or cursor.seq < first.seq:
-            # Also if another replay has just set it back further: that includes this one.
-            return Replay(name, 0, None, cursor.seq, cursor.seq, 0, dry_run)
-        report = Replay(
-            name,
-            cursor.seq - first.seq + 1,
-            iso(first.line.at),
-            first.seq - 1,
-            cursor.seq,
-            first.seq - 1 - place,
-            dry_run,
-        )
-        if dry_run:
-            return report
+    if first is None or dry_run:
+        return _report(name, cursor_of(ctx, name)[0].seq, place, first, dry_run)
+    set_to = first.seq - 1
+
+    def set_back(cursor: Cursor | None) -> Cursor:
+        if cursor is None or cursor.removed:
+            raise no_subscriber(ctx, name)
+        if cursor.seq <= set_to:
+            return cursor
         # Keep the lease: the current holder notices at its next save and continues from here. If
         # another process took over at once, two would deliver at the same time for a while.
-        if ctx.ledger.write(
-            CURSOR,
-            name,
-            replace(cursor, seq=report.after, failures=0, retry_at=0, error=""),
-            expect=version,
-        ):
-            break
-    about = {"subscriber": name, "after": report.after, "was": report.was, "since": iso(since)}
-    record(ctx, "replay", "", by, reason, about, report.lines)
+        return replace(cursor, seq=set_to, failures=0, retry_at=0, error="")
+
+    setting = update(ctx.ledger, CURSOR, name, Cursor, set_back)
+    was = setting.before or setting.after
+    report = _report(name, was.seq, place, first, dry_run)
+    if setting.written:
+        about = {"subscriber": name, "after": report.after, "was": report.was, "since": iso(since)}
+        record(ctx, "replay", "", by, reason, about, report.lines)
     return report
+
+
+def _report(name: str, was: int, place: int, first: HistoryEntry | None, dry_run: bool) -> Replay:
+    """The report of a replay from this line on, of a cursor that is at `was`."""
+    if first is None or was < first.seq:
+        # Also if another replay has just set it back further: that includes this one.
+        return Replay(name, 0, None, was, was, 0, dry_run)
+    after = first.seq - 1
+    lines = was - after
+    return Replay(name, lines, iso(first.line.at), after, was, after - place, dry_run)
 
 
 def place_before(ctx: Context, since: int, up_to: int) -> int:

@@ -46,6 +46,7 @@ from milepost.ports.documents import (
     read_as,
     read_each,
     read_versioned,
+    update,
 )
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
@@ -118,50 +119,57 @@ def begin(
     """Record a paced back-fill, which the resender carries out. A repeated call for the same
     version changes nothing."""
     name = f"{plan.name}-v{plan.version}-back-fill"
-    while True:
-        before, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
+
+    def begun(before: BackFill | None) -> BackFill:
         if before is not None and before.act == name:
             return before
         act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
         now = ctx.clock.now()
-        total = finished_items(ctx.ledger, plan.name) + (
-            _count_sealed(ctx.ledger, plan.name)[0] if can_restore(ctx.ledger) else 0
-        )
+        total = finished_items(ctx.ledger, plan.name)
+        if can_restore(ctx.ledger):
+            total += _count_sealed(ctx.ledger, plan.name)[0]
         # The first item may be sent at once.
-        begun = BackFill(
-            stage, since, pace, act.id, by, reason, now, total, now - ceil(1000 / pace)
-        )
-        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=version):
-            if before is not None and before.finished_at is None:
-                finish(
-                    ctx, recorded(ctx, before.act), before.done
-                )  # it was stopped, and this one replaces it
-            return begun
+        spent_to = now - ceil(1000 / pace)
+        return BackFill(stage, since, pace, act.id, by, reason, now, total, spent_to)
+
+    beginning = update(ctx.ledger, BACK_FILL, plan.name, BackFill, begun)
+    if beginning.written:
+        _finish_replaced(ctx, beginning.before)
+    return beginning.after
 
 
 def begin_rerun(ctx: Context, plan: Plan, act: Act, pace: float) -> Act:
     """Record a paced rerun, which the resender carries out; returns the recorded act. A repeat with
     the same id changes nothing."""
     signed(act.by, act.reason)
-    while True:
-        before, version = read_versioned(ctx.ledger, BACK_FILL, plan.name, BackFill)
+    answer = act
+
+    def begun(before: BackFill | None) -> BackFill | None:
+        nonlocal answer
         known, act_version = read_versioned(ctx.ledger, ACT, act.id, Act)
         if known is not None:
             check_repeat(known, act)
+            answer = known
             if known.finished_at is not None or (before is not None and before.act == act.id):
-                return known
+                return before
         if before is not None and before.under_way:
             if known is not None:
-                ctx.ledger.write(ACT, act.id, None, expect=act_version)  # it was never begun
+                # It was never begun.
+                ctx.ledger.write(ACT, act.id, None, expect=act_version)
             raise _second(plan.name, before)
-        begun = begin_act(ctx, act)
-        back_fill = _rerun_of(ctx, plan, begun, pace)
-        if ctx.ledger.write(BACK_FILL, plan.name, back_fill, expect=version):
-            if before is not None and before.finished_at is None:
-                finish(
-                    ctx, recorded(ctx, before.act), before.done
-                )  # it was stopped, and this one replaces it
-            return begun
+        answer = begin_act(ctx, act)
+        return _rerun_of(ctx, plan, answer, pace)
+
+    beginning = update(ctx.ledger, BACK_FILL, plan.name, BackFill, begun)
+    if beginning.written:
+        _finish_replaced(ctx, beginning.before)
+    return answer
+
+
+def _finish_replaced(ctx: Context, before: BackFill | None) -> None:
+    """Finish the act of a back-fill that was stopped, and that another one replaces now."""
+    if before is not None and before.finished_at is None:
+        finish(ctx, recorded(ctx, before.act), before.done)
 
 
 def _rerun_of(ctx: Context, plan: Plan, act: Act, pace: float) -> BackFill:
@@ -236,36 +244,28 @@ def _change(
     about: dict[str, Any],
 ) -> BackFill:
     signed(by, reason)
-    while True:
-        back_fill, version = read_versioned(ctx.ledger, BACK_FILL, route, BackFill)
+
+    def changed(back_fill: BackFill | None) -> BackFill:
         if back_fill is None or back_fill.finished_at is not None:
             raise UsageError(f"route {route!r} has no unfinished back-fill; see 'milepost routes'")
-        changed = change(back_fill)
-        if changed == back_fill:
-            return back_fill
-        if ctx.ledger.write(BACK_FILL, route, changed, expect=version):
-            record(
-                ctx,
-                "back-fill",
-                route,
-                by,
-                reason,
-                {"what": what, "stage": back_fill.stage, **about},
-                done=0,
-            )
-            return changed
+        return change(back_fill)
+
+    changing = update(ctx.ledger, BACK_FILL, route, BackFill, changed)
+    if changing.written:
+        about = {"what": what, "stage": changing.after.stage, **about}
+        record(ctx, "back-fill", route, by, reason, about, done=0)
+    return changing.after
 
 
 def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
     """Follow the rename of a stage."""
-    while True:
-        back_fill, version = read_versioned(ledger, BACK_FILL, route, BackFill)
-        if (
-            back_fill is None
-            or back_fill.stage != old
-            or ledger.write(BACK_FILL, route, replace(back_fill, stage=new), expect=version)
-        ):
-            return
+
+    def renamed(back_fill: BackFill | None) -> BackFill | None:
+        if back_fill is None or back_fill.stage != old:
+            return back_fill
+        return replace(back_fill, stage=new)
+
+    update(ledger, BACK_FILL, route, BackFill, renamed)
 
 
 # Carry it out -------------------------------------------------------------------------------------
@@ -455,36 +455,38 @@ def _wanted(route: str, back_fill: BackFill) -> Query:
 def _finish_portion(ctx: Context, route: str, portion: BackFill, sent: int) -> bool:
     """Finish the portion; returns whether the pace allows another. (It may have been stopped, or
     its pace changed, in between.)"""
-    while (document := ctx.ledger.read_one(BACK_FILL, route)) is not None:
-        back_fill, now = read_as(BackFill, document.value), ctx.clock.now()
-        if (back_fill.act, back_fill.in_hand, back_fill.held_until) != (
-            portion.act,
-            portion.in_hand,
-            portion.held_until,
-        ):
-            return False  # another process took the portion over
-        rows_done = portion.then is None and not portion.seals
-        last = portion.then is None and not (
-            rows_done and portion.rerun is None and can_restore(ctx.ledger)
-        )
-        done, passed = back_fill.done + sent, back_fill.passed + len(portion.in_hand) - sent
-        saved = replace(
+    now = ctx.clock.now()
+    rows_done = portion.then is None and not portion.seals
+    seals_next = rows_done and portion.rerun is None and can_restore(ctx.ledger)
+    last = portion.then is None and not seals_next
+
+    def saved(back_fill: BackFill | None) -> BackFill | None:
+        if back_fill is None or _claim(back_fill) != _claim(portion):
+            return back_fill  # another process took the portion over
+        return replace(
             back_fill,
-            done=done,
-            passed=passed,
+            done=back_fill.done + sent,
+            passed=back_fill.passed + len(portion.in_hand) - sent,
             after=portion.then,
             in_hand=[],
             then=None,
             held_until=0,
+            seals=back_fill.seals or rows_done,
+            finished_at=now if last else back_fill.finished_at,
         )
-        saved = replace(
-            saved, seals=saved.seals or rows_done, finished_at=now if last else saved.finished_at
-        )
-        if ctx.ledger.write(BACK_FILL, route, saved, expect=document.version):
-            if last:
-                finish(ctx, recorded(ctx, saved.act), saved.done)
-            return saved.under_way and items_allowed(saved, now) > 0
-    return False
+
+    saving = update(ctx.ledger, BACK_FILL, route, BackFill, saved)
+    back_fill = saving.after
+    if back_fill is None or not saving.written:
+        return False
+    if last:
+        finish(ctx, recorded(ctx, back_fill.act), back_fill.done)
+    return back_fill.under_way and items_allowed(back_fill, now) > 0
+
+
+def _claim(back_fill: BackFill) -> tuple[str, list[str], int]:
+    """What tells one claim of a portion from another."""
+    return back_fill.act, back_fill.in_hand, back_fill.held_until
 
 
 # Preview and progress -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -35,9 +36,9 @@ from milepost.engine.views.items import SIGNED, counted
 from milepost.ports.documents import (
     ROUTE,
     RouteVersion,
-    read_all_versioned,
     read_versioned,
     sort_out,
+    update,
 )
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
@@ -103,23 +104,18 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
 
     Raises RouteChanged if the ledger has other stages under this name.
     """
-    while True:
-        stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
+
+    def registered(stored: RouteVersion | None) -> RouteVersion:
         if stored is None:
-            if ledger.write(
-                ROUTE,
-                plan.name,
-                RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by),
-                expect=0,
-            ):
-                return plan.at_version(1)
-            continue  # another process was first: read what it wrote
-        if stored.digest == plan.digest:
-            return plan.at_version(stored.version)
-        difference = compare(ledger, plan)
-        raise RouteChanged(
-            f"route {plan.name!r} differs from the ledger's version {stored.version}: {difference}. To apply it: {difference.cure}"
-        )
+            return RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by)
+        if stored.digest != plan.digest:
+            difference = compare(ledger, plan)
+            raise RouteChanged(
+                f"route {plan.name!r} differs from the ledger's version {stored.version}: {difference}. To apply it: {difference.cure}"
+            )
+        return stored
+
+    return plan.at_version(update(ledger, ROUTE, plan.name, RouteVersion, registered).after.version)
 
 
 def compare(ledger: Ledger, plan: Plan, census: Census | None = None) -> RouteDifference:
@@ -246,47 +242,25 @@ def apply_route(
     if not dry_run:
         signed(by, reason)
     ledger = ctx.ledger
-    while True:
-        census = exact_census(ledger, plan)
-        difference = compare(ledger, plan, census)
-        stored, stored_at = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
-        if stored is None:
-            if not dry_run:
-                ctx.take(register(ledger, plan, ctx.clock.now(), by))
-            return Applied(1, difference)
-        begun, begun_pace = (stored.moves, stored.pace) if difference.same else ({}, None)
-        moves = _moves(difference, plan, mapping, back_fill, begun, census)
-        renamed = _renamed_items(census, moves)
-        to, at_pace = moves.get(FINISHED), pace or begun_pace
-        if to is not None and FINISHED not in begun:
-            refuse_second(ledger, plan.name)
-        if dry_run:
-            then = stored.version + (not difference.same)
-            coming = None if to is None else preview(ledger, plan, to, at_pace, with_seals=True)
-            return Applied(
-                then,
-                difference,
-                moves,
-                renamed=renamed,
-                left=stranded(census, plan),
-                back_fill=coming,
-            )
-        if difference.same:
-            target = replace(stored, moves=moves, pace=at_pace)
-        else:
-            target = RouteVersion(
-                stored.version + 1,
-                plan.digest,
-                list(map(list, plan.shape)),
-                ctx.clock.now(),
-                by,
-                moves,
-                at_pace,
-            )
-        if target == stored or ledger.write(ROUTE, plan.name, target, expect=stored_at):
-            break
+    decide = partial(_decide, ctx, plan, mapping=mapping, by=by, back_fill=back_fill, pace=pace)
+    if dry_run:
+        stored, _ = read_versioned(ledger, ROUTE, plan.name, RouteVersion)
+        return _previewed(ledger, plan, decide(stored))
+    decision: _Decision | None = None
+
+    def decided(present: RouteVersion | None) -> RouteVersion:
+        nonlocal decision
+        decision = decide(present)
+        return decision.target
+
+    applying = update(ledger, ROUTE, plan.name, RouteVersion, decided)
+    assert decision is not None
+    difference = decision.difference
+    renamed = decision.renamed
+    target = decision.target
+    moves = target.moves
     plan = ctx.take(plan.at_version(target.version))
-    if target == stored and not moves:
+    if applying.before is None or not (applying.written or moves):
         return Applied(target.version, difference)
     act = enter(
         ctx,
@@ -306,12 +280,70 @@ def apply_route(
     )
     if not left:
         finish(ctx, act, moved + sent_on + sum(renamed.values()))
+    to = moves.get(FINISHED)
     paced = (
         None
         if to is None or target.pace is None
         else preview(ledger, plan, to, target.pace, with_seals=False)
     )
     return Applied(target.version, difference, moves, moved, renamed, sent_on, left, paced)
+
+
+class _Decision(Struct, frozen=True):
+    """What applying a route comes to, as the ledger's version is now."""
+
+    difference: RouteDifference
+    target: RouteVersion
+    """The version to be stored, with the moves that are to be carried out."""
+    renamed: dict[str, int] = {}
+    left: dict[str, int] = {}
+    """Unfinished items at stages that the plan does not have, before the moves."""
+
+
+def _decide(
+    ctx: Context,
+    plan: Plan,
+    stored: RouteVersion | None,
+    *,
+    mapping: dict[str, str | None],
+    by: str,
+    back_fill: str | None,
+    pace: float | None,
+) -> _Decision:
+    """Decide on the version to be stored in place of the present one; UsageError if that is not
+    possible."""
+    ledger = ctx.ledger
+    census = exact_census(ledger, plan)
+    difference = compare(ledger, plan, census)
+    now = ctx.clock.now()
+    shape = list(map(list, plan.shape))
+    if stored is None:
+        return _Decision(difference, RouteVersion(1, plan.digest, shape, now, by))
+    begun, begun_pace = (stored.moves, stored.pace) if difference.same else ({}, None)
+    moves = _moves(difference, plan, mapping, back_fill, begun, census)
+    if moves.get(FINISHED) is not None and FINISHED not in begun:
+        refuse_second(ledger, plan.name)
+    at_pace = pace or begun_pace
+    if difference.same:
+        target = replace(stored, moves=moves, pace=at_pace)
+    else:
+        target = RouteVersion(stored.version + 1, plan.digest, shape, now, by, moves, at_pace)
+    return _Decision(difference, target, _renamed_items(census, moves), stranded(census, plan))
+
+
+def _previewed(ledger: Ledger, plan: Plan, decision: _Decision) -> Applied:
+    """What a decision would come to."""
+    target = decision.target
+    to = target.moves.get(FINISHED)
+    coming = None if to is None else preview(ledger, plan, to, target.pace, with_seals=True)
+    return Applied(
+        target.version,
+        decision.difference,
+        target.moves,
+        renamed=decision.renamed,
+        left=decision.left,
+        back_fill=coming,
+    )
 
 
 class Census(Struct):
@@ -512,6 +544,10 @@ def _settle_moves(
     ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]
 ) -> None:
     """Store the remaining moves (none, or `again`), unless the route has changed again."""
-    stored, version = read_all_versioned(ledger, ROUTE, RouteVersion)[route]
-    if stored.version == target.version and stored.moves != again:
-        ledger.write(ROUTE, route, replace(stored, moves=again, pace=None), expect=version)
+
+    def settled(stored: RouteVersion | None) -> RouteVersion | None:
+        if stored is None or stored.version != target.version or stored.moves == again:
+            return stored
+        return replace(stored, moves=again, pace=None)
+
+    update(ledger, ROUTE, route, RouteVersion, settled)

@@ -24,8 +24,8 @@ from milepost.ports.documents import (
     Moving,
     RouteVersion,
     read_all,
-    read_all_versioned,
     read_versioned,
+    update,
 )
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
@@ -179,13 +179,19 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
         )
     opened = []
     for route in routes:
-        moved, version = read_versioned(source.ledger, kinds.MOVED, route, Moved)
-        if moved is None or moved.finished_at is not None:
-            continue
-        if source.ledger.write(kinds.MOVED, route, None, expect=version):
-            record(source, "give up", route, by, reason, {"scope": route, "to": moved.to})
+        unlocking = update(source.ledger, kinds.MOVED, route, Moved, _abandoned)
+        if unlocking.before is not None and unlocking.written:
+            about = {"scope": route, "to": unlocking.before.to}
+            record(source, "give up", route, by, reason, about)
             opened.append(route)
     return opened
+
+
+def _abandoned(moved: Moved | None) -> Moved | None:
+    """The mark of a route after its transfer was abandoned: none, unless it has finished."""
+    if moved is not None and moved.finished_at is not None:
+        return moved
+    return None
 
 
 def finish(
@@ -195,17 +201,11 @@ def finish(
     both."""
     now = source.clock.now()
     for route in moving.routes:
-        moved, version = read_all_versioned(source.ledger, kinds.MOVED, Moved)[route]
-        if moved.finished_at is None:
-            source.ledger.write(kinds.MOVED, route, replace(moved, finished_at=now), expect=version)
+        if _close_for_good(source, route, now):
             record(source, "move", route, by, reason, {"scope": route, "to": target.ledger.url})
             record(target, "move", route, by, reason, {"scope": route, "from": source.ledger.url})
-    for subscriber, (cursor, version) in read_all_versioned(
-        target.ledger, kinds.CURSOR, Cursor
-    ).items():
-        if cursor.lease == MOVER and subscriber in moving.cursors:
-            opened = replace(cursor, seq=moving.cursors[subscriber], lease="", until=0)
-            target.ledger.write(kinds.CURSOR, subscriber, opened, expect=version)
+    for subscriber, seq in moving.cursors.items():
+        _open_cursor(target, subscriber, seq)
     holds = source.ledger.read(kinds.HOLD)
     for route in moving.routes:
         there, version = read_versioned(target.ledger, kinds.HOLD, route, Hold)
@@ -214,3 +214,25 @@ def finish(
                 kinds.HOLD, route, holds[route].value if route in holds else None, expect=version
             )
     target.ledger.write(kinds.MOVING, name, replace(moving, finished_at=now))
+
+
+def _close_for_good(source: Context, route: str, now: int) -> bool:
+    """Mark the transfer of a route as finished; False: it was."""
+
+    def finished(moved: Moved | None) -> Moved:
+        if moved is None:
+            raise LedgerError(f"the move of route {route!r} has just been abandoned")
+        return moved if moved.finished_at is not None else replace(moved, finished_at=now)
+
+    return update(source.ledger, kinds.MOVED, route, Moved, finished).written
+
+
+def _open_cursor(target: Context, subscriber: str, seq: int) -> None:
+    """Let a subscriber that the move holds continue after this place."""
+
+    def opened(cursor: Cursor | None) -> Cursor | None:
+        if cursor is None or cursor.lease != MOVER:
+            return cursor
+        return replace(cursor, seq=seq, lease="", until=0)
+
+    update(target.ledger, kinds.CURSOR, subscriber, Cursor, opened)
