@@ -31,7 +31,8 @@ def place_before(since: datetime, line_after: Callable[[int], Mapping[str, Any] 
     while (line := line_after(end)) is not None and older(line):
         last_older, step = int(line["seq"]), 2 * step
         end = last_older + step
-    while end - last_older > 1:
+    # The last older line is not before `last_older`, and not after `end`.
+    while last_older < end:
         middle = (last_older + end) // 2
         line = line_after(middle)
         if line is not None and older(line):

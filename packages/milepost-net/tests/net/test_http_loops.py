@@ -291,9 +291,13 @@ def test_a_forked_process_calls_on_a_loop_of_its_own() -> None:
         assert partner.connections == 2
 
 
-def test_the_library_is_not_loaded_by_the_command_line_or_the_engine() -> None:
-    program = "import sys, milepost.app, milepost.subscribers, milepost.cli.commands; sys.exit(any(name.startswith('milepost_net') for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+def test_of_the_library_the_command_line_and_the_engine_load_the_rule_of_urls_alone() -> None:
+    program = (
+        "import sys, milepost.app, milepost.subscribers, milepost.cli.commands;"
+        "print(sorted(name for name in sys.modules if name.startswith('milepost_net')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "['milepost_net', 'milepost_net.hidden_urls']\n", done.stderr
 
 
 def test_every_public_name_is_where_it_is_said_to_be() -> None:

@@ -7,7 +7,12 @@ docs/guides/notifications.md.
 
 from __future__ import annotations
 
+import logging
+
 from milepost_notifications import api, pages
 from milepost_notifications.application import application
 
 __all__ = ["api", "application", "pages"]
+
+# Whoever sets up the log of `milepost` has that of this package too.
+logging.getLogger(__name__).parent = logging.getLogger("milepost")

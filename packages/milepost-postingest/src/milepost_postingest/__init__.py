@@ -11,7 +11,12 @@ or a program:
 
 from __future__ import annotations
 
+import logging
+
 from milepost_postingest.application import application
 from milepost_postingest.route import postingest
 
 __all__ = ["application", "postingest"]
+
+# Whoever sets up the log of `milepost` has that of this package too.
+logging.getLogger(__name__).parent = logging.getLogger("milepost")

@@ -230,10 +230,10 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(
 def test_without_a_place_for_it_evidence_is_refused_at_the_start(
     monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str
 ) -> None:
-    from milepost import composition
     from milepost.blobs.addresses import NoBlobs
+    from milepost_aws import opening
 
-    monkeypatch.setattr(composition, "open_blobs", lambda *_: NoBlobs("set MILEPOST_BLOBS"))
+    monkeypatch.setattr(opening, "open_blobs", lambda *_: NoBlobs("set MILEPOST_BLOBS"))
     route = Route("parcels", evidence=True)
     route.external("delivered")
     with pytest.raises(ConfigMistake, match="evidence needs a blob store: set MILEPOST_BLOBS"):
