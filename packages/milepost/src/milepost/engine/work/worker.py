@@ -21,6 +21,7 @@ from milepost.engine.work.slots import StageSlots, rooms_after_a_settle, settle_
 from milepost.ports.documents import HOLD, LIMIT, read_each
 from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.ports.runner import Runner
+from milepost.ports.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ FRAGILE_WAIT_MS = 1_000
 LONGEST_WAIT_MS = 2_000
 
 
-class Worker:
+class Worker(Service):
     """Works on all handler stages of the given routes, in one process. A slow stage does not delay
     others: each has its own pool."""
 
@@ -76,9 +77,6 @@ class Worker:
         self._controls_at = 0
         self._draining_until: int | None = None
         self._grace_ms = GRACE_MS
-        self.stands_still = ""
-        """Why it claims nothing now, whatever is due."""
-        """Whether items may be claimed by this process's clock (see `ClockState.doubt`)."""
 
     @property
     def in_hand(self) -> int:
