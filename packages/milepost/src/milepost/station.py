@@ -156,17 +156,23 @@ class Station:
         horizon = self.ctx.clock.now() + within_ms
         worker = self.worker
         if worker is not None:
-            taken = worker.taken
-            settled, self._settled = self._settled, worker.finished
-            if settled != worker.finished and any(role.follows_others for role in self.roles):
-                # The consequences of the last outcomes may not have been read yet.
+            claimed = worker.claimed
+            if self._waits_for_followers(worker):
                 return False
             if worker.in_hand or self._anything_due(worker, horizon):
                 return False
-            if worker.turns % 2 or worker.taken != taken or worker.in_hand:
+            if not worker.is_idle_since(claimed):
                 # An item that was due a moment ago may just have been claimed.
                 return False
         return all_delivered(self.ctx, self._receivers, horizon)
+
+    def _waits_for_followers(self, worker: Worker) -> bool:
+        """Whether services may not have read yet what follows from the last outcomes."""
+        finished_before = self._settled
+        self._settled = worker.finished
+        return worker.finished != finished_before and any(
+            role.follows_others for role in self.roles
+        )
 
     def _anything_due(self, worker: Worker, horizon: int) -> bool:
         """Whether an item that the worker could claim is due by then."""

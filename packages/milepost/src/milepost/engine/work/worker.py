@@ -47,10 +47,11 @@ class Worker(Service):
         self.holder = holder
         self.lease_ms = LEASE_MS
         self.finished = 0
-        self.taken = 0
-        self.turns = 0
-        """Odd while a turn is running: between a claim in the ledger and its record here, the
-        claimed items are not visible."""
+        self.claimed = 0
+        """How many items it has claimed and recorded as in hand so far."""
+        self._in_turn = False
+        """Whether a turn is running: between a claim in the ledger and its record here, the claimed
+        items are neither due nor in hand."""
         self.outdated: set[str] = set()
 
         def wake() -> None:
@@ -86,7 +87,19 @@ class Worker(Service):
     def drained(self) -> bool:
         # In this order: a turn that began before the drain may still record claimed items; a turn
         # that begins after it claims nothing.
-        return self._draining_until is not None and self.turns % 2 == 0 and self.in_hand == 0
+        return self._draining_until is not None and not self._in_turn and self.in_hand == 0
+
+    def is_idle_since(self, claimed: int) -> bool:
+        """Whether it has nothing in hand, and has had nothing since it had `claimed` so many items.
+
+        For a caller that reads that number, then sees in the ledger that no item is due, then asks
+        this. An item that was claimed just before the ledger was read was not due there any more,
+        and its turn may not have recorded it yet: so no turn may be running now, and none may have
+        recorded a claim meanwhile.
+        """
+        # In this order: a turn records its claim before it ends, so one that is not seen to run has
+        # been counted.
+        return not self._in_turn and self.claimed == claimed and self.in_hand == 0
 
     def drain(self, grace_ms: int) -> None:
         """Stop claiming and give back the items that have not been started; running handlers have
@@ -103,11 +116,11 @@ class Worker(Service):
         self._cut_off()
 
     def turn(self) -> float:
-        self.turns += 1
+        self._in_turn = True
         try:
             return self._turn()
         finally:
-            self.turns += 1
+            self._in_turn = False
 
     def _turn(self) -> float:
         self.stands_still = self.ctx.check_clock().stops_work
@@ -284,7 +297,7 @@ class Worker(Service):
             slots.next_at = now if answer.items and answer.next_at is None else answer.next_at
             if answer.fragile and slots not in self._fragile:
                 self._fragile.append(slots)
-            self.taken += len(answer.items)
+            self.claimed += len(answer.items)
             slots.start(self.ctx, answer.items, answer.lost, answer.refused)
 
     def _renewed(self, answers: list[ClaimResult], claimed_at: int) -> list[ClaimResult]:
