@@ -18,6 +18,7 @@ from typing import Any
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
 from milepost.core.routes.route import Stage
+from milepost.ports.handler import close_of
 from milepost.ports.runner import Execute, ExecuteAsync, Job, JobResult
 from milepost.runners.jobs import NO_CAPS, Jobs, Portion
 
@@ -123,7 +124,7 @@ class BaseHandlerPool(ABC):
     def _handler_close(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
         """The `close` of a handler that is an object with such a method, plain or async; None: it
         has none."""
-        close = getattr(self._stage.handler, "close", None)
+        close = close_of(self._stage.handler)
         if close is None:
             return None
 

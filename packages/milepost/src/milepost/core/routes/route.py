@@ -23,8 +23,7 @@ from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedBatch, Parse
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 from milepost.core.values.key_text import formed_key
 
-Handler = Callable[..., Any]
-H = TypeVar("H", bound=Handler)
+H = TypeVar("H", bound=Callable[..., Any])
 LONGEST_LANE = 200
 PORTION = 100
 """Inputs of a batch that are parsed together where not the whole batch can be."""
@@ -55,7 +54,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     when the plan is made."""
 
     name: str
-    handler: Handler | None = None
+    handler: Callable[..., Any] | None = None
     remote: bool = False
     """Its workers run elsewhere and claim over HTTP: it has no handler here, but it is not
     external."""
@@ -73,7 +72,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     batch: int = 1
     claims: bool = True
     """False: a pure check, which may run without a lease where messages call workers."""
-    verify: Handler | None = None
+    verify: Callable[..., Any] | None = None
     pauses: bool = False
     """Its handler may pause its lane, so that its function on AWS needs the right to."""
     accepts: Callable[[Any, Any], bool] | None = None
@@ -104,13 +103,6 @@ class Stage(Struct, frozen=True, kw_only=True):
     def ours(self) -> bool:
         """Whether workers of Milepost run it, with a handler from the route file."""
         return self.handler is not None
-
-    @property
-    def program(self) -> str | None:
-        """The name and version of the program that its handler says it is; lines of its outcomes
-        have it beside the worker's name."""
-        name = getattr(self.handler, "program", None)
-        return name if isinstance(name, str) else None
 
     @property
     def is_async(self) -> bool:
@@ -309,7 +301,7 @@ class Route:
         party: Callable[[str], str] | None = None,
         batch: int = 1,
         claims: bool = True,
-        verify: Handler | None = None,
+        verify: Callable[..., Any] | None = None,
         pauses: bool = False,
         accepts: Callable[..., bool] | None = None,
         next_payload: Callable[[Any], Any] | None = None,

@@ -22,6 +22,7 @@ from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.conflicts import ItemWrite, retry_on_conflict
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.ports.handler import program_of
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 from milepost.ports.runner import JobResult
 
@@ -139,7 +140,7 @@ def _author(plans: Mapping[str, Plan], item: Item) -> str | None:
     """The worker with the program that its handler says it is; None: the worker alone."""
     row = item.row
     stage = plans[row.route].by_name.get(row.stage)
-    program = None if stage is None else stage.program
+    program = None if stage is None else program_of(stage.handler)
     return None if program is None else f"{row.holder or 'check'} ({program})"
 
 
