@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from milepost.core.item import Item
+from milepost.core.routes.route import Handler
 from milepost.ports.items import KnownKey
 
 Find = Callable[[str], Sequence[Item | KnownKey]]
@@ -13,7 +14,7 @@ Find = Callable[[str], Sequence[Item | KnownKey]]
 left."""
 
 
-class Handler(Protocol):
+class HandlerObject(Protocol):
     """A handler that is an object. All but the call is optional: only the functions of this module
     ask which parts a handler has."""
 
@@ -35,7 +36,7 @@ class Handler(Protocol):
         loop."""
 
 
-AnyHandler = Handler | Callable[..., Any] | None
+AnyHandler = HandlerObject | Handler | None
 """The handler of a stage: an object with some of the parts, a function, or None where the stage has
 no handler here."""
 

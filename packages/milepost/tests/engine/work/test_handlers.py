@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from milepost.core.outcome import Done
 from milepost.ports import handler as parts
-from milepost.ports.handler import Handler, attach_of, close_of, program_of, ready_of
+from milepost.ports.handler import HandlerObject, attach_of, close_of, program_of, ready_of
 
 READERS = {"attach": attach_of, "close": close_of, "program": program_of, "ready": ready_of}
 
@@ -68,7 +68,7 @@ def test_a_handler_without_parts_has_none(handler: Any) -> None:
 
 
 def test_every_part_of_the_protocol_has_one_reader() -> None:
-    declared = {*Handler.__annotations__, *vars(Handler)}
+    declared = {*HandlerObject.__annotations__, *vars(HandlerObject)}
     assert {name for name in declared if not name.startswith("_")} == set(READERS)
     assert {name for name in vars(parts) if name.endswith("_of")} == {
         f"{name}_of" for name in READERS

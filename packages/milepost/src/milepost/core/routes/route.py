@@ -23,7 +23,8 @@ from milepost.core.routes.parsed_input import Key, KeyColumn, ParsedBatch, Parse
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 from milepost.core.values.key_text import formed_key
 
-H = TypeVar("H", bound=Callable[..., Any])
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
 LONGEST_LANE = 200
 PORTION = 100
 """Inputs of a batch that are parsed together where not the whole batch can be."""
@@ -54,7 +55,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     when the plan is made."""
 
     name: str
-    handler: Callable[..., Any] | None = None
+    handler: Handler | None = None
     remote: bool = False
     """Its workers run elsewhere and claim over HTTP: it has no handler here, but it is not
     external."""
@@ -72,7 +73,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     batch: int = 1
     claims: bool = True
     """False: a pure check, which may run without a lease where messages call workers."""
-    verify: Callable[..., Any] | None = None
+    verify: Handler | None = None
     pauses: bool = False
     """Its handler may pause its lane, so that its function on AWS needs the right to."""
     accepts: Callable[[Any, Any], bool] | None = None
@@ -301,7 +302,7 @@ class Route:
         party: Callable[[str], str] | None = None,
         batch: int = 1,
         claims: bool = True,
-        verify: Callable[..., Any] | None = None,
+        verify: Handler | None = None,
         pauses: bool = False,
         accepts: Callable[..., bool] | None = None,
         next_payload: Callable[[Any], Any] | None = None,
