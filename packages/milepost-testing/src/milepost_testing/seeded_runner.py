@@ -17,7 +17,8 @@ from typing import Any
 
 from milepost.core.item import Item
 from milepost.core.routes.route import Stage
-from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Job, JobResult, Service
+from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Job, JobResult
+from milepost.ports.service import Service
 from milepost.runners.jobs import NO_CAPS, Jobs, Portion
 from milepost_testing.clock import VirtualClock
 

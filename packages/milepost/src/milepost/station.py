@@ -25,7 +25,8 @@ from milepost.engine.time_share import SharedTurns
 from milepost.engine.work.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
 from milepost.ports.documents import StandingStill
-from milepost.ports.runner import Clock, Runner, Service
+from milepost.ports.runner import Clock, Runner
+from milepost.ports.service import Service
 from milepost.ports.subscriber import Subscriber
 from milepost.runners.threads import ThreadRunner
 
@@ -155,17 +156,23 @@ class Station:
         horizon = self.ctx.clock.now() + within_ms
         worker = self.worker
         if worker is not None:
-            taken = worker.taken
-            settled, self._settled = self._settled, worker.finished
-            if settled != worker.finished and any(role.follows for role in self.roles):
-                # The consequences of the last outcomes may not have been read yet.
+            claimed = worker.claimed
+            if self._waits_for_followers(worker):
                 return False
             if worker.in_hand or self._anything_due(worker, horizon):
                 return False
-            if worker.turns % 2 or worker.taken != taken or worker.in_hand:
+            if not worker.is_idle_since(claimed):
                 # An item that was due a moment ago may just have been claimed.
                 return False
         return all_delivered(self.ctx, self._receivers, horizon)
+
+    def _waits_for_followers(self, worker: Worker) -> bool:
+        """Whether services may not have read yet what follows from the last outcomes."""
+        finished_before = self._settled
+        self._settled = worker.finished
+        return worker.finished != finished_before and any(
+            role.follows_others for role in self.roles
+        )
 
     def _anything_due(self, worker: Worker, horizon: int) -> bool:
         """Whether an item that the worker could claim is due by then."""
@@ -188,13 +195,14 @@ class Station:
         return facts
 
 
-class Role:
+class Role(Service):
     """A service that records its last successful run, for `milepost doctor`. While the ledger is
     unavailable or full, or too many files are open, it waits and retries until the station is
     stopped."""
 
     def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
+        self.follows_others = service.follows_others
         self.last_good_run = self.next_run = 0
         self.standing_still: StandingStill | None = None
         self._service = service
@@ -217,32 +225,22 @@ class Role:
         if self._trouble:
             self._trouble = ""
             log.warning("%s continues: the ledger is available again", self.name)
-        why = str(getattr(self._service, "stands_still", ""))
+        why = self._service.stands_still
         self.standing_still = standing_still(self.standing_still, why, self._clock.now())
-        if not why and not getattr(self._service, "failed", False):
+        if not why and not self._service.failed:
             self.last_good_run = self._clock.now()
             self.next_run = self.last_good_run + round(delay * 1000)
         return delay
 
     @property
     def quiet(self) -> bool:
-        """Whether it has found nothing to do for a while. A service that does not report this
-        counts as quiet."""
-        return not self._trouble and bool(getattr(self._service, "quiet", True))
-
-    @property
-    def follows(self) -> bool:
-        """Whether it acts on writes of other processes."""
-        return hasattr(self._service, "quiet")
+        return not self._trouble and self._service.quiet
 
     def stop(self) -> None:
-        """Call the service's `stop`, if it has one."""
-        stop = getattr(self._service, "stop", None)
-        if stop is not None:
-            stop()
+        self._service.stop()
 
 
-class Every:
+class Every(Service):
     """A service that calls a function at fixed intervals."""
 
     def __init__(self, name: str, seconds: float, call: Callable[[], None]) -> None:

@@ -36,6 +36,7 @@ from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.documents import PROCESS
 from milepost.ports.items import Query
 from milepost.ports.ledger import Ledger
+from milepost.ports.service import Service
 from milepost.runners.clock import SystemClock
 from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 from milepost.runners.threads import ThreadRunner
@@ -209,7 +210,7 @@ def test_a_station_says_that_it_is_there_and_leaves_no_trace_of_life_behind(ledg
     assert ledger.dead_workers() == []
 
 
-class Turns:
+class Turns(Service):
     """A service that notes when it had a turn."""
 
     def __init__(self, name: str, wants: float) -> None:

@@ -15,12 +15,13 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine.time_share import LONGEST_MS, PER_CALL_MS, Accepts, SharedTurns, rest_ms
 from milepost.ports.ledger import Ledger
+from milepost.ports.service import Service
 from milepost.runners.clock import SystemClock
 from milepost.station import Station
 from milepost_testing.clock import VirtualClock
 
 
-class Turns:
+class Turns(Service):
     """A service whose turns take so many milliseconds each; it wants the next one at once."""
 
     name = "worker"
@@ -175,6 +176,15 @@ def test_a_clock_that_jumps_does_not_stop_the_work(jump: str) -> None:
             stepped.clock.set_back("1h")
             assert stepped.rest() == 0
     assert stepped.turns.n >= 2
+
+
+def test_the_wrapped_service_answers_for_itself() -> None:
+    stepped = SteppedWorker()
+    stepped.turns.failed, stepped.turns.stands_still = True, "its clock differs"
+    stepped.turn()
+    shared = stepped.shared
+    assert (shared.failed, shared.stands_still) == (True, "its clock differs")
+    assert (shared.quiet, shared.follows_others) == (True, False)
 
 
 def test_a_call_that_never_ends_does_not_keep_items_from_being_worked(ledger: Ledger) -> None:

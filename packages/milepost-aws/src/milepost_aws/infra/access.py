@@ -16,6 +16,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
 from milepost.ports import documents as kinds
+from milepost.ports.handler import attach_of
 from milepost_aws.infra.parts import Parts, Place
 from milepost_aws.infra.settings import object_place, queue_arn
 from milepost_aws.ledger.left_failures import LEFT, NOTED
@@ -104,7 +105,7 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     own = (*_admitting(parts, [route], pauses=pauses), *_of_routes(QUARANTINED, [route]))
     heads = [one.name for one in parts.settings.heads]
     looks = any(
-        hasattr(stage.handler, "attach")
+        attach_of(stage.handler) is not None
         for of, stage in parts.stages()
         if (of.name, stage.name) == place
     )

@@ -35,7 +35,8 @@ from milepost.ports.items import (
     compare,
 )
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
-from milepost.ports.runner import Chance, Clock, Service
+from milepost.ports.runner import Chance, Clock
+from milepost.ports.service import Service
 from milepost.ports.upkeep import (
     BackupReport,
     FutureCount,

@@ -19,6 +19,7 @@ from milepost.ports.clock import check
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, DamagedValue, sort_out
 from milepost.ports.items import KnownKey
 from milepost.ports.runner import Clock
+from milepost.ports.service import Service
 from milepost_aws.ledger.claim.paused_lanes import HeldLanes, held_partition
 from milepost_aws.ledger.names import (
     MARKED_SHARD,
@@ -53,10 +54,11 @@ WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
 log = logging.getLogger(__name__)
 
 
-class StreamReader:
+class StreamReader(Service):
     """Reads the streams of all routes and carries out the consequences."""
 
     name = "stream"
+    follows_others = True
 
     def __init__(
         self,
@@ -75,8 +77,6 @@ class StreamReader:
         self._ended: list[Row] = []
         """Ended rows that are not finished yet, because AWS had a problem."""
         self._quiet_turns = 0
-        self.stands_still = ""
-        """Why the last turn has left records of a stream unread; it is logged once."""
 
     def turn(self) -> float:
         done, troubles = 0, list[str]()
@@ -87,6 +87,7 @@ class StreamReader:
                 # The records stay in that stream; the streams of the other routes are still read.
                 troubles.append(f"it cannot read the stream of {stream.route}: {error}")
                 if not self.stands_still:
+                    # Logged once.
                     log.warning(
                         "the relay waits before it reads the stream of %s again: %s",
                         stream.route,
@@ -130,7 +131,7 @@ class StreamReader:
         self._ended = []
 
 
-class Sweeper:
+class Sweeper(Service):
     """Resumes paused lanes, and runs the repair once a day and after a gap in a stream."""
 
     name = "sweeper"
@@ -143,8 +144,6 @@ class Sweeper:
         self._repairs = [Repair(store, plan, jitter) for plan in plans.values()]
         self._sweep_at = self._repair_at = 0
         self._started_at = clock.now()
-        self.stands_still = ""
-        """Why the last turn has left its work undone."""
 
     def turn(self) -> float:
         self.stands_still = check(self._clock).stops_work

@@ -34,6 +34,7 @@ from milepost.engine.health.findings import (
 )
 from milepost.engine.metrics import Family, exposition
 from milepost.engine.views.lanes import PauseView
+from milepost.ports.service import Service
 from milepost.ports.subscriber import Subscriber
 from milepost.subscribers.addresses import FORMS, open_subscriber
 
@@ -224,17 +225,20 @@ class AppCheck:
         self._found, self._ended_at = found, time.monotonic()
 
 
-class AppService:
+class AppService(Service):
     """Calls one service of an application. Its errors are logged and affect nothing else."""
+
+    follows_others = True
 
     def __init__(self, app: AppContext[Any], part: ServicePart) -> None:
         self.name = f"{app.name}-{part.name}"
-        self.quiet = False
-        """Whether it has run once. A process that ends when it is idle waits for that."""
-        self.failed = False
-        """Whether the last call raised an error."""
-        self.stands_still = ""
         self._app, self._part = app, part
+        self._has_run = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it has run once."""
+        return self._has_run
 
     def turn(self) -> float:
         try:
@@ -249,5 +253,5 @@ class AppService:
                 self._part.name,
                 self._app.name,
             )
-        self.quiet = True
+        self._has_run = True
         return self._part.every_ms / 1000

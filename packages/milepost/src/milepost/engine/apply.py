@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from milepost.core.change import Change
 from milepost.core.decide import decide
@@ -13,13 +14,13 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done
 from milepost.core.status import Status
 from milepost.core.values.refusal import Refusal, RefusalKind
+from milepost.engine.conflicts import TRIES, ItemWrite, retry_on_conflict
 from milepost.engine.context import Context
 from milepost.ports.items import Conflict, Refused
 
 Decision = Callable[[Item], Change | Refusal | None]
 """Decide on an item as it is now: a change, a refusal, or None if nothing is to be written."""
 
-TRIES = 5
 log = logging.getLogger(__name__)
 GONE = Refusal(RefusalKind.GONE, "the row was pruned in the meantime")
 OUTDATED = Refusal(
@@ -44,55 +45,61 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
     brings an item to a stage with a kept confirmation, that is applied too, and the row after both
     is returned.
     """
-    answers: list[Row | Refusal] = [CHANGES_TOO_OFTEN] * len(work)
-    todo = {place: item for place, (item, _) in enumerate(work)}
-    for _ in range(TRIES):
-        changes: dict[int, Change] = {}
-        for place, item in todo.items():
-            change = work[place][1](item)
-            if isinstance(change, Change):
-                changes[place] = change
-            else:
-                answers[place] = item.row if change is None else change
-        versions = {
-            route: ctx.plan(route).version
-            for route in {change.before.route for change in changes.values()}
-        }
-        conflicts = (
-            ctx.ledger.apply(list(changes.values()), ctx.clock.now(), versions) if changes else []
-        )
-        lost: dict[int, Row] = {}
-        for (place, change), conflict in zip(changes.items(), conflicts, strict=True):
-            if conflict is None:
-                answers[place] = change.after
-            elif isinstance(conflict, Refused):
-                answers[place] = Refusal(
-                    RefusalKind.UNSTORABLE, f"it cannot be stored: {conflict.reason}"
-                )
-            elif conflict.outdated:
-                answers[place] = OUTDATED
-            elif conflict.current is None:
-                answers[place] = GONE
-            else:
-                lost[place] = conflict.current
-        if not lost:
-            break
-        todo = {}
-        current = ctx.ledger.get([(row.route, row.key) for row in lost.values()])
-        for place, item_now in zip(lost, current, strict=True):
-            if item_now is None:
-                answers[place] = GONE
-            elif isinstance(item_now, Refused):
-                answers[place] = unreadable(item_now)
-            else:
-                todo[place] = item_now
-    followed = follow_up(ctx, [answer for answer in answers if isinstance(answer, Row)])
+    writes = [DecidedItem(item, decision) for item, decision in work]
+    retry_on_conflict(ctx, writes, partial(_read_again, ctx))
+    results = [write.result for write in writes]
+    followed = follow_up(ctx, [result for result in results if isinstance(result, Row)])
     if not followed:
-        return answers
+        return results
     return [
-        followed.get((answer.route, answer.key), answer) if isinstance(answer, Row) else answer
-        for answer in answers
+        followed.get((result.route, result.key), result) if isinstance(result, Row) else result
+        for result in results
     ]
+
+
+class DecidedItem(ItemWrite):
+    """The write of what a function decides on an item. `result`: the row as it then is, or why
+    nothing was written."""
+
+    def __init__(self, item: Item, decision: Decision) -> None:
+        self.item = item
+        self.result: Row | Refusal = CHANGES_TOO_OFTEN
+        self._decision = decision
+
+    def decide(self) -> Change | None:
+        decided = self._decision(self.item)
+        if isinstance(decided, Change):
+            return decided
+        self.result = self.item.row if decided is None else decided
+        return None
+
+    def written(self, change: Change) -> None:
+        self.result = change.after
+
+    def refused(self, refused: Refused) -> None:
+        self.result = Refusal(RefusalKind.UNSTORABLE, f"it cannot be stored: {refused.reason}")
+
+    def lost(self, conflict: Conflict) -> bool:
+        if conflict.outdated:
+            self.result = OUTDATED
+        elif conflict.current is None:
+            self.result = GONE
+        return not conflict.outdated and conflict.current is not None
+
+
+def _read_again(ctx: Context, writes: list[DecidedItem]) -> list[DecidedItem]:
+    """Read the items with their content; returns the writes whose item can be decided again."""
+    items = ctx.ledger.get([(write.item.route, write.item.key) for write in writes])
+    readable: list[DecidedItem] = []
+    for write, item in zip(writes, items, strict=True):
+        if item is None:
+            write.result = GONE
+        elif isinstance(item, Refused):
+            write.result = unreadable(item)
+        else:
+            write.item = item
+            readable.append(write)
+    return readable
 
 
 def count_refused(

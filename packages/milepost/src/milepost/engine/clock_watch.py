@@ -18,6 +18,7 @@ from milepost.engine.views.items import counted
 from milepost.ports.clock import CheckedClock
 from milepost.ports.documents import PROCESS
 from milepost.ports.items import Query
+from milepost.ports.service import Service
 
 EVERY_S = 1.0
 SEARCH_MS = 600_000
@@ -27,7 +28,7 @@ for."""
 log = logging.getLogger(__name__)
 
 
-class ClockWatch:
+class ClockWatch(Service):
     """Service that checks the process's clock every second. Where the row is the queue, a process
     that wrote by a clock that was ahead has left rows that are due too late: they are made due
     now."""

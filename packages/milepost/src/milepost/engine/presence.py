@@ -15,6 +15,7 @@ from milepost.engine.context import Context
 from milepost.engine.old_documents import old_processes
 from milepost.engine.views.items import live_processes, processes
 from milepost.ports.documents import PROCESS, Process, StandingStill, read_each_versioned
+from milepost.ports.service import Service
 
 EVERY_MS = 2_000
 HEARD_MS = 150_000
@@ -36,7 +37,7 @@ class RoleRun(NamedTuple):
         return now - max(self.at, self.next_at) > HEARD_MS
 
 
-class Heartbeat:
+class Heartbeat(Service):
     """Service that writes the process document; `facts` gives its variable part (roles, in_hand,
     overrunning, outdated)."""
 

@@ -27,6 +27,7 @@ from milepost.engine.routes.backfill import step
 from milepost.engine.routes.versions import standing_by
 from milepost.ports.documents import BACK_FILL, HOLD
 from milepost.ports.items import Query, Refused
+from milepost.ports.service import Service
 
 PAGE = 500
 PAGES = 20
@@ -76,7 +77,7 @@ _COUNTS = (
 )
 
 
-class Resender:
+class Resender(Service):
     """Service that offers stages again, records losses, reports overdue items, counts missing
     answers, applies kept confirmations, continues back-fills, and removes old acts. It also notes
     the progress of the stages, for forecasts.
@@ -93,8 +94,6 @@ class Resender:
         self._places: dict[tuple[str, int], Any] = {}
         self._progress = ProgressNoter(ctx)
         self._acts_at = ctx.clock.now() + ACTS_MS
-        self.stands_still = ""
-        """Why the last run left items alone that were due."""
 
     def turn(self) -> float:
         summary = self.run_once()

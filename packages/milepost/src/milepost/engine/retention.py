@@ -23,6 +23,7 @@ from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.views.items import counted, each
 from milepost.ports.items import Query
 from milepost.ports.retention import DeliveredLines, PruneCriteria, Pruned
+from milepost.ports.service import Service
 
 BATCH = 1000
 EVERY = 60.0
@@ -175,7 +176,7 @@ def _covered(ctx: Context) -> DeliveredLines:
     )
 
 
-class Retention:
+class Retention(Service):
     """Removes ended rows once their route's `keep` is over, and forgets seals by its `remember`, on
     ledgers whose rows do not leave by themselves. Several may run at once.
 
@@ -189,8 +190,6 @@ class Retention:
         self._ctx = ctx
         self._hour = -1
         """The hour for which nothing is left to do."""
-        self.failed = False
-        """Rows of a route could not leave in the last run."""
 
     @staticmethod
     def needed(ctx: Context) -> bool:

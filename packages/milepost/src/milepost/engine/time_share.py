@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from milepost.ports.runner import Clock, Service
+from milepost.ports.runner import Clock
+from milepost.ports.service import Service
 
 PER_CALL_MS = 1
 """Pause for each call that arrived or waits. A call takes 0.2 ms of CPU; the rest lets its client
@@ -45,13 +46,14 @@ class Accepts:
             self.waiting -= 1
 
 
-class SharedTurns:
+class SharedTurns(Service):
     """A service that pauses between turns for submit calls; it does not pause while stopping."""
 
     def __init__(
         self, service: Service, accepts: Accepts, clock: Clock, stopping: Callable[[], bool]
     ) -> None:
         self.name = service.name
+        self.follows_others = service.follows_others
         self._service = service
         self._accepts = accepts
         self._clock = clock
@@ -62,8 +64,11 @@ class SharedTurns:
         self._seen = 0
 
     @property
-    def stands_still(self) -> str:
-        return str(getattr(self._service, "stands_still", ""))
+    def quiet(self) -> bool:
+        return self._service.quiet
+
+    def stop(self) -> None:
+        self._service.stop()
 
     def turn(self) -> float:
         began = self._clock.now()
@@ -73,6 +78,8 @@ class SharedTurns:
         try:
             return self._service.turn()
         finally:
+            self.failed = self._service.failed
+            self.stands_still = self._service.stands_still
             self._ended_at = self._clock.now()
             self._worked_ms = self._ended_at - began
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from milepost.core.item import Item
 from milepost.core.outcome import Outcome
 from milepost.core.routes.route import Stage
+from milepost.ports.service import Service
 
 
 class JobResult(Struct, gc=False, eq=False):
@@ -61,17 +62,6 @@ class HandlerPool(Protocol):
         """The first item of each running call, with its duration so far in milliseconds."""
 
     def resize(self, width: int) -> None: ...
-
-
-class Service(Protocol):
-    """A background task that is called repeatedly: each turn does the present work and returns the
-    time of the next. A service that may leave its work undone has the attribute `stands_still`: why
-    the last turn did, empty if it worked. Such a turn is no successful run."""
-
-    name: str
-
-    def turn(self) -> float:
-        """Seconds until the next turn; a wake-up may bring it sooner."""
 
 
 Execute = Callable[[Stage, Job, Callable[[], int]], list[JobResult]]

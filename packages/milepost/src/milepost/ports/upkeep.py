@@ -13,7 +13,8 @@ from milepost.core.item import Item
 from milepost.core.routes.plan import Plan
 from milepost.ports.feed import HistoryEntry
 from milepost.ports.items import KnownKey, Query
-from milepost.ports.runner import Chance, Clock, Service
+from milepost.ports.runner import Chance, Clock
+from milepost.ports.service import Service
 
 
 class TransferResult(Struct, frozen=True):

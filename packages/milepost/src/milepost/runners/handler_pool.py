@@ -18,6 +18,7 @@ from typing import Any
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
 from milepost.core.routes.route import Stage
+from milepost.ports.handler import close_of
 from milepost.ports.runner import Execute, ExecuteAsync, Job, JobResult
 from milepost.runners.jobs import NO_CAPS, Jobs, Portion
 
@@ -123,7 +124,7 @@ class BaseHandlerPool(ABC):
     def _handler_close(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
         """The `close` of a handler that is an object with such a method, plain or async; None: it
         has none."""
-        close = getattr(self._stage.handler, "close", None)
+        close = close_of(self._stage.handler)
         if close is None:
             return None
 
@@ -187,25 +188,32 @@ class ThreadHandlerPool(BaseHandlerPool):
                 ).start()
 
     def _work(self) -> None:
+        """The thread: it runs jobs until it has left the pool."""
         me = threading.get_ident()
-        jobs = self._jobs
         while True:
-            if self._threads > self._width and self._left():
-                return
-            taken = jobs.take(self._width, self._most())
+            taken = self._next_job()
             if taken is None:
-                with self._more:
-                    # Checked again under the lock: a job added from now on finds this thread
-                    # waiting.
-                    taken = jobs.take(self._width, self._most())
-                    if taken is None:
-                        # In a closed pool, jobs that this thread may not take are left to the
-                        # threads of their lane.
-                        if not self._wait_for_more() and (self._closed or not jobs):
-                            self._leave()
-                            return
-                        continue
+                return
             self._run(*taken, me)
+
+    def _next_job(self) -> tuple[Job, Portion] | None:
+        """The next job for this thread, which waits for it; None: the thread has left the pool."""
+        jobs = self._jobs
+        while self._threads <= self._width or not self._left():
+            taken = jobs.take(self._width, self._most())
+            if taken is not None:
+                return taken
+            with self._more:
+                # Checked again under the lock: a job added from now on finds this thread waiting.
+                taken = jobs.take(self._width, self._most())
+                if taken is not None:
+                    return taken
+                # In a closed pool, jobs that this thread may not take are left to the threads of
+                # their lane.
+                if not self._wait_for_more() and (self._closed or not jobs):
+                    self._leave()
+                    return None
+        return None
 
     def _run(self, job: Job, portion: Portion, me: int) -> None:
         """Run a job and the rest of its portion."""
@@ -342,51 +350,18 @@ class AsyncHandlerPool(BaseHandlerPool):
             task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
+        """The task: it runs jobs until there are none, or too many tasks."""
         task = asyncio.current_task()
         assert task is not None
-        me, paused = id(task), ticks()
+        paused = ticks()
         try:
-            while (
-                len(self._tasks) <= self._width
-                and (taken := self._jobs.take(self._width, self._most())) is not None
-            ):
-                job: Job | None
-                job, portion = taken
+            while (taken := self._next_job()) is not None:
                 self._latest = task
-                first = began = ticks()
-                calls = 0
-                try:
-                    while job is not None:
-                        if calls:
-                            self._out.notify(began, last=False)
-                        self._running[me] = (job[0], began)
-                        try:
-                            rans = await self._execute(self._stage, job, ticks)
-                        except BaseException as error:
-                            if self._called_off:
-                                raise
-                            rans = await self._broken_off(job, error, began, task)
-                        calls += 1
-                        began = ticks()
-                        self._note(portion.lane, rans)
-                        self._out.put(rans)
-                        job = (
-                            portion.next()
-                            if portion
-                            and began - first < PORTION_MS
-                            and len(self._tasks) <= self._width
-                            else None
-                        )
-                finally:
-                    del self._running[me]
-                    self._jobs.done(portion)
-                self._learn(began - first, calls)
-                self._out.notify(began, last=not self._jobs)
+                ended = await self._run(*taken, task)
                 if self._latest is not task:
-                    paused = (
-                        began  # the handler has awaited something, and others have had their turns
-                    )
-                elif began - paused > PORTION_MS:
+                    # The handler has awaited something, and others have had their turns.
+                    paused = ended
+                elif ended - paused > PORTION_MS:
                     # Handlers that never await must not block the loop for the others.
                     await asyncio.sleep(0)
                     paused = ticks()
@@ -394,6 +369,51 @@ class AsyncHandlerPool(BaseHandlerPool):
             # Removed in the same step in which it saw no more jobs, so that the next job does not
             # rely on this task.
             self._tasks.discard(task)
+
+    def _next_job(self) -> tuple[Job, Portion] | None:
+        """The next job for a task; None: it ends."""
+        if len(self._tasks) > self._width:
+            return None
+        return self._jobs.take(self._width, self._most())
+
+    async def _run(self, job: Job, portion: Portion, task: asyncio.Task[None]) -> int:
+        """Run a job and the rest of its portion; returns when the last call ended."""
+        me = id(task)
+        first = began = ticks()
+        calls = 0
+        following: Job | None = job
+        try:
+            while following is not None:
+                if calls:
+                    self._out.notify(began, last=False)
+                self._running[me] = (following[0], began)
+                results = await self._call(following, began, task)
+                calls += 1
+                began = ticks()
+                self._note(portion.lane, results)
+                self._out.put(results)
+                following = self._following(portion, began - first)
+        finally:
+            del self._running[me]
+            self._jobs.done(portion)
+        self._learn(began - first, calls)
+        self._out.notify(began, last=not self._jobs)
+        return began
+
+    async def _call(self, job: Job, began: int, task: asyncio.Task[None]) -> list[JobResult]:
+        """The results of one call, which its handler or its program may break off."""
+        try:
+            return await self._execute(self._stage, job, ticks)
+        except BaseException as error:
+            if self._called_off:
+                raise
+            return await self._broken_off(job, error, began, task)
+
+    def _following(self, portion: Portion, took: int) -> Job | None:
+        """The next job of the portion, while its calls are quick and the tasks not too many."""
+        if not portion or took >= PORTION_MS or len(self._tasks) > self._width:
+            return None
+        return portion.next()
 
     async def _broken_off(
         self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]

@@ -12,7 +12,8 @@ from contextvars import ContextVar, copy_context
 from weakref import WeakSet
 
 from milepost.core.routes.route import Stage
-from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Service
+from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool
+from milepost.ports.service import Service
 from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 
 STOP_SEEN_S = 0.1

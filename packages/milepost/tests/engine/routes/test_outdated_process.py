@@ -53,7 +53,7 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
         "old-process stands by for route 'parcels': 'routes apply' has changed it in the ledger, and this process has the version"
         " before; restart it with the present route file"
     ]
-    assert stepped.worker.taken == 0
+    assert stepped.worker.claimed == 0
     found = story(new, "parcels", "a")
     assert found is not None
     by = "old-process stands by: it has an older version of the route; restart with the current route file."

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
     from milepost.evidence.signing import Signer
-    from milepost.ports.runner import Service
+    from milepost.ports.service import Service
     from milepost.ports.subscriber import Subscriber
 
 log_option = click.option(

@@ -106,13 +106,6 @@ class Stage(Struct, frozen=True, kw_only=True):
         return self.handler is not None
 
     @property
-    def program(self) -> str | None:
-        """The name and version of the program that its handler says it is; lines of its outcomes
-        have it beside the worker's name."""
-        name = getattr(self.handler, "program", None)
-        return name if isinstance(name, str) else None
-
-    @property
     def is_async(self) -> bool:
         call = getattr(self.handler, "__call__", None)  # noqa: B004
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)

@@ -44,6 +44,7 @@ from milepost.ports.documents import (
     update,
 )
 from milepost.ports.items import Query
+from milepost.ports.service import Service
 from milepost.ports.subscriber import Subscriber
 
 LOOK_MS = 5_000
@@ -63,10 +64,12 @@ def stored_alerts(ctx: Context, rule: str | None = None) -> dict[str, tuple[Aler
     return {name: stored for name, stored in sorted(found.items()) if name.startswith(prefix)}
 
 
-class AlertWatch:
+class AlertWatch(Service):
     """The service of one rule: each turn reads new events, checks breakers and pauses, and delivers
     the notices that are due. The first watch of a rule starts at the newest event: earlier failures
     raise no alert."""
+
+    follows_others = True
 
     def __init__(
         self, ctx: Context, rule: AlertRule, receivers: Sequence[Subscriber], holder: str
@@ -75,7 +78,6 @@ class AlertWatch:
         self._rested = False
         self._seen = 0
         self._looked_at = -LOOK_MS
-        self.failed = False
         self._ctx, self._rule = ctx, rule
         self._receivers: Mapping[str, Subscriber] = {one.name: one for one in receivers}
         self._relay = (
@@ -101,6 +103,9 @@ class AlertWatch:
                 "the alerts of %r could not be checked; they are checked again in the next turn",
                 self._rule.name,
             )
+        if self._relay is not None:
+            # Then failures raise no alert now.
+            self.stands_still = self._relay.stands_still
         return POLL if self._rested or self.failed else 0.0
 
     def run_once(self) -> int:
@@ -120,13 +125,7 @@ class AlertWatch:
         return sent
 
     @property
-    def stands_still(self) -> str:
-        """Why failures raise no alert now."""
-        return "" if self._relay is None else self._relay.stands_still
-
-    @property
     def quiet(self) -> bool:
-        """Whether there is nothing to do. A process that ends when it is idle waits for that."""
         return self._rested and (
             self._relay is None or all_delivered(self._ctx, [self.name], self._ctx.clock.now())
         )

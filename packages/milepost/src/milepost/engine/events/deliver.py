@@ -20,6 +20,7 @@ from milepost.engine.events.parked_index import ParkedIndex
 from milepost.engine.routes.versions import standing_by
 from milepost.ports.documents import CURSOR, MOVER, Cursor, read_as
 from milepost.ports.feed import HistoryEntry
+from milepost.ports.service import Service
 from milepost.ports.subscriber import Subscriber
 
 PAGE = 500
@@ -115,7 +116,7 @@ def _first_by_item(entries: Sequence[FeedEvent], left_out: set[Ref]) -> list[Fee
     return list(first.values())
 
 
-class EventRelay:
+class EventRelay(Service):
     """Delivers to one subscriber. Several processes may run one for it: the lease of the cursor
     lets one deliver at a time.
 

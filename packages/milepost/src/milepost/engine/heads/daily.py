@@ -33,6 +33,7 @@ from milepost.evidence.heads import Head, head_of
 from milepost.evidence.signing import Signer
 from milepost.ports.documents import HEAD, Document, read_as
 from milepost.ports.items import NewItem, Query
+from milepost.ports.service import Service
 
 LAST, BEGUN = "last", "begun"
 DAY_MS = 86_400_000
@@ -73,7 +74,7 @@ def prover(ctx: Context) -> Prover:
     return Prover(ctx, all_heads(ctx))
 
 
-class HeadKeeper:
+class HeadKeeper(Service):
     """Service that publishes the head of each day once the day is over."""
 
     name = "heads"
@@ -81,8 +82,6 @@ class HeadKeeper:
     def __init__(self, ctx: Context, signer: Signer | None) -> None:
         self._ctx = ctx
         self._signer = signer
-        self.stands_still = ""
-        """Why the last run published no head that was due."""
 
     def turn(self) -> float:
         try:

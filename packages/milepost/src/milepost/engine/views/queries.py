@@ -20,6 +20,7 @@ from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import left_failures, matching_seals
 from milepost.engine.views.items import check_route, each, lists, route_counts
+from milepost.ports.handler import attach_of
 from milepost.ports.items import KnownKey, Query
 from milepost.ports.upkeep import ScanCost
 
@@ -161,8 +162,8 @@ def attach_all(ctx: Context) -> None:
     """Give each handler with an `attach` method the function `present_and_failed` for its route."""
     for plan in ctx.plans.values():
         for stage in plan.stages:
-            attach = getattr(stage.handler, "attach", None)
-            if callable(attach):
+            attach = attach_of(stage.handler)
+            if attach is not None:
                 attach(partial(present_and_failed, ctx, plan.name))
 
 

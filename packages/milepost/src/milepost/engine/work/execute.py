@@ -26,6 +26,7 @@ from milepost.core.outcome import (
 from milepost.core.routes.route import Stage
 from milepost.engine.work.bisection import halving
 from milepost.engine.work.call_limits import CallLimit
+from milepost.ports.handler import ready_of
 from milepost.ports.observer import ABOUT
 from milepost.ports.runner import Job, JobResult
 
@@ -38,8 +39,8 @@ Ticks = Callable[[], int]
 def ready(stage: Stage) -> None:
     """Call the handler's `ready` method, if it has one, before any item is claimed. It raises if
     something is missing."""
-    check = getattr(stage.handler, "ready", None)
-    if callable(check):
+    check = ready_of(stage.handler)
+    if check is not None:
         check()
 
 

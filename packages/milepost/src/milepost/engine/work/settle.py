@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.change import Change
 from milepost.core.claims import is_outcome_of, records
 from milepost.core.decide import decide, given_back, late, undecided
 from milepost.core.errors import LedgerError, is_shortage
@@ -18,12 +19,13 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.routes.plan import Plan
 from milepost.engine.apply import count_refused, follow_up
+from milepost.engine.conflicts import ItemWrite, retry_on_conflict
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.ports.handler import program_of
 from milepost.ports.items import ClaimRequest, ClaimResult, Conflict, Refused
 from milepost.ports.runner import JobResult
 
-TRIES = 5
 log = logging.getLogger(__name__)
 
 
@@ -50,20 +52,15 @@ def settle(
     """
     answers, claims = _write(ctx, results, requests)
     summary, follow, ended = SettleResult(claims=claims), list[Row](), list[Any]()
-    for result, (after, conflict) in zip(results, answers, strict=True):
-        if conflict is None:
+    for result, (after, answer) in zip(results, answers, strict=True):
+        if answer is None:
             summary.written += 1
             if after.total_attempts != result.item.row.total_attempts:
                 _log_failed_try(result, after)
             if after.kept:
                 follow.append(after)
-        elif (
-            conflict := _count_refused(ctx, result, result.item.row, conflict, summary)
-        ) is not None:
-            written = summary.written
-            _settle_again(ctx, result, conflict, summary, follow)
-            if summary.written == written:
-                continue
+        elif not _settle_again(ctx, result, answer, summary, follow):
+            continue
         if result.item.ticket is not None:
             ended.append(result.item.ticket)
     if ended:
@@ -143,7 +140,7 @@ def _author(plans: Mapping[str, Plan], item: Item) -> str | None:
     """The worker with the program that its handler says it is; None: the worker alone."""
     row = item.row
     stage = plans[row.route].by_name.get(row.stage)
-    program = None if stage is None else stage.program
+    program = None if stage is None else program_of(stage.handler)
     return None if program is None else f"{row.holder or 'check'} ({program})"
 
 
@@ -157,73 +154,139 @@ def _alone(item: Item) -> Item:
 
 
 def _settle_again(
-    ctx: Context, result: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]
-) -> None:
-    """Settle one outcome that lost a race: while its lease is valid, or if it is that of a check
-    without a lease, it is decided again on the current row. A check is valid for the same stage and
-    round, if the item is not claimed and has not ended; otherwise it is dropped: nothing was done,
-    and the next check looks again."""
-    claimed = result.item.row
-    for _ in range(TRIES):
-        current, now = answer.current, ctx.clock.now()
+    ctx: Context,
+    result: JobResult,
+    answer: Conflict | Refused,
+    summary: SettleResult,
+    follow: list[Row],
+) -> bool:
+    """Settle one outcome that was not written with the others. Returns whether it is recorded now,
+    in whatever form: then the ticket of its claim is dropped."""
+    if isinstance(answer, Refused):
+        conflict = _count_refused(ctx, result, result.item.row, answer, summary)
+        if conflict is None:
+            return True
+    else:
+        conflict = answer
+    written = summary.written
+    write = OutcomeWrite(ctx, result, conflict, summary, follow)
+    retry_on_conflict(ctx, [write])
+    if not write.settled:
+        summary.refused += 1
+    return summary.written > written
+
+
+class OutcomeWrite(ItemWrite):
+    """The write of one outcome that lost a race: while its lease is valid, or if it is that of a
+    check without a lease, it is decided again on the current row.
+
+    A check is valid for the same stage and round, if the item is not claimed and has not ended;
+    otherwise it is dropped: nothing was done, and the next check looks again.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        result: JobResult,
+        conflict: Conflict,
+        summary: SettleResult,
+        follow: list[Row],
+    ) -> None:
+        self.settled = False
+        self._ctx = ctx
+        self._result = result
+        self._claimed = result.item.row
+        self._conflict = conflict
+        self._current = self._claimed
+        """The row that the present decision is about."""
+        self._late = False
+        """Its lease was lost: what is written is a note of that."""
+        self._summary = summary
+        self._follow = follow
+
+    def decide(self) -> Change | None:
+        current = self._conflict.current
+        outdated = self._conflict.outdated
+        self._late = False
         if current is None:
-            break
-        if claimed.lease is None:
-            same = (current.stage, current.round, current.pass_no) == (
-                claimed.stage,
-                claimed.round,
-                claimed.pass_no,
+            return None
+        if self._claimed.lease is None:
+            if outdated or not _is_open_for_check(self._claimed, current):
+                return None
+            current = replace(
+                current, holder=self._claimed.holder, claimed_at=self._claimed.claimed_at
             )
-            if not same or answer.outdated or current.terminal or current.lease is not None:
-                break
-            current = replace(current, holder=claimed.holder, claimed_at=claimed.claimed_at)
-        elif current.lease != claimed.lease:
-            if recorded(ctx, current, claimed.lease):
-                summary.written += 1
-                return
-            noted = ctx.ledger.apply(
-                [late(current, result.outcome, now, by=claimed.holder or "", lease=claimed.lease)],
-                now,
-            )[0]
-            if not isinstance(noted, Conflict):
-                break
-            answer = noted
-            continue
-        item = Item(
-            replace(current, alone=current.alone or result.failed_alone), result.item.content
+        elif current.lease != self._claimed.lease:
+            return self._note_late(current, self._claimed.lease)
+        self._current = current
+        self.checks_version = not outdated
+        return self._decide_undecided() if outdated else self._decide_on_current()
+
+    def _note_late(self, current: Row, lease: str) -> Change | None:
+        ctx, outcome = self._ctx, self._result.outcome
+        if recorded(ctx, current, lease):
+            self.settled = True
+            self._summary.written += 1
+            return None
+        self._late = True
+        self.checks_version = False
+        return late(current, outcome, ctx.clock.now(), by=self._claimed.holder or "", lease=lease)
+
+    def _decide_undecided(self) -> Change:
+        return undecided(
+            self._current,
+            self._result.outcome,
+            self._ctx.clock.now(),
+            by=self._claimed.holder or "",
         )
-        versions: dict[str, int] | None = _versions(ctx)
-        if answer.outdated:
-            change, versions = (
-                undecided(current, result.outcome, now, by=claimed.holder or ""),
-                None,
-            )
-        else:
-            by, plan = _author(ctx.plans, item), ctx.plans[current.route]
-            change = decide(
-                item,
-                result.outcome,
-                plan,
-                now,
-                ctx.chance.jitter(),
-                by=by,
-                response_ms=result.response_ms,
-            )
-        again = ctx.ledger.apply([change], now, versions)[0]
-        if again is None:
-            if answer.outdated:
-                summary.undecided += 1
-            else:
-                summary.written += 1
-                if change.after.total_attempts != current.total_attempts:
-                    _log_failed_try(result, change.after)
-                follow.append(change.after)
+
+    def _decide_on_current(self) -> Change:
+        ctx, result, current = self._ctx, self._result, self._current
+        alone = current.alone or result.failed_alone
+        item = Item(replace(current, alone=alone), result.item.content)
+        return decide(
+            item,
+            result.outcome,
+            ctx.plans[current.route],
+            ctx.clock.now(),
+            ctx.chance.jitter(),
+            by=_author(ctx.plans, item),
+            response_ms=result.response_ms,
+        )
+
+    def written(self, change: Change) -> None:
+        if self._late:
             return
-        left = _count_refused(ctx, result, current, again, summary)
-        if left is None:
+        self.settled = True
+        if self._conflict.outdated:
+            self._summary.undecided += 1
             return
-        answer = left
-    summary.refused += 1
+        self._summary.written += 1
+        if change.after.total_attempts != self._current.total_attempts:
+            _log_failed_try(self._result, change.after)
+        self._follow.append(change.after)
+
+    def refused(self, refused: Refused) -> Conflict | None:
+        if self._late:
+            return None
+        conflict = _count_refused(self._ctx, self._result, self._current, refused, self._summary)
+        self.settled = conflict is None
+        return conflict
+
+    def lost(self, conflict: Conflict) -> bool:
+        self._conflict = conflict
+        return True
+
+
+def _is_open_for_check(looked_at: Row, current: Row) -> bool:
+    """Whether the item is at the stage and round that a check without a lease has looked at, not
+    claimed and not ended."""
+    same_stage = (current.stage, current.round, current.pass_no) == (
+        looked_at.stage,
+        looked_at.round,
+        looked_at.pass_no,
+    )
+    return same_stage and not current.terminal and current.lease is None
 
 
 def _log_failed_try(result: JobResult, after: Row) -> None:
@@ -236,15 +299,11 @@ def _log_failed_try(result: JobResult, after: Row) -> None:
 
 
 def _count_refused(
-    ctx: Context, result: JobResult, row: Row, unwritten: Conflict | Refused, summary: SettleResult
+    ctx: Context, result: JobResult, row: Row, refused: Refused, summary: SettleResult
 ) -> Conflict | None:
-    """If the storage refused the outcome, count a failed attempt instead. None: settled; otherwise
-    the conflict that is left."""
-    answer = (
-        count_refused(ctx, row, unwritten, result.response_ms)
-        if isinstance(unwritten, Refused)
-        else unwritten
-    )
+    """The storage refused the outcome: count a failed attempt instead. None: settled; otherwise the
+    conflict that is left."""
+    answer = count_refused(ctx, row, refused, result.response_ms)
     if isinstance(answer, Conflict):
         return answer
     if answer is None:
@@ -272,36 +331,42 @@ def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = 
     """Give claims back unfinished, without counting an attempt; returns how many were still
     claimed."""
     # A check without a lease holds nothing: its message returns to the queue.
-    rows = [item.row for item in items if item.row.lease is not None]
-    tickets = {
-        (item.row.route, item.row.key, item.row.lease): item.ticket
-        for item in items
-        if item.ticket is not None
-    }
-    given: list[Row] = []
-    ended: list[Any] = []
-    for _ in range(TRIES):
-        if not rows:
-            break
-        now = ctx.clock.now()
-        changes = [given_back(row, now, why=why, unknown=unknown) for row in rows]
-        answers = ctx.ledger.apply(changes, now)
-        written = [
-            change for change, answer in zip(changes, answers, strict=True) if answer is None
-        ]
-        given += [change.after for change in written]
-        ended += [
-            tickets.get((change.before.route, change.before.key, change.before.lease))
-            for change in written
-        ]
-        # If only a note was added meanwhile, the lease is still ours.
-        rows = [
-            answer.current
-            for row, answer in zip(rows, answers, strict=True)
-            if isinstance(answer, Conflict)
-            and answer.current is not None
-            and answer.current.lease == row.lease
-        ]
-    ctx.ledger.drop_tickets([ticket for ticket in ended if ticket is not None])
-    follow_up(ctx, given)
-    return len(given)
+    claims = [ClaimReturn(ctx, item, why, unknown) for item in items if item.row.lease is not None]
+    retry_on_conflict(ctx, claims)
+    returned = [claim for claim in claims if claim.after is not None]
+    tickets = [claim.ticket for claim in returned if claim.ticket is not None]
+    ctx.ledger.drop_tickets(tickets)
+    follow_up(ctx, [claim.after for claim in returned if claim.after is not None])
+    return len(returned)
+
+
+class ClaimReturn(ItemWrite):
+    """The write that gives one claim back. `after`: the row without the claim, once it is
+    written."""
+
+    checks_version = False
+
+    def __init__(self, ctx: Context, item: Item, why: str, unknown: bool) -> None:
+        self.after: Row | None = None
+        self.ticket = item.ticket
+        self._ctx = ctx
+        self._row = item.row
+        self._why = why
+        self._unknown = unknown
+
+    def decide(self) -> Change:
+        return given_back(self._row, self._ctx.clock.now(), why=self._why, unknown=self._unknown)
+
+    def written(self, change: Change) -> None:
+        self.after = change.after
+
+    def refused(self, refused: Refused) -> None:
+        """The claim stays until its lease expires."""
+
+    def lost(self, conflict: Conflict) -> bool:
+        current = conflict.current
+        if current is None or current.lease != self._row.lease:
+            return False
+        # Only a note was added meanwhile: the claim is still this worker's.
+        self._row = current
+        return True

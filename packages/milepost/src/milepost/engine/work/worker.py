@@ -21,6 +21,7 @@ from milepost.engine.work.slots import StageSlots, rooms_after_a_settle, settle_
 from milepost.ports.documents import HOLD, LIMIT, read_each
 from milepost.ports.items import ClaimRequest, ClaimResult
 from milepost.ports.runner import Runner
+from milepost.ports.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ FRAGILE_WAIT_MS = 1_000
 LONGEST_WAIT_MS = 2_000
 
 
-class Worker:
+class Worker(Service):
     """Works on all handler stages of the given routes, in one process. A slow stage does not delay
     others: each has its own pool."""
 
@@ -46,10 +47,11 @@ class Worker:
         self.holder = holder
         self.lease_ms = LEASE_MS
         self.finished = 0
-        self.taken = 0
-        self.turns = 0
-        """Odd while a turn is running: between a claim in the ledger and its record here, the
-        claimed items are not visible."""
+        self.claimed = 0
+        """How many items it has claimed and recorded as in hand so far."""
+        self._in_turn = False
+        """Whether a turn is running: between a claim in the ledger and its record here, the claimed
+        items are neither due nor in hand."""
         self.outdated: set[str] = set()
 
         def wake() -> None:
@@ -76,9 +78,6 @@ class Worker:
         self._controls_at = 0
         self._draining_until: int | None = None
         self._grace_ms = GRACE_MS
-        self.stands_still = ""
-        """Why it claims nothing now, whatever is due."""
-        """Whether items may be claimed by this process's clock (see `ClockState.doubt`)."""
 
     @property
     def in_hand(self) -> int:
@@ -88,7 +87,19 @@ class Worker:
     def drained(self) -> bool:
         # In this order: a turn that began before the drain may still record claimed items; a turn
         # that begins after it claims nothing.
-        return self._draining_until is not None and self.turns % 2 == 0 and self.in_hand == 0
+        return self._draining_until is not None and not self._in_turn and self.in_hand == 0
+
+    def is_idle_since(self, claimed: int) -> bool:
+        """Whether it has nothing in hand, and has had nothing since it had `claimed` so many items.
+
+        For a caller that reads that number, then sees in the ledger that no item is due, then asks
+        this. An item that was claimed just before the ledger was read was not due there any more,
+        and its turn may not have recorded it yet: so no turn may be running now, and none may have
+        recorded a claim meanwhile.
+        """
+        # In this order: a turn records its claim before it ends, so one that is not seen to run has
+        # been counted.
+        return not self._in_turn and self.claimed == claimed and self.in_hand == 0
 
     def drain(self, grace_ms: int) -> None:
         """Stop claiming and give back the items that have not been started; running handlers have
@@ -105,11 +116,11 @@ class Worker:
         self._cut_off()
 
     def turn(self) -> float:
-        self.turns += 1
+        self._in_turn = True
         try:
             return self._turn()
         finally:
-            self.turns += 1
+            self._in_turn = False
 
     def _turn(self) -> float:
         self.stands_still = self.ctx.check_clock().stops_work
@@ -286,7 +297,7 @@ class Worker:
             slots.next_at = now if answer.items and answer.next_at is None else answer.next_at
             if answer.fragile and slots not in self._fragile:
                 self._fragile.append(slots)
-            self.taken += len(answer.items)
+            self.claimed += len(answer.items)
             slots.start(self.ctx, answer.items, answer.lost, answer.refused)
 
     def _renewed(self, answers: list[ClaimResult], claimed_at: int) -> list[ClaimResult]:

@@ -50,7 +50,7 @@ from milepost.ports.items import (
     compare,
 )
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
-from milepost.ports.runner import Service
+from milepost.ports.service import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
 

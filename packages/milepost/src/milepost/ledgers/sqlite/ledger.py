@@ -48,7 +48,7 @@ from milepost.ports.items import (
     add_unknown,
 )
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
-from milepost.ports.runner import Service
+from milepost.ports.service import Service
 from milepost.ports.upkeep import BackupReport, Progress, TransferResult
 
 T = TypeVar("T")
