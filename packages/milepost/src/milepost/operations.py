@@ -39,6 +39,7 @@ from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
+from milepost.engine.views.item_filter import ItemFilter, filter_as_given, unchecked_query
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.lanes import (
     LaneView,
@@ -52,8 +53,6 @@ from milepost.engine.views.page_tokens import find_page
 from milepost.engine.views.queries import (
     WARN_ROWS,
     cost_text,
-    filter_as_given,
-    read_parts,
     statuses_of,
 )
 from milepost.ports.feed import HistoryEntry
@@ -344,7 +343,8 @@ class Operations:
         `zone` if it names none, or a span ago); no index serves them. Without `scan`, a search that
         would read more than 1,000 rows because no index serves it, as most do on AWS, raises
         CostlyQuery."""
-        query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
+        item_filter = _item_filter(statuses, stages, lane, prefix, parts, group)
+        query = self._query(route, item_filter, scan)
         times = _created(self.context.clock.now(), created_from, created_before, zone)
         lanes = BlockedLanes(self.context, route)
         return [
@@ -373,7 +373,8 @@ class Operations:
         """A page of the items that match, as `items` finds them: those that were accepted last
         first, or with `oldest_first` the first. `after` is the `next` of the page before, of the
         same search; another text raises UsageError."""
-        query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
+        item_filter = _item_filter(statuses, stages, lane, prefix, parts, group)
+        query = self._query(route, item_filter, scan)
         search = (query, str(created_from), str(created_before))
         query = replace(
             query, **_created(self.context.clock.now(), created_from, created_before, zone)
@@ -386,30 +387,10 @@ class Operations:
             [row_view(item, lanes.of(item.row)) for item in found.items], found.next, found.ordered
         )
 
-    def _query(
-        self,
-        scan: bool,
-        route: str,
-        statuses: Iterable[str],
-        stages: Iterable[str],
-        lane: str | None,
-        prefix: str | None,
-        parts: Iterable[str],
-        group: str | None,
-    ) -> Query:
-        """The query of these filters; CostlyQuery if it must not scan, and no index serves it."""
+    def _query(self, route: str, item_filter: ItemFilter, scan: bool) -> Query:
+        """The query of this filter; CostlyQuery if it must not scan, and no index serves it."""
         check_route(self.context, route)
-        _check_lists(statuses=statuses, stages=stages, parts=parts)
-        chosen, at = statuses_of(statuses), frozenset(stages) or None
-        query = Query(
-            route=route,
-            statuses=chosen,
-            stages=at,
-            lane=lane,
-            prefix=prefix,
-            parts=read_parts(self.context, route, parts),
-            group=group,
-        )
+        query = unchecked_query(self.context, route, item_filter)
         cost = None if scan or query == Query(route=route) else self.context.ledger.cost_of(query)
         if cost is not None and cost.rows > WARN_ROWS:
             raise CostlyQuery(cost_text(route, cost))
@@ -445,18 +426,9 @@ class Operations:
         if keys is not None:
             selection = select(self.context, route, keys=keys)
         else:
-            statuses, stages, parts = list(statuses), list(stages), list(parts)
-            query = self._query(True, route, statuses, stages, lane, prefix, parts, group)
-            asked = filter_as_given(
-                self.context,
-                route,
-                statuses=statuses,
-                stages=stages,
-                lane=lane,
-                prefix=prefix,
-                parts=parts,
-                group=group,
-            )
+            item_filter = _item_filter(statuses, stages, lane, prefix, parts, group)
+            query = self._query(route, item_filter, scan=True)
+            asked = filter_as_given(self.context, route, item_filter)
             selection = select(self.context, route, query=query, asked=asked)
         return act(
             self.context,
@@ -631,6 +603,25 @@ class Operations:
         continue meanwhile. Raises UsageError if the file exists, LedgerError if the ledger cannot
         be copied (in memory, on AWS)."""
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
+
+
+def _item_filter(
+    statuses: Iterable[str],
+    stages: Iterable[str],
+    lane: str | None,
+    prefix: str | None,
+    parts: Iterable[str],
+    group: str | None,
+) -> ItemFilter:
+    _check_lists(statuses=statuses, stages=stages, parts=parts)
+    return ItemFilter(
+        statuses=tuple(statuses),
+        stages=tuple(stages),
+        lane=lane,
+        prefix=prefix,
+        parts=tuple(parts),
+        group=group,
+    )
 
 
 def _check_lists(**given: object) -> None:

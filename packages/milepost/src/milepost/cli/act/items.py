@@ -17,7 +17,6 @@ from milepost.cli.options import (
     confirm_cost,
     dry_run_option,
     filters,
-    query_of,
     shared_options,
     signed,
     yes_option,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from milepost.engine.acts.verbs import Verb
     from milepost.engine.context import Context
     from milepost.engine.resend import ResendSummary
+    from milepost.engine.views.item_filter import ItemFilter
 
 
 def on_items(command: F, *, need_route: bool = True) -> F:
@@ -65,16 +65,17 @@ def act_on_items(
     act_id: str | None,
     as_json: bool,
     yes: bool,
-    **chosen: Any,
+    item_filter: ItemFilter,
 ) -> int:
     """Run the act on the items with these keys, or on those that the filters select, and print its
     report."""
-    if keys and any(chosen.values()):
+    filtered = bool(item_filter.conditions())
+    if keys and filtered:
         raise click.UsageError(
             "give either keys or filters"
             + ("; to send items back to a stage use --to" if verb.name == "retry" else "")
         )
-    if not keys and not any(chosen.values()) and act_id is None:
+    if not keys and not filtered and act_id is None:
         raise click.UsageError(
             f"no items selected to {verb.name}: give keys, or filters such as --status failed or --stage STAGE"
         )
@@ -82,7 +83,7 @@ def act_on_items(
     from milepost.core.values.durations import iso
     from milepost.engine.act_log import select
     from milepost.engine.acts.bulk import act, go_on
-    from milepost.engine.views.queries import filter_as_given
+    from milepost.engine.views.item_filter import filter_as_given, query_of
 
     with (
         given.context(act=True, dry_run=dry_run) as ctx,
@@ -91,15 +92,15 @@ def act_on_items(
         began = ctx.clock.now()
         signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
         signed_by["on_progress"] = lambda done, whole: on_progress(done, done, whole)
-        if act_id is not None and not keys and not any(chosen.values()):
+        if act_id is not None and not keys and not filtered:
             report = go_on(ctx, verb.name, route, act_id, **signed_by)
         else:
             if keys:
                 selection = select(ctx, route, keys=keys)
             else:
-                query = query_of(ctx, route, **chosen)
+                query = query_of(ctx, route, item_filter)
                 confirm_cost(ctx, query, yes, quiet=as_json)
-                asked = filter_as_given(ctx, route, **chosen)
+                asked = filter_as_given(ctx, route, item_filter)
                 selection = select(ctx, route, query=query, asked=asked)
             report = act(ctx, selection, verb, act_id=act_id, **signed_by)
         repeated = report.finished_at is not None and report.finished_at < (iso(began) or "")
@@ -256,6 +257,8 @@ def confirm(
     answer that does not cover the stage's whole payload is refused, as from the partner; --force
     accepts it.
     """
+    import msgspec
+
     from milepost.core.outcome import Done, Outcome, Reject, Retry
     from milepost.engine.acts.verbs import ConfirmVerb
 
@@ -265,7 +268,8 @@ def confirm(
         raise click.UsageError(
             "--force confirms that the stage is done: it cannot be combined with --failed or --rejected"
         )
-    stages: tuple[str, ...] = options["stages"]
+    item_filter: ItemFilter = options["item_filter"]
+    stages = item_filter.stages
     if options["act_id"] is not None and not stages and not options["keys"]:
         return act_on_items(given, ConfirmVerb(), **options)
     if len(stages) != 1:
@@ -276,7 +280,7 @@ def confirm(
     elif rejected is not None:
         outcome = Reject(rejected)
     if options["keys"]:
-        options["stages"] = ()
+        options["item_filter"] = msgspec.structs.replace(item_filter, stages=())
     return act_on_items(given, ConfirmVerb(stages[0], outcome, force), **options)
 
 
@@ -392,13 +396,16 @@ def replace(
     For many items: 'milepost submit … --replace-changed'.
     """
     from milepost.engine.acts.verbs import ReplaceVerb
+    from milepost.engine.views.item_filter import ItemFilter
 
     if (item is None) == (file is None):
         raise click.UsageError("give the new content: --item JSON, or --file FILE")
     text = item if item is not None else file.read().decode(errors="replace")
     content = json_value(text, "--item" if item is not None else file.name)
     verb = ReplaceVerb(content, here, rerun)
-    return act_on_items(given, verb, keys=(key,), yes=False, act_id=None, **options)
+    return act_on_items(
+        given, verb, keys=(key,), item_filter=ItemFilter(), yes=False, act_id=None, **options
+    )
 
 
 @click.command()

@@ -14,7 +14,7 @@ from milepost.engine.act_log import ActReport, act_view, acts_after, all_acts, s
 from milepost.engine.acts.bulk import act, go_on
 from milepost.engine.acts.outcome import outcome_of
 from milepost.engine.acts.verbs import Verb, verb_of
-from milepost.engine.views.queries import filter_as_given
+from milepost.engine.views.item_filter import filter_as_given
 from milepost.http.api.find import Chosen, afford, choice_of
 from milepost.http.auth.author import check_outcome, check_reason, named
 from milepost.http.protocol.endpoint import END, Call, endpoint
@@ -130,7 +130,7 @@ def perform(state: ServerState, call: Call) -> ActReport:
         selection = select(state.ctx, plan.name, keys=wanted.keys)
     else:
         query = _query(state, plan.name, wanted.filter, wanted.scan)
-        asked = filter_as_given(state.ctx, plan.name, **wanted.filter.conditions())
+        asked = filter_as_given(state.ctx, plan.name, wanted.filter.item_filter())
         selection = select(state.ctx, plan.name, query=query, asked=asked)
     report = act(
         state.ctx,
