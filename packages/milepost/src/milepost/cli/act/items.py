@@ -24,7 +24,7 @@ from milepost.cli.options import (
 from milepost.cli.output import console, print_json, print_refused, progress, safe
 
 if TYPE_CHECKING:
-    from milepost.engine.act_log import ActReport
+    from milepost.engine.act_log import ActReport, Selection
     from milepost.engine.acts.verbs import Verb
     from milepost.engine.context import Context
     from milepost.engine.resend import ResendSummary
@@ -71,19 +71,15 @@ def act_on_items(
     report."""
     filtered = bool(item_filter.conditions())
     if keys and filtered:
-        raise click.UsageError(
-            "give either keys or filters"
-            + ("; to send items back to a stage use --to" if verb.name == "retry" else "")
-        )
+        where_to = "; to send items back to a stage use --to" if verb.name == "retry" else ""
+        raise click.UsageError(f"give either keys or filters{where_to}")
     if not keys and not filtered and act_id is None:
         raise click.UsageError(
             f"no items selected to {verb.name}: give keys, or filters such as --status failed or --stage STAGE"
         )
     by, reason = check_signed(by, reason, dry_run=dry_run)
     from milepost.core.values.durations import iso
-    from milepost.engine.act_log import select
     from milepost.engine.acts.bulk import act, go_on
-    from milepost.engine.views.item_filter import filter_as_given, query_of
 
     with (
         given.context(act=True, dry_run=dry_run) as ctx,
@@ -95,25 +91,43 @@ def act_on_items(
         if act_id is not None and not keys and not filtered:
             report = go_on(ctx, verb.name, route, act_id, **signed_by)
         else:
-            if keys:
-                selection = select(ctx, route, keys=keys)
-            else:
-                query = query_of(ctx, route, item_filter)
-                confirm_cost(ctx, query, yes, quiet=as_json)
-                asked = filter_as_given(ctx, route, item_filter)
-                selection = select(ctx, route, query=query, asked=asked)
+            selection = _selection(ctx, route, keys, item_filter, yes, quiet=as_json)
             report = act(ctx, selection, verb, act_id=act_id, **signed_by)
-        repeated = report.finished_at is not None and report.finished_at < (iso(began) or "")
     if as_json:
         print_json(report)
     else:
-        if repeated:
-            console().print(
-                f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:",
-                soft_wrap=True,
-            )
-        _print_report(report, keys[0] if len(keys) == 1 else None)
+        _print_answer(report, keys, iso(began) or "")
     return 1 if report.refused_count > report.known or report.done_nothing else 0
+
+
+def _selection(
+    ctx: Context,
+    route: str,
+    keys: tuple[str, ...],
+    item_filter: ItemFilter,
+    yes: bool,
+    *,
+    quiet: bool,
+) -> Selection:
+    """The items with these keys, or without keys those that match."""
+    from milepost.engine.act_log import select
+    from milepost.engine.views.item_filter import filter_as_given, query_of
+
+    if keys:
+        return select(ctx, route, keys=keys)
+    query = query_of(ctx, route, item_filter)
+    confirm_cost(ctx, query, yes, quiet=quiet)
+    return select(ctx, route, query=query, asked=filter_as_given(ctx, route, item_filter))
+
+
+def _print_answer(report: ActReport, keys: tuple[str, ...], began: str) -> None:
+    """Print the report, and say so if it is that of an act that had finished before `began`."""
+    if report.finished_at is not None and report.finished_at < began:
+        console().print(
+            f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:",
+            soft_wrap=True,
+        )
+    _print_report(report, keys[0] if len(keys) == 1 else None)
 
 
 def _print_report(report: ActReport, only: str | None) -> None:

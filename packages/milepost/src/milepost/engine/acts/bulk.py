@@ -3,7 +3,7 @@ reschedule; and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -83,7 +83,7 @@ def act(
     verb = verb.started(ctx, plan, act_id, now)
     if not dry_run:
         signed(by, reason)
-    begun = requested = Act(
+    requested = Act(
         act_id or ctx.chance.token(),
         verb.name,
         plan.name,
@@ -97,25 +97,18 @@ def act(
     )
     if isinstance(verb, RerunVerb) and verb.pace is not None:
         return _at_a_pace(ctx, plan, requested, verb.pace, dry_run)
-    bulk = act_id is not None or not selection.is_single
-    if bulk:
-        begun = begin(ctx, requested, dry_run=dry_run)
-        if begun.finished_at is not None and not dry_run:
-            return first_answer(begun)
-        selection = selection_of(begun, selection)
-    author = {"by": by, "why": reason, "act": begun.id if bulk else None}
-    report = ActReport(begun.id, verb.name, plan.name, dry_run)
-    run = ActRun(ctx, plan, author, report)
+    author = {"by": by, "why": reason, "act": None}
+    if act_id is None and selection.is_single:
+        run = ActRun(ctx, plan, author, ActReport(requested.id, verb.name, plan.name, dry_run))
+        return _act_on_one(run, selection, verb, requested, on_progress)
+    begun = begin(ctx, requested, dry_run=dry_run)
+    if begun.finished_at is not None and not dry_run:
+        return first_answer(begun)
+    selection = selection_of(begun, selection)
     expected = requested.expected if begun is requested else selection.expected(ctx)
-    for handled in _act_on_pages(run, selection, verb, begun if bulk else None):
-        if on_progress is not None:
-            on_progress(handled, expected)
-    if dry_run:
-        return report
-    if bulk:
-        return finish_with(ctx, begun.id, report)
-    record_single(ctx, begun, report, (selection.keys or ("",))[0])
-    return report
+    author["act"] = begun.id
+    run = ActRun(ctx, plan, author, ActReport(begun.id, verb.name, plan.name, dry_run))
+    return _act_on_many(run, selection, verb, begun, expected, on_progress)
 
 
 def _with_default_statuses(selection: Selection, verb: Verb) -> Selection:
@@ -126,22 +119,43 @@ def _with_default_statuses(selection: Selection, verb: Verb) -> Selection:
     return replace(selection, query=replace(query, statuses=verb.default_statuses))
 
 
-def _act_on_pages(run: ActRun, selection: Selection, verb: Verb, bulk: Act | None) -> Iterator[int]:
-    """Do the act page by page; yields the number of items handled so far. `bulk`: the record of a
-    bulk act."""
+def _act_on_one(
+    run: ActRun, selection: Selection, verb: Verb, act: Act, on_progress: Progress | None
+) -> ActReport:
+    """Do the act to one item; it is recorded at its end."""
     ctx, report = run.ctx, run.report
-    decision: Decision = partial(verb.decide, run=run)
-    if bulk is not None:
-        decision = _once(ctx, bulk, selection.query, decision)
     for page in selection.pages(ctx):
-        if bulk is not None and selection.query is not None:
-            page = _without_changed(ctx, bulk, page, report)
+        _act_on_page(ctx, verb.prepare(page, run), partial(verb.decide, run=run), report)
+        if on_progress is not None:
+            on_progress(report.matched, act.expected)
+    if not report.dry_run:
+        record_single(ctx, act, report, (selection.keys or ("",))[0])
+    return report
+
+
+def _act_on_many(
+    run: ActRun,
+    selection: Selection,
+    verb: Verb,
+    begun: Act,
+    expected: int | None,
+    on_progress: Progress | None,
+) -> ActReport:
+    """Do the act page by page, with its progress on record."""
+    ctx, report = run.ctx, run.report
+    decision = _once(ctx, begun, selection.query, partial(verb.decide, run=run))
+    for page in selection.pages(ctx):
+        if selection.query is not None:
+            page = _without_changed(ctx, begun, page, report)
         page = verb.prepare(page, run)
         done_before = report.done
         _act_on_page(ctx, page, decision, report)
-        if bulk is not None and not report.dry_run:
-            add_progress(ctx, bulk.id, done=report.done - done_before, refused=report.refused_count)
-        yield report.matched
+        if not report.dry_run:
+            done = report.done - done_before
+            add_progress(ctx, begun.id, done=done, refused=report.refused_count)
+        if on_progress is not None:
+            on_progress(report.matched, expected)
+    return report if report.dry_run else finish_with(ctx, begun.id, report)
 
 
 def go_on(

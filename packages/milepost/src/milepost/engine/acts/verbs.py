@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import UNSET, Struct
@@ -395,20 +395,20 @@ def _restore_missing(page: Page, run: ActRun) -> Page:
     for key, why in refused.items():
         report.matched += 1
         report.refuse(key, Refusal(RefusalKind.GONE, f"{absent(ctx, plan.name, key)}; {why}"))
+    page = [(key, item) for key, item in page if key not in refused]
     if report.dry_run:
-        seals = dict(zip(missing, ctx.ledger.peek(plan.name, missing), strict=True))
-        restorable = {
-            key
-            for key, seal in seals.items()
-            if key not in refused and seal is not None and seal.status is Status.COMPLETED
-        }
-        report.matched += len(restorable)
-        report.done += len(restorable)
-        return [(key, item) for key, item in page if key not in refused.keys() | restorable]
-    rows = ctx.ledger.get([(plan.name, key) for key in missing])
-    restored_items = dict(zip(missing, rows, strict=True))
-    return [
-        (key, restored_items.get(key) if item is None else item)
-        for key, item in page
-        if key not in refused
-    ]
+        return _without_restorable(page, missing, run)
+    rows = dict(zip(missing, ctx.ledger.get([(plan.name, key) for key in missing]), strict=True))
+    return [(key, rows.get(key) if item is None else item) for key, item in page]
+
+
+def _without_restorable(page: Page, missing: Sequence[str], run: ActRun) -> Page:
+    """The page without the items that would be restored; they count as done."""
+    seals = dict(zip(missing, run.ctx.ledger.peek(run.plan.name, missing), strict=True))
+    restorable = {
+        key for key, seal in seals.items() if seal is not None and seal.status is Status.COMPLETED
+    }
+    left = [(key, item) for key, item in page if key not in restorable]
+    run.report.matched += len(page) - len(left)
+    run.report.done += len(page) - len(left)
+    return left
