@@ -21,7 +21,7 @@ from milepost.core.values.refusal import Refusal
 from milepost.engine.act_log import ActReport, select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.replacement import read_content, replaced
-from milepost.engine.acts.verbs import _VERBS, ActRun, recorded_verb, verb_of
+from milepost.engine.acts.verbs import VERB_CLASSES, ActRun, recorded_verb, verb_of
 from milepost.engine.intake import content_digest
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.items import Query
@@ -195,7 +195,7 @@ def old_decision(verb: str, item: Item, options: dict[str, Any]) -> Change | Ref
 
 def right_options(verb: str) -> st.SearchStrategy[dict[str, Any]]:
     """Options that this verb takes."""
-    taken = {name: OPTIONS[name] for name in _VERBS[verb].options}
+    taken = {name: OPTIONS[name] for name in VERB_CLASSES[verb].options}
     required = {
         name: taken.pop(name).filter(lambda value: value != "tomorrow")
         for name in ("content", "not_before")
@@ -232,7 +232,7 @@ def test_an_act_on_record_is_continued_with_the_same_verb(verb: str, data: st.Da
 
 
 def test_the_verbs_have_their_names_in_the_core() -> None:
-    assert tuple(_VERBS) == operators.VERBS
+    assert tuple(VERB_CLASSES) == operators.VERBS
 
 
 def test_an_unknown_option_is_a_fault_of_the_program() -> None:
@@ -241,5 +241,7 @@ def test_an_unknown_option_is_a_fault_of_the_program() -> None:
 
 
 def test_a_filter_without_a_status_means_the_same() -> None:
-    meant = {verb.name: verb.default_statuses for verb in _VERBS.values() if verb.default_statuses}
+    meant = {
+        verb.name: verb.default_statuses for verb in VERB_CLASSES.values() if verb.default_statuses
+    }
     assert meant == {"cancel": LIVE, "rerun": frozenset({Status.COMPLETED})}

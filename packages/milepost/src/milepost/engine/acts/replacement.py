@@ -31,10 +31,10 @@ class NewContent(Struct, frozen=True):
     digest: bytes
 
 
-def read_content(plan: Plan, given: Any) -> NewContent:
+def read_content(plan: Plan, content: Any) -> NewContent:
     """Parse and check new content; UsageError if it could not be submitted."""
     try:
-        parsed = plan.route.read(given)
+        parsed = plan.route.read(content)
         return NewContent(parsed.key, parsed.content, content_digest(parsed.content))
     except MalformedInput as error:
         raise UsageError(f"invalid new content: {error}") from None

@@ -285,7 +285,7 @@ class RescheduleVerb(Verb, frozen=True):
         )
 
 
-_VERBS: dict[str, type[Verb]] = {
+VERB_CLASSES: dict[str, type[Verb]] = {
     verb.name: verb
     for verb in (
         RetryVerb,
@@ -329,20 +329,20 @@ _OPTIONS = (
 def verb_of(name: str, **options: Any) -> Verb:
     """The verb with this name and these options, for doors that take both as data; UsageError if it
     is unknown, does not take one of them, or needs another."""
-    verb = _VERBS.get(name)
+    verb = VERB_CLASSES.get(name)
     if verb is None:
         raise UsageError(f"there is no act {name!r}; acts are {', '.join(operators.VERBS)}")
-    given = {}
+    chosen = {}
     for option in _OPTIONS:
         value = options.pop(option.name, option.if_not_given)
         if value is option.if_not_given:
             continue
         if option.name not in verb.options:
             raise UsageError(option.refusal.format(verb=name))
-        given[option.name] = value
+        chosen[option.name] = value
     if options:
         raise TypeError(f"acts have no option {', '.join(options)}")
-    return verb.of(given)
+    return verb.of(chosen)
 
 
 def recorded_verb(name: str, about: Mapping[str, Any]) -> Verb:
@@ -408,7 +408,7 @@ def _without_restorable(page: Page, missing: Sequence[str], run: ActRun) -> Page
     restorable = {
         key for key, seal in seals.items() if seal is not None and seal.status is Status.COMPLETED
     }
-    left = [(key, item) for key, item in page if key not in restorable]
-    run.report.matched += len(page) - len(left)
-    run.report.done += len(page) - len(left)
-    return left
+    others = [(key, item) for key, item in page if key not in restorable]
+    run.report.matched += len(page) - len(others)
+    run.report.done += len(page) - len(others)
+    return others
