@@ -27,7 +27,9 @@ from bench.station import at_work
 from milepost.composition import open_context
 from milepost.core.item import Item
 from milepost.core.status import Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.runners.process import tune_garbage_collection
@@ -149,7 +151,8 @@ class Desk:
         )
 
     def retry(self, number: int) -> None:
-        act(self.ctx, "retry", NAME, keys=[key(number)], by="bench", reason="its object is there")
+        selection = select(self.ctx, NAME, keys=[key(number)])
+        act(self.ctx, selection, RetryVerb(), by="bench", reason="its object is there")
 
     def ms_until_confirmed(self, number: int, begin: Callable[[], object]) -> float:
         add(self.root, number, versions=1)

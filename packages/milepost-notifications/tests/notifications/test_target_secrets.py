@@ -26,7 +26,9 @@ from tests.subscribers.mail_server import MailServer
 import milepost as mp
 from milepost.application.installation import services
 from milepost.core.errors import EventRefused
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.engine.auth import make_key
 from milepost.http.protocol.endpoint import Endpoint
@@ -508,7 +510,10 @@ def test_a_message_of_an_earlier_version_is_known_shown_and_cancelled(
             )
             assert (answer.status, answer.body["status"]) == (200, "CANCELLED"), answer
             assert at.item(other)["status"] == "PENDING"
-            assert act(at.ctx, "cancel", ROUTE, keys=[key_of(other)], **BY).done == 1
+            assert (
+                act(at.ctx, select(at.ctx, ROUTE, keys=[key_of(other)]), CancelVerb(), **BY).done
+                == 1
+            )
             assert len(at.app.items(ROUTE)) == 2
 
 

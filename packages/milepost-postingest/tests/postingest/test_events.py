@@ -11,7 +11,9 @@ import pytest
 import milepost as mp
 from milepost.composition import open_context
 from milepost.core.values.durations import iso
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb, SkipVerb
 from milepost.engine.routes.versions import apply_route
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.route_formats import Formed
@@ -145,7 +147,11 @@ def test_nobody_can_skip_a_stage() -> None:
     desk = NotifiedRoute()
     desk.milepost.submit("postingest", ROW)
     report = act(
-        desk.milepost.context, "skip", "postingest", keys=[KEY], by="ops", reason="no tape today"
+        desk.milepost.context,
+        select(desk.milepost.context, "postingest", keys=[KEY]),
+        SkipVerb(),
+        by="ops",
+        reason="no tape today",
     )
     assert (report.done, report.refused_count) == (0, 1)
     assert [kind for kind, _ in desk.said()] == [UPDATE]
@@ -253,15 +259,20 @@ def test_a_batch_that_failed_is_waited_for_and_one_that_was_cancelled_is_not() -
     assert COMPLETE not in [kind for kind, _ in desk.said()]
     ctx = desk.milepost.context
     assert (
-        act(ctx, "retry", "postingest", keys=[f"{ASSET}#later"], by="ops", reason="mended").done
+        act(
+            ctx,
+            select(ctx, "postingest", keys=[f"{ASSET}#later"]),
+            RetryVerb(),
+            by="ops",
+            reason="mended",
+        ).done
         == 1
     )
     assert (
         act(
             ctx,
-            "cancel",
-            "postingest",
-            keys=[f"{ASSET}#later"],
+            select(ctx, "postingest", keys=[f"{ASSET}#later"]),
+            CancelVerb(),
             by="ops",
             reason="it is not wanted",
         ).done

@@ -13,8 +13,10 @@ from tests.postingest.in_process_scene import LEDGERS, InProcessScene, key_of, u
 import milepost as mp
 from milepost.composition import open_context
 from milepost.core.status import Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import pause, resume
+from milepost.engine.acts.verbs import ConfirmVerb
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import apply_route
 from milepost.engine.views.items import status
@@ -252,10 +254,8 @@ def test_a_person_confirms_by_hand_with_a_reason(scene: InProcessScene) -> None:
     on_disk(scene, "a")
     done = act(
         scene.ctx,
-        "confirm",
-        ROUTE,
-        keys=[key_of("a")],
-        stage="Scout",
+        select(scene.ctx, ROUTE, keys=[key_of("a")]),
+        ConfirmVerb("Scout"),
         by="ops",
         reason="seen on tape L03721 myself",
     )

@@ -119,7 +119,9 @@ def test_a_completed_asset_is_checked_again_every_year_and_not_earlier(scene: Sc
 
 @pytest.mark.parametrize("shelf", ["disk", "tape"])
 def test_what_is_gone_is_rejected_and_goes_on_after_a_retry(scene: Scene, shelf: str) -> None:
+    from milepost.engine.act_log import select
     from milepost.engine.acts.bulk import act
+    from milepost.engine.acts.verbs import RetryVerb
 
     getattr(scene, shelf).there = False
     advance(scene, "366d")
@@ -128,7 +130,13 @@ def test_what_is_gone_is_rejected_and_goes_on_after_a_retry(scene: Scene, shelf:
     assert row.error is not None
     assert "not in the repository; restore it, then retry this item" in row.error.message
     getattr(scene, shelf).there = True
-    act(scene.ctx, "retry", "postingest-recheck", keys=[KEY], by="ops", reason="restored")
+    act(
+        scene.ctx,
+        select(scene.ctx, "postingest-recheck", keys=[KEY]),
+        RetryVerb(),
+        by="ops",
+        reason="restored",
+    )
     scene.run()
     assert scene.item().status is Status.WAITING
 

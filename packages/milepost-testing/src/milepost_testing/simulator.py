@@ -28,8 +28,10 @@ from milepost.core.outcome import Done, Retry
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.acts.controls import close_breakers, pause, resume
+from milepost.engine.acts.verbs import verb_of
 from milepost.engine.clock_watch import make_due
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
@@ -291,15 +293,8 @@ class Simulator:
                 "here": self.dice.random() < 0.5,
                 "rerun": self.dice.random() < 0.5,
             }
-        done = act(
-            self.ctx,
-            verb,
-            plan.name,
-            keys=[plan.route.key_of(given)],
-            by="ops",
-            reason="simulated",
-            **options,
-        ).done
+        selection = select(self.ctx, plan.name, keys=[plan.route.key_of(given)])
+        done = act(self.ctx, selection, verb_of(verb, **options), by="ops", reason="simulated").done
         if verb == "replace" and done:
             self._inputs[plan.name][place] = options["content"]
         self.happened[verb] += done

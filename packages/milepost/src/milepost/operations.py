@@ -16,10 +16,18 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
-from milepost.engine.act_log import ActReport, record, signed
+from milepost.engine.act_log import ActReport, record, select, signed
 from milepost.engine.acts.bulk import act, note, take_confirmations
 from milepost.engine.acts.controls import close_breakers, drain, pause, resume
 from milepost.engine.acts.redate import redate_rows
+from milepost.engine.acts.verbs import (
+    ConfirmVerb,
+    ReplaceVerb,
+    RerunVerb,
+    RescheduleVerb,
+    Verb,
+    verb_of,
+)
 from milepost.engine.alerts.watch import alert_views
 from milepost.engine.context import Context
 from milepost.engine.forget import ForgetReport, forget
@@ -31,6 +39,7 @@ from milepost.engine.lists.source import Bytes
 from milepost.engine.retention import PruneReport, prune
 from milepost.engine.views.blocks import BlockedLanes
 from milepost.engine.views.forecast import forecast_view, route_forecast, scope_of, sentence_views
+from milepost.engine.views.item_filter import ItemFilter, filter_as_given, unchecked_query
 from milepost.engine.views.items import check_route, each, groups, row_view, show, status
 from milepost.engine.views.lanes import (
     LaneView,
@@ -44,8 +53,6 @@ from milepost.engine.views.page_tokens import find_page
 from milepost.engine.views.queries import (
     WARN_ROWS,
     cost_text,
-    filter_as_given,
-    read_parts,
     statuses_of,
 )
 from milepost.ports.feed import HistoryEntry
@@ -182,17 +189,9 @@ class Operations:
         otherwise it is only noted, so that a failure that is reported twice counts once."""
         key, said = known_key(self.context, route, key), outcome or Done(value)
         if force:
-            report = act(
-                self.context,
-                "confirm",
-                route,
-                keys=[key],
-                by=by,
-                reason=reason,
-                stage=stage,
-                outcome=said,
-                force=True,
-            )
+            selection = select(self.context, route, keys=[key])
+            verb = ConfirmVerb(stage, said, force=True)
+            report = act(self.context, selection, verb, by=by, reason=reason)
             for _, why in report.refused:
                 raise ActRefused(f"{route}/{key}: {why}")
             [item] = self.context.ledger.get([(route, key)])
@@ -276,7 +275,7 @@ class Operations:
         """Run a COMPLETED item again from a stage, the first if none is given; returns the new row.
         `as_new`: with a new work_id also at the last stage. Raises ActRefused if it cannot be
         done."""
-        return self._act("rerun", route, key, by, reason, stage=stage, as_new=as_new)
+        return self._act(RerunVerb(stage, as_new), route, key, by, reason)
 
     def replace(
         self,
@@ -292,14 +291,14 @@ class Operations:
         again at the first stage, or, with `here`, at its present one; with `rerun` also if it is
         COMPLETED. Raises ActRefused if it cannot be done."""
         key = self.context.plan(route).route.key_of(content)
-        return self._act("replace", route, key, by, reason, content=content, here=here, rerun=rerun)
+        return self._act(ReplaceVerb(content, here, rerun), route, key, by, reason)
 
     def reschedule(
         self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str
     ) -> Row:
         """Set another start time (or a span from now) for an item that has not started; returns the
         new row. Raises ActRefused if it cannot be done."""
-        return self._act("reschedule", route, key, by, reason, not_before=not_before)
+        return self._act(RescheduleVerb(not_before), route, key, by, reason)
 
     def redate(
         self, route: str, *, by: str, reason: str, dry_run: bool = False, act_id: str | None = None
@@ -310,14 +309,15 @@ class Operations:
             self.context, route, by=by, reason=reason, dry_run=dry_run, act_id=act_id
         )
 
-    def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
+    def _act(self, verb: Verb, route: str, key: str, by: str, reason: str) -> Row:
         key = known_key(self.context, route, key)
-        report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
+        selection = select(self.context, route, keys=[key])
+        report = act(self.context, selection, verb, by=by, reason=reason)
         [item] = self.context.ledger.get([(route, key)])
-        if report.refused or not isinstance(item, Item):
-            raise ActRefused(
-                f"{route}/{key}: {report.refused[0][1] if report.refused else 'its row has left'}"
-            )
+        for _, why in report.refused:
+            raise ActRefused(f"{route}/{key}: {why}")
+        if not isinstance(item, Item):
+            raise ActRefused(f"{route}/{key}: its row has left")
         return item.row
 
     def items(
@@ -343,7 +343,8 @@ class Operations:
         `zone` if it names none, or a span ago); no index serves them. Without `scan`, a search that
         would read more than 1,000 rows because no index serves it, as most do on AWS, raises
         CostlyQuery."""
-        query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
+        item_filter = _item_filter(statuses, stages, lane, prefix, parts, group)
+        query = self._query(route, item_filter, scan)
         times = _created(self.context.clock.now(), created_from, created_before, zone)
         lanes = BlockedLanes(self.context, route)
         return [
@@ -372,7 +373,8 @@ class Operations:
         """A page of the items that match, as `items` finds them: those that were accepted last
         first, or with `oldest_first` the first. `after` is the `next` of the page before, of the
         same search; another text raises UsageError."""
-        query = self._query(scan, route, statuses, stages, lane, prefix, parts, group)
+        item_filter = _item_filter(statuses, stages, lane, prefix, parts, group)
+        query = self._query(route, item_filter, scan)
         search = (query, str(created_from), str(created_before))
         query = replace(
             query, **_created(self.context.clock.now(), created_from, created_before, zone)
@@ -385,30 +387,10 @@ class Operations:
             [row_view(item, lanes.of(item.row)) for item in found.items], found.next, found.ordered
         )
 
-    def _query(
-        self,
-        scan: bool,
-        route: str,
-        statuses: Iterable[str],
-        stages: Iterable[str],
-        lane: str | None,
-        prefix: str | None,
-        parts: Iterable[str],
-        group: str | None,
-    ) -> Query:
-        """The query of these filters; CostlyQuery if it must not scan, and no index serves it."""
+    def _query(self, route: str, item_filter: ItemFilter, scan: bool) -> Query:
+        """The query of this filter; CostlyQuery if it must not scan, and no index serves it."""
         check_route(self.context, route)
-        _check_lists(statuses=statuses, stages=stages, parts=parts)
-        chosen, at = statuses_of(statuses), frozenset(stages) or None
-        query = Query(
-            route=route,
-            statuses=chosen,
-            stages=at,
-            lane=lane,
-            prefix=prefix,
-            parts=read_parts(self.context, route, parts),
-            group=group,
-        )
+        query = unchecked_query(self.context, route, item_filter)
         cost = None if scan or query == Query(route=route) else self.context.ledger.cost_of(query)
         if cost is not None and cost.rows > WARN_ROWS:
             raise CostlyQuery(cost_text(route, cost))
@@ -441,29 +423,22 @@ class Operations:
         act that was cut off, or gets the report of one that has finished; with other items or
         options it raises UsageError."""
         _check_lists(keys=keys, statuses=statuses, stages=stages, parts=parts)
-        options: dict[str, Any] = {
-            "by": by,
-            "reason": reason,
-            "stage": stage,
-            "as_new": as_new,
-            "dry_run": dry_run,
-            "act_id": act_id,
-        }
         if keys is not None:
-            return act(self.context, verb, route, keys=keys, **options)
-        statuses, stages, parts = list(statuses), list(stages), list(parts)
-        query = self._query(True, route, statuses, stages, lane, prefix, parts, group)
-        asked = filter_as_given(
+            selection = select(self.context, route, keys=keys)
+        else:
+            item_filter = _item_filter(statuses, stages, lane, prefix, parts, group)
+            query = self._query(route, item_filter, scan=True)
+            asked = filter_as_given(self.context, route, item_filter)
+            selection = select(self.context, route, query=query, asked=asked)
+        return act(
             self.context,
-            route,
-            statuses=statuses,
-            stages=stages,
-            lane=lane,
-            prefix=prefix,
-            parts=parts,
-            group=group,
+            selection,
+            verb_of(verb, stage=stage, as_new=as_new),
+            by=by,
+            reason=reason,
+            dry_run=dry_run,
+            act_id=act_id,
         )
-        return act(self.context, verb, route, query=query, asked=asked, **options)
 
     def pause(
         self,
@@ -628,6 +603,25 @@ class Operations:
         continue meanwhile. Raises UsageError if the file exists, LedgerError if the ledger cannot
         be copied (in memory, on AWS)."""
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
+
+
+def _item_filter(
+    statuses: Iterable[str],
+    stages: Iterable[str],
+    lane: str | None,
+    prefix: str | None,
+    parts: Iterable[str],
+    group: str | None,
+) -> ItemFilter:
+    _check_lists(statuses=statuses, stages=stages, parts=parts)
+    return ItemFilter(
+        statuses=tuple(statuses),
+        stages=tuple(stages),
+        lane=lane,
+        prefix=prefix,
+        parts=tuple(parts),
+        group=group,
+    )
 
 
 def _check_lists(**given: object) -> None:

@@ -9,7 +9,9 @@ from tests.engine.world import ROUTE, World
 from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.status import TERMINAL, Reason, Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import RetryVerb, SkipVerb
 from milepost.engine.apply import CHANGES_TOO_OFTEN, GONE, OUTDATED, apply_all
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.retention import DeliveredLines, PruneCriteria
@@ -39,7 +41,7 @@ def test_confirmations_for_later_stages_follow_at_once(world: World) -> None:
 def test_a_skip_that_meets_a_kept_confirmation_applies_it(world: World) -> None:
     world.add("a")
     confirm_outside(world.ctx, ROUTE, "a", "stamp", Done(True), by="partner")
-    act(world.ctx, "skip", ROUTE, keys=["a"], **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), SkipVerb(), **SIGNED)
     assert world.row("a").stage == "Delivered"
 
 
@@ -88,7 +90,7 @@ def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
         confirm_outside(
             world.ctx, ROUTE, "a", "weigh", Retry("again", after=world.clock.advance(1) % 7), by="p"
         )
-        act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED)
+        act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), RetryVerb(), **SIGNED)
         return cancel(item, world.plan, world.clock.now(), by="ops", why="test")
 
     answers = apply_all(

@@ -14,8 +14,10 @@ from tests.engine.world import World, parcels
 import milepost as mp
 from milepost.composition import open_context
 from milepost.core.outcome import HandedOver, Retry
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.redate import redate_rows
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 from milepost.engine.clock_watch import ClockWatch, make_due
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.items import status
@@ -122,9 +124,8 @@ def test_rows_from_the_future_are_made_due_and_a_bulk_act_counts_those_it_leaves
     ]
     report = act(
         world.ctx,
-        "cancel",
-        "parcels",
-        query=Query(route="parcels", stages=frozenset({"weigh"})),
+        select(world.ctx, "parcels", query=Query(route="parcels", stages=frozenset({"weigh"}))),
+        CancelVerb(),
         by="ops",
         reason="why",
     )
@@ -164,9 +165,10 @@ def test_redate_is_one_act_on_record_and_bulk_acts_find_the_items_again(world: W
     world.clock.advance("1s")
     retried = act(
         world.ctx,
-        "retry",
-        "parcels",
-        query=Query(route="parcels", statuses=statuses_of(["failed"])),
+        select(
+            world.ctx, "parcels", query=Query(route="parcels", statuses=statuses_of(["failed"]))
+        ),
+        RetryVerb(),
         by="ops",
         reason="why",
     )
@@ -191,9 +193,8 @@ def test_an_act_counts_items_that_change_while_it_runs(
 
     report = act(
         world.ctx,
-        "cancel",
-        "parcels",
-        query=Query(route="parcels"),
+        select(world.ctx, "parcels", query=Query(route="parcels")),
+        CancelVerb(),
         by="ops",
         reason="why",
         on_progress=change_b,

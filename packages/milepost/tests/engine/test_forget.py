@@ -18,8 +18,9 @@ from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ActRefused, EventRefused, LedgerBusy, NotFound, UsageError
 from milepost.core.status import TERMINAL, Status
-from milepost.engine.act_log import all_acts, record
+from milepost.engine.act_log import all_acts, record, select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.feed import FeedPlace, page
@@ -150,7 +151,7 @@ def test_all_lives_of_a_key_lose_their_content(scene: Scene, tmp_path: Path) -> 
     scene.prune()
     submit(scene.ctx, ROUTE, [{"id": KEY}], by="ops", failed_again="repaired")
     scene.clock.advance("1h")
-    act(scene.ctx, "cancel", ROUTE, keys=[KEY], **SIGNED)
+    act(scene.ctx, select(scene.ctx, ROUTE, keys=[KEY]), CancelVerb(), **SIGNED)
     scene.prune()
     assert [found.record["status"] for found in records_of(scene.ctx, ROUTE, KEY)] == [
         "CANCELLED",
@@ -173,7 +174,7 @@ def two_lives(scene: Scene) -> list[int]:
     scene.prune()
     submit(scene.ctx, ROUTE, [{"id": KEY}], by="ops", failed_again="repaired")
     scene.clock.advance("1h")
-    act(scene.ctx, "cancel", ROUTE, keys=[KEY], **SIGNED)
+    act(scene.ctx, select(scene.ctx, ROUTE, keys=[KEY]), CancelVerb(), **SIGNED)
     scene.prune()
     [known] = scene.ledger.peek(ROUTE, [KEY])
     assert known is not None
@@ -368,7 +369,16 @@ def test_an_act_on_the_item_alone_keeps_no_digest_of_its_key(
 ) -> None:
     """A digest without a secret shows whoever guesses the key that it was this one."""
     archive.bring(KEY, **DAMAGED)
-    assert act(archive.ctx, "cancel", ROUTE, keys=[KEY], act_id=act_id, **SIGNED).done == 1
+    assert (
+        act(
+            archive.ctx,
+            select(archive.ctx, ROUTE, keys=[KEY]),
+            CancelVerb(),
+            act_id=act_id,
+            **SIGNED,
+        ).done
+        == 1
+    )
     forgotten(archive)
     [cancelled] = all_acts(archive.ctx, verb="cancel")
     assert sha256(KEY.encode()).hexdigest() not in str(cancelled)
@@ -378,7 +388,7 @@ def test_a_stored_list_with_the_key_is_named(archive: Scene, tmp_path: Path) -> 
     for name, keys in (("march", [KEY, "a"]), ("april", ["a", "b"])):
         (tmp_path / f"{name}.txt").write_text("\n".join(keys))
         submit_list(archive.ctx, ROUTE, str(tmp_path / f"{name}.txt"))
-    act(archive.ctx, "cancel", ROUTE, keys=[KEY], **SIGNED)
+    act(archive.ctx, select(archive.ctx, ROUTE, keys=[KEY]), CancelVerb(), **SIGNED)
     named = [phrase for phrase in forgotten(archive).stays if "list" in phrase]
     assert len(named) == 1
     assert "march.txt" in named[0]
@@ -392,7 +402,7 @@ def test_a_call_that_was_cut_off_is_continued(verb: str) -> None:
     scene.bring(KEY, **DAMAGED)
     scene.prune()
     submit(scene.ctx, ROUTE, [{"id": KEY}], by="ops", failed_again="repaired")
-    act(scene.ctx, "cancel", ROUTE, keys=[KEY], **SIGNED)
+    act(scene.ctx, select(scene.ctx, ROUTE, keys=[KEY]), CancelVerb(), **SIGNED)
     scene.prune()
     ledger = Faulty(scene.ledger)
     ctx = Context(ledger, scene.ctx.plans, scene.clock, scene.ctx.chance, scene.ctx.blobs)  # type: ignore[arg-type]

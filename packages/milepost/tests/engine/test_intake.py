@@ -17,7 +17,9 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine import intake
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import ReplaceVerb
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit, take_in
 from milepost.ledgers.memory import MemoryLedger
@@ -76,7 +78,11 @@ def test_a_receipt_says_that_an_operator_has_replaced_what_is_submitted_again(ct
     submit(ctx, "parcels", contents[:1])
     assert (
         act(
-            ctx, "replace", "parcels", keys=["a"], content=contents[1], by="ops", reason="a test"
+            ctx,
+            select(ctx, "parcels", keys=["a"]),
+            ReplaceVerb(contents[1]),
+            by="ops",
+            reason="a test",
         ).done
         == 1
     )

@@ -19,7 +19,9 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine import retention
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.health.checks import run_checks
@@ -158,11 +160,16 @@ def test_rows_of_failed_and_cancelled_items_stay_unless_keep_names_their_status(
     ctx = context(ledger, clock, keep="0s")
     end(ctx, "a", "bad")
     submit(ctx, "parcels", [{"id": "off"}])
-    act(ctx, "cancel", "parcels", keys=["off"], by="ops", reason="not wanted")
+    act(ctx, select(ctx, "parcels", keys=["off"]), CancelVerb(), by="ops", reason="not wanted")
     clock.advance("90d")
     until_done(ctx)
     assert rows(ctx, "a", "bad", "off") == {"bad", "off"}
-    assert act(ctx, "retry", "parcels", keys=["bad"], by="ops", reason="corrected").done == 1
+    assert (
+        act(
+            ctx, select(ctx, "parcels", keys=["bad"]), RetryVerb(), by="ops", reason="corrected"
+        ).done
+        == 1
+    )
 
 
 def test_each_status_that_keep_names_has_a_time_of_its_own(

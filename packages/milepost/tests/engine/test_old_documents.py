@@ -9,8 +9,9 @@ from tests.engine.world import ROUTE, World
 from milepost.core.outcome import Reject
 from milepost.core.status import Status
 from milepost.engine import old_documents
-from milepost.engine.act_log import all_acts, record
+from milepost.engine.act_log import all_acts, record, select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.health.doctor import doctor
 from milepost.engine.left_items import unexplained
 from milepost.engine.old_documents import (
@@ -133,12 +134,26 @@ def test_a_repeat_of_a_recent_act_gets_its_first_answer_after_the_upkeep(
     world.add("p1")
     resender = Resender(world.ctx)
     query = Query(route=ROUTE, statuses=frozenset({Status.QUEUED}))
-    first = act(world.ctx, "cancel", ROUTE, query=query, by="ops", reason="test", act_id="act-1")
+    first = act(
+        world.ctx,
+        select(world.ctx, ROUTE, query=query),
+        CancelVerb(),
+        by="ops",
+        reason="test",
+        act_id="act-1",
+    )
     assert first.done == 1
     world.clock.advance("6d")
     resender.run_once()
     assert world.ledger.read_one(ACT, "act-1") is not None
-    act(world.ctx, "cancel", ROUTE, query=query, by="ops", reason="test", act_id="act-1")
+    act(
+        world.ctx,
+        select(world.ctx, ROUTE, query=query),
+        CancelVerb(),
+        by="ops",
+        reason="test",
+        act_id="act-1",
+    )
     assert len(world.ledger.read(ACT)) == 1
 
 

@@ -15,9 +15,10 @@ from milepost.composition import open_context
 from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
 from milepost.core.status import Status
-from milepost.engine.act_log import ActReport
+from milepost.engine.act_log import ActReport, select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.foreign_rows import quarantine_view, replay
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
 from milepost.engine.intake import submit
@@ -142,10 +143,10 @@ def test_an_item_whose_content_is_damaged_ends_as_a_failure_that_says_so(tmp_pat
     [failed] = ctx.ledger.find(Query(route="parcels", statuses=frozenset({Status.REJECTED}))).items
     assert failed.row.error is not None
     assert (failed.key, failed.row.error.category) == ("k0", "CANNOT_BE_READ")
-    report: ActReport = act(ctx, "retry", "parcels", keys=["k0"], **SIGNED)
+    report: ActReport = act(ctx, select(ctx, "parcels", keys=["k0"]), RetryVerb(), **SIGNED)
     assert [key for key, why in report.refused if "cannot be read" in why] == ["k0"]
     change_file(path, """UPDATE content SET body = '{"id":"k0"}' WHERE item = 1""")
-    assert act(ctx, "retry", "parcels", keys=["k0"], **SIGNED).done == 1
+    assert act(ctx, select(ctx, "parcels", keys=["k0"]), RetryVerb(), **SIGNED).done == 1
     Station(ctx).run(until_idle_s=0)
     assert completed(ctx) == ITEMS
 
@@ -183,7 +184,7 @@ def test_a_row_that_is_set_aside_can_be_cancelled(tmp_path: Path) -> None:
     ctx = filled(open_context(f"sqlite:///{path}", [route()]))
     change_file(path, REST)
     Station(ctx).run(until_idle_s=0)
-    assert act(ctx, "cancel", "parcels", keys=["k0"], **SIGNED).done == 1
+    assert act(ctx, select(ctx, "parcels", keys=["k0"]), CancelVerb(), **SIGNED).done == 1
     [item] = ctx.ledger.get([("parcels", "k0")])
     assert isinstance(item, Item)
     assert item.status is Status.CANCELLED

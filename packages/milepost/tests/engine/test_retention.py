@@ -16,8 +16,9 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine import retention as prune_module
-from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.act_log import act_view, all_acts, select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import forget_subscriber
 from milepost.engine.events.deliver import EventRelay
@@ -95,7 +96,7 @@ def test_failed_and_cancelled_rows_stay_unless_their_status_is_named(world: Worl
     completed(world, "done1", "done2")
     ended(world, "failed")
     world.add("cancelled")
-    act(world.ctx, "cancel", ROUTE, keys=["cancelled"], **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["cancelled"]), CancelVerb(), **SIGNED)
     world.clock.advance("10d")
     preview = prune(world.ctx, ROUTE, DAY, by="", reason="", dry_run=True)
     assert (preview.items, preview.statuses, preview.others) == (

@@ -13,7 +13,9 @@ from milepost.composition import open_context
 from milepost.core.errors import ConfigMistake, LedgerDamaged, LedgerError, RouteMistake
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 from milepost.engine.context import Context
 from milepost.engine.evidence import all_evidence, keeper
 from milepost.engine.retention import prune
@@ -105,9 +107,9 @@ def test_a_row_that_is_changed_while_it_is_being_kept_stays(scene: Scene) -> Non
         keeper(scene.ctx.blobs)(leaving)
         assert [one.item.key for one in leaving] == ["bad"]
         if scene.ledger.url.startswith("sqlite"):
-            act(scene.ctx, "cancel", ROUTE, keys=["newest"], **SIGNED)
-            act(scene.ctx, "retry", ROUTE, keys=["bad"], **SIGNED)
-            act(scene.ctx, "cancel", ROUTE, keys=["bad"], **SIGNED)
+            act(scene.ctx, select(scene.ctx, ROUTE, keys=["newest"]), CancelVerb(), **SIGNED)
+            act(scene.ctx, select(scene.ctx, ROUTE, keys=["bad"]), RetryVerb(), **SIGNED)
+            act(scene.ctx, select(scene.ctx, ROUTE, keys=["bad"]), CancelVerb(), **SIGNED)
 
     gone = scene.ledger.prune(
         PruneCriteria(

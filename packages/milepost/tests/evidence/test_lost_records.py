@@ -11,7 +11,9 @@ from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene, assets
 
 import milepost as mp
 from milepost.core.routes.plan import Plan
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.context import Context
 from milepost.engine.evidence import (
     SCRUBBED,
@@ -166,7 +168,7 @@ def test_an_earlier_life_that_was_recorded_without_its_number_is_found(archive: 
     archive.prune()
     archive.clock.advance("1d")
     submit(archive.ctx, ROUTE, [{"id": "a1"}], by="ops", failed_again="repaired")
-    act(archive.ctx, "cancel", ROUTE, keys=["a1"], **SIGNED)
+    act(archive.ctx, select(archive.ctx, ROUTE, keys=["a1"]), CancelVerb(), **SIGNED)
     [latest, _] = records_of(archive.ctx, ROUTE, "a1")
     text = latest.record["chain"]["lines"][0]
     assert ',"life":0}' in text
@@ -187,7 +189,7 @@ def test_an_export_refers_to_the_route_that_follows_its_items(tmp_path: Path) ->
         "what happened to its items afterwards on the route 'rechecks': export that route too"
     )
     assert sentence in verify(tmp_path / "e.jsonl").not_proved
-    act(scene.ctx, "cancel", ROUTE, keys=["a1"], **SIGNED)
+    act(scene.ctx, select(scene.ctx, ROUTE, keys=["a1"]), CancelVerb(), **SIGNED)
     scene.prune()
     assert (
         "the item that follows it on the route 'rechecks', if there is one: forget that too"

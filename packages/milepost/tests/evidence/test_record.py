@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import RetryVerb, SkipVerb
 from milepost.evidence.record import SCHEMA, differences, evidence, seal_record
 
 Record = dict[str, Any]
@@ -61,8 +63,14 @@ def test_it_tells_each_stage_with_who_when_and_what_came_of_it(archive: Scene) -
 def test_it_tells_what_people_did_and_in_which_round(archive: Scene) -> None:
     archive.bring("a1", damaged=True)
     for _ in range(2):
-        act(archive.ctx, "retry", ROUTE, keys=["a1"], **SIGNED)
-    act(archive.ctx, "skip", ROUTE, keys=["a1"], by="ops", reason="seen by eye")
+        act(archive.ctx, select(archive.ctx, ROUTE, keys=["a1"]), RetryVerb(), **SIGNED)
+    act(
+        archive.ctx,
+        select(archive.ctx, ROUTE, keys=["a1"]),
+        SkipVerb(),
+        by="ops",
+        reason="seen by eye",
+    )
     record = archive.record("a1")
     assert [(act["act"], act["by"], act["why"]) for act in record["acts"]] == [
         ("operator-retry", "ops", "a test"),

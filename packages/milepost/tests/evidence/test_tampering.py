@@ -19,8 +19,10 @@ from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 from tests.evidence.heads_scene import next_day, turn
 from tests.evidence.test_verify_with_heads import Entry, changed, on_another_volume
 
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.redate import redate_rows
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.evidence import all_evidence
 from milepost.engine.forget import forget
 from milepost.engine.heads.daily import all_heads, prover
@@ -93,7 +95,7 @@ class Archive:
         scene.bring("waiting")
         scene.prune()
         scene.bring("bad", damaged=True)
-        act(scene.ctx, "cancel", ROUTE, keys=["waiting"], **SIGNED)
+        act(scene.ctx, select(scene.ctx, ROUTE, keys=["waiting"]), CancelVerb(), **SIGNED)
         self.first, self.entries = self._evening()
         self.heads = heads_of(scene)
         self._write_heads("heads.json", self.heads)

@@ -11,7 +11,9 @@ import pytest
 from tests.evidence.evidence_scene import ROUTE, SIGNED, Scene
 from tests.evidence.premis_check import NAMESPACE, faults
 
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 from milepost.evidence.premis import premis
 from milepost.evidence.record import seal_record
 from milepost.evidence.reported_files import reported_files
@@ -24,8 +26,14 @@ P = f"{{{NAMESPACE}}}"
 def records(archive: Scene) -> list[dict[str, Any]]:
     archive.through("a1")
     archive.bring("bad", damaged=True)
-    act(archive.ctx, "cancel", ROUTE, keys=["bad"], **SIGNED)
-    act(archive.ctx, "retry", ROUTE, keys=["bad"], by="ops", reason="<again> & \x07 again")
+    act(archive.ctx, select(archive.ctx, ROUTE, keys=["bad"]), CancelVerb(), **SIGNED)
+    act(
+        archive.ctx,
+        select(archive.ctx, ROUTE, keys=["bad"]),
+        RetryVerb(),
+        by="ops",
+        reason="<again> & \x07 again",
+    )
     return [
         archive.record("a1"),
         archive.record("bad"),

@@ -12,7 +12,9 @@ from tests.aws.ledger.test_backfill import assets, context, let_go
 
 from milepost.core.errors import ActConflict
 from milepost.core.outcome import Done
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb, ReplaceVerb, RerunVerb
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.engine.views.items import show
@@ -34,7 +36,10 @@ def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(
         world.confirm(key, "Scout", Done({"tape": ["L1"]}))
     was, work_id = world.item("a"), world.item("a").work_id
     act(
-        ctx, "replace", "parcels", keys=["a"], content={"id": "a", "files": 4}, rerun=True, **SIGNED
+        ctx,
+        select(ctx, "parcels", keys=["a"]),
+        ReplaceVerb({"id": "a", "files": 4}, rerun=True),
+        **SIGNED,
     )
     world.confirm("a", "CC", Done({"on": "another disk"}))
     world.confirm("a", "Scout", Done({"tape": ["L2"]}))
@@ -43,9 +48,14 @@ def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(
         ledger.follower.follow(world.now)
         let_go(ledger, "a")
         assert world.ledger.get([("parcels", "a")]) == [None]
-        assert act(ctx, "rerun", "parcels", keys=["a"], dry_run=True, by="", reason="").done == 1
+        assert (
+            act(
+                ctx, select(ctx, "parcels", keys=["a"]), RerunVerb(), dry_run=True, by="", reason=""
+            ).done
+            == 1
+        )
         assert world.ledger.get([("parcels", "a")]) == [None], "a preview brings nothing back"
-        report = act(ctx, "rerun", "parcels", keys=["a"], stage="Scout", **SIGNED)
+        report = act(ctx, select(ctx, "parcels", keys=["a"]), RerunVerb("Scout"), **SIGNED)
         assert (report.done, report.refused) == (1, [])
         item = world.item("a")
         assert (item.stage, item.input, item.results["CC"]) == (
@@ -71,16 +81,19 @@ def test_an_act_id_is_for_one_act_and_its_repeat_gets_the_first_answer(
     world.add("a-1", "a-2", "b-1")
     world.clock.advance("1m")
     first = act(
-        ctx, "cancel", "parcels", query=Query(route="parcels", prefix="a-"), act_id="same", **SIGNED
+        ctx,
+        select(ctx, "parcels", query=Query(route="parcels", prefix="a-")),
+        CancelVerb(),
+        act_id="same",
+        **SIGNED,
     )
     assert (first.matched, first.done) == (2, 2)
     world.clock.advance("1m")
     assert (
         act(
             ctx,
-            "cancel",
-            "parcels",
-            query=Query(route="parcels", prefix="a-"),
+            select(ctx, "parcels", query=Query(route="parcels", prefix="a-")),
+            CancelVerb(),
             act_id="same",
             **SIGNED,
         )
@@ -89,9 +102,8 @@ def test_an_act_id_is_for_one_act_and_its_repeat_gets_the_first_answer(
     with pytest.raises(ActConflict, match="other items or options"):
         act(
             ctx,
-            "cancel",
-            "parcels",
-            query=Query(route="parcels", prefix="b-"),
+            select(ctx, "parcels", query=Query(route="parcels", prefix="b-")),
+            CancelVerb(),
             act_id="same",
             **SIGNED,
         )
@@ -108,7 +120,8 @@ def test_a_sealed_item_without_evidence_is_refused_with_its_seal(ledger: Synchro
     world.clock.advance("1d")
     ledger.follower.follow(world.now)
     let_go(ledger, "a")
-    [(key, why)] = act(context(world), "rerun", "parcels", keys=["a"], **SIGNED).refused
+    ctx = context(world)
+    [(key, why)] = act(ctx, select(ctx, "parcels", keys=["a"]), RerunVerb(), **SIGNED).refused
     assert key == "a"
     assert why.startswith("it has ended (COMPLETED on 20")
     assert "is no longer recorded" in why
@@ -120,7 +133,7 @@ def test_large_content_is_replaced_by_large_content(ledger: SynchronousLedger) -
     ctx = context(world)
     world.add("a", text="x" * 9_000)
     new = {"id": "a", "text": "y" * 9_000}
-    assert act(ctx, "replace", "parcels", keys=["a"], content=new, **SIGNED).done == 1
+    assert act(ctx, select(ctx, "parcels", keys=["a"]), ReplaceVerb(new), **SIGNED).done == 1
     item = world.item("a")
     assert (item.input, item.payload) == (new, new)
     view = show(ctx, "parcels", "a")

@@ -11,7 +11,9 @@ from tests.postingest.aws_scene import ASSET, BATCH, INPUT, OTHER, PATHS, Opener
 from tests.postingest.scenarios.state_change_scene import ended, in_cc, in_scout
 
 from milepost.core.errors import LedgerBusy
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb
 
 
 # What is no row of ours ---------------------------------------------------------------------------
@@ -74,7 +76,13 @@ def test_lines_not_yet_copied_when_a_row_is_deleted_are_in_the_history_all_the_s
     """Scenario 10."""
     post = open_at()
     in_cc(post)
-    act(post.ctx, "cancel", post.route, keys=[f"{ASSET}#{BATCH}"], by="ops", reason="withdrawn")
+    act(
+        post.ctx,
+        select(post.ctx, post.route, keys=[f"{ASSET}#{BATCH}"]),
+        CancelVerb(),
+        by="ops",
+        reason="withdrawn",
+    )
     post.delete()
     post.follow()
     assert post.lines() == ["accepted", "cancelled"]

@@ -16,7 +16,9 @@ from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.work.settle import settle
@@ -211,7 +213,7 @@ def test_an_early_confirmation_on_a_failed_row_waits_for_the_item_and_costs_noth
     post.follow()
     assert post.at() == ("fetch", "REJECTED")
     assert repaired(post) == {}
-    act(post.ctx, "retry", "loans", keys=[KEY], by="ops", reason="again")
+    act(post.ctx, select(post.ctx, "loans", keys=[KEY]), RetryVerb(), by="ops", reason="again")
     post.follow()
     settled(post, Done())
     assert post.at() == ("CC", "COMPLETED")

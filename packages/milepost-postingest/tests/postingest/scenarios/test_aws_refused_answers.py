@@ -23,7 +23,9 @@ from tests.postingest.scenarios.state_change_scene import in_cc, in_scout
 from tests.postingest.scenarios.test_aws_late_confirmations import lose, repaired
 
 from milepost.core.confirmations import was_refused
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import ConfirmVerb
 from milepost_testing.clock import VirtualClock
 
 FIRST, SECOND = PATHS["filePaths"]
@@ -132,23 +134,18 @@ def test_an_operator_confirms_with_force(on_tape: tuple[Postingest, str]) -> Non
     key = f"{ASSET}#{BATCH}"
     plain = act(
         post.ctx,
-        "confirm",
-        post.route,
-        keys=[key],
+        select(post.ctx, post.route, keys=[key]),
+        ConfirmVerb(stage),
         by="ops",
         reason="seen on the shelf",
-        stage=stage,
     )
     assert "can confirm it with force" in plain.refused[0][1]
     forced = act(
         post.ctx,
-        "confirm",
-        post.route,
-        keys=[key],
+        select(post.ctx, post.route, keys=[key]),
+        ConfirmVerb(stage, force=True),
         by="ops",
         reason="seen on the shelf",
-        stage=stage,
-        force=True,
     )
     assert forced.done == 1
     post.follow()

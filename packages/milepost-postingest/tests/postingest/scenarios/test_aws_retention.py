@@ -11,7 +11,9 @@ from tests.postingest.scenarios.state_change_scene import ended, in_cc, in_scout
 
 from milepost.core.outcome import Reject
 from milepost.core.routes.route import Route
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 
 
 def kept(keep: Any) -> Route:
@@ -100,7 +102,13 @@ def test_a_row_that_did_not_complete_has_no_time_to_live(open_at: Opener, end: s
     if end == "failed":
         confirm_outside(post.ctx, post.route, key, "CC", Reject("the object is damaged"), "checker")
     else:
-        act(post.ctx, "cancel", post.route, keys=[key], by="ops", reason="withdrawn")
+        act(
+            post.ctx,
+            select(post.ctx, post.route, keys=[key]),
+            CancelVerb(),
+            by="ops",
+            reason="withdrawn",
+        )
     post.follow()
     row = post.row()
     assert row is not None
@@ -124,10 +132,22 @@ def test_an_edge_out_of_an_end_takes_the_time_to_live_off(open_at: Opener) -> No
     post = open_at(route=kept({"cancelled": "0s"}))
     in_cc(post)
     key = f"{ASSET}#{BATCH}"
-    act(post.ctx, "cancel", post.route, keys=[key], by="ops", reason="withdrawn")
+    act(
+        post.ctx,
+        select(post.ctx, post.route, keys=[key]),
+        CancelVerb(),
+        by="ops",
+        reason="withdrawn",
+    )
     post.follow()
     assert "ttl" in (post.row() or {})
-    act(post.ctx, "retry", post.route, keys=[key], by="ops", reason="wanted after all")
+    act(
+        post.ctx,
+        select(post.ctx, post.route, keys=[key]),
+        RetryVerb(),
+        by="ops",
+        reason="wanted after all",
+    )
     post.follow()
     assert post.at() == ("CC", "QUEUED")
     row = post.row()

@@ -20,7 +20,9 @@ from tests.seeds import examples
 import milepost as mp
 from milepost.core.status import FAILED
 from milepost.core.values.key_text import key_parts
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.context import Context
 from milepost.ports.ledger import Ledger
 from milepost.station import Station
@@ -189,7 +191,11 @@ class World:
                     continue  # it has completed and left
                 if item.row.status in FAILED:
                     act(
-                        scene.ctx, "retry", "postingest", keys=[item.key], by="ops", reason="mended"
+                        scene.ctx,
+                        select(scene.ctx, "postingest", keys=[item.key]),
+                        RetryVerb(),
+                        by="ops",
+                        reason="mended",
                     )
                 if (
                     not item.row.terminal

@@ -178,11 +178,37 @@ _OPTIONS = (
 
 
 def filters(command: F) -> F:
-    """Add the filter options to a command; they arrive as `statuses, stages, lane, group, list_,
-    parts, older_than`."""
+    """Add the filter options to a command; they arrive as one `item_filter`."""
+
+    @functools.wraps(command)
+    def with_filter(
+        *args: Any,
+        statuses: tuple[str, ...],
+        stages: tuple[str, ...],
+        lane: str | None,
+        group: str | None,
+        list_: str | None,
+        parts: tuple[str, ...],
+        older_than: str | None,
+        **options: Any,
+    ) -> Any:
+        from milepost.engine.views.item_filter import ItemFilter
+
+        item_filter = ItemFilter(
+            statuses=statuses,
+            stages=stages,
+            lane=lane,
+            group=group,
+            list_=list_,
+            parts=parts,
+            older_than=older_than,
+        )
+        return command(*args, item_filter=item_filter, **options)
+
+    with_options: Callable[..., Any] = with_filter
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        with_options = option(with_options)
+    return cast(F, with_options)
 
 
 yes_option = click.option(
@@ -208,10 +234,3 @@ def confirm_cost(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) 
         raise UsageError(
             f"{warning}; to do it all the same, give --yes ('--status failed' is served by an index)"
         )
-
-
-def query_of(ctx: Context, route: str, **chosen: Any) -> Query:
-    """The ledger query for the filter options."""
-    from milepost.engine.views.queries import choose
-
-    return choose(ctx, route, **chosen)

@@ -216,3 +216,12 @@ def check_outcome(outcome: Outcome) -> None:
     else:
         check_depth(text)
         _decoder.decode(text)
+
+
+def storage_fault(outcome: Outcome) -> str | None:
+    """Why the outcome cannot be stored as it is; None if it can."""
+    try:
+        check_outcome(outcome)
+    except Exception as error:
+        return f"the outcome cannot be stored as JSON: {storable_text(str(error))}"
+    return None

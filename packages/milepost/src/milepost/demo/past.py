@@ -23,8 +23,10 @@ from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Status
 from milepost.core.values.refusal import Refusal, impossible
 from milepost.demo.archive import LIBRARIES, archive
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import pause
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.apply import apply_all
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
@@ -177,14 +179,8 @@ class Past:
         if step == CLEANED:
             failed = Query(route=ROUTE, statuses=frozenset({Status.MAX_RETRIES_EXCEEDED}))
             again = [_number(item.key) for item in self._ctx.ledger.find(failed).items]
-            act(
-                self._ctx,
-                "retry",
-                ROUTE,
-                query=failed,
-                by="ops",
-                reason="the drive has been cleaned",
-            )
+            selection = select(self._ctx, ROUTE, query=failed)
+            act(self._ctx, selection, RetryVerb(), by="ops", reason="the drive has been cleaned")
             for number in again:
                 self._tape[LIBRARIES[number % len(LIBRARIES)]].appendleft(number)
         if step == SERVICED:

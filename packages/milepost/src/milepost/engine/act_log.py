@@ -24,6 +24,7 @@ from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
+from milepost.engine.known_keys import known_keys
 from milepost.engine.ledger_pages import query_pages
 from milepost.engine.views.items import SIGNED
 from milepost.engine.views.queries import count_of_matches
@@ -32,6 +33,8 @@ from milepost.ports.items import Query, Refused
 
 log = logging.getLogger(__name__)
 
+Page = Sequence[tuple[str, Item | Refused | None]]
+"""Items with their keys: None where the key has no item, Refused where its row cannot be read."""
 BATCH = 1000
 SHOWN = 100
 
@@ -84,12 +87,18 @@ class ActReport(Struct):
 
 
 class Selection(Struct, frozen=True):
-    """The items of an act: keys, or the matches of a query."""
+    """The items of an act, on one route: keys, or the matches of a query."""
 
+    route: str
     keys: tuple[str, ...] | None = None
     query: Query | None = None
     asked: Mapping[str, Any] | None = None
     """The filter as the caller gave it. Without it the query itself counts as given."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one key, or none: then the act has no id of its own in the history."""
+        return self.keys is not None and len(self.keys) <= 1
 
     def to_record(self) -> dict[str, Any]:
         """As stored with the act: a query in full; of keys, their number and digest."""
@@ -105,14 +114,14 @@ class Selection(Struct, frozen=True):
         asked = _query_record(self.query) if self.asked is None else self.asked
         return dict(msgspec.json.decode(canonical_json(asked)))
 
-    def pages(self, ctx: Context, route: str) -> Iterator[list[tuple[str, Item | Refused | None]]]:
-        """The items with their content, in batches; None where the key has no item, Refused where
-        the row cannot be read. A query also finds items that have changed since the act began (see
-        `engine.acts.bulk`)."""
+    def pages(self, ctx: Context) -> Iterator[Page]:
+        """The items with their content, in batches. A query also finds items that have changed
+        since the act began (see `engine.acts.bulk`)."""
         if self.keys is not None:
             for start in range(0, len(self.keys), BATCH):
                 batch = self.keys[start : start + BATCH]
-                yield list(zip(batch, ctx.ledger.get([(route, key) for key in batch]), strict=True))
+                items = ctx.ledger.get([(self.route, key) for key in batch])
+                yield list(zip(batch, items, strict=True))
             return
         assert self.query is not None
         query = replace(self.query, with_content=True, limit=BATCH, after=None)
@@ -146,18 +155,23 @@ def _query_record(query: Query) -> dict[str, Any]:
 
 
 def select(
+    ctx: Context,
     route: str,
-    keys: Sequence[str] | None,
-    query: Query | None,
+    *,
+    keys: Sequence[str] | None = None,
+    query: Query | None = None,
     asked: Mapping[str, Any] | None = None,
 ) -> Selection:
     """Check and build a selection from either keys or a query; `asked`: the filter from which the
     query was made."""
+    ctx.plan(route)
     if (keys is None) == (query is None):
         raise UsageError("select items by either keys or a filter")
     if query is not None and query.route != route:
         raise UsageError(f"the filter is for route {query.route!r}, the act for {route!r}")
-    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query, asked)
+    if keys is None:
+        return Selection(route, None, query, asked)
+    return Selection(route, tuple(dict.fromkeys(known_keys(ctx, route, keys))))
 
 
 def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
@@ -304,7 +318,9 @@ def _change_unfinished(ctx: Context, act_id: str, change: Callable[[Act], Act]) 
 def selection_of(act: Act, given: Selection) -> Selection:
     """The selection with which an act was begun."""
     recorded = act.filter.get("query")
-    return given if recorded is None else Selection(query=msgspec.convert(recorded, Query))
+    if recorded is None:
+        return given
+    return replace(given, query=msgspec.convert(recorded, Query))
 
 
 def has_line(ctx: Context, row: Row, act_id: str) -> bool:

@@ -16,6 +16,7 @@ from milepost.core.values.durations import iso
 from milepost.core.values.json import canonical_json
 from milepost.core.values.key_text import key_parts
 from milepost.core.values.redaction import HIDDEN, redacted
+from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.context import Context
 from milepost.engine.evidence import kept_input
 from milepost.engine.ledger_pages import left_failures
@@ -69,6 +70,22 @@ def way_back(ctx: Context, plan: Plan, seal: KnownKey) -> str:
     if item != redacted(item) or len(text) > LONGEST_INPUT:
         text = canonical_json(_submitted(plan, seal.key, UNSET)).decode()
     return f"milepost submit {plan.name} --item {quote(text)} --failed-again {SIGNED}"
+
+
+def absent(ctx: Context, route: str, key: str) -> Refusal:
+    """Why there is no row with this key: it was pruned, or there never was one."""
+    known = ctx.ledger.peek(route, [key])[0]
+    if known is None:
+        return Refusal(RefusalKind.GONE, "there is no item with this key")
+    when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
+    ended = f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left"
+    plan = ctx.plans.get(route)
+    if plan is None or known.status not in STARTED_AGAIN:
+        return Refusal(RefusalKind.GONE, ended)
+    return Refusal(
+        RefusalKind.GONE,
+        f"{ended}; to start it again, submit it again: {way_back(ctx, plan, known)}",
+    )
 
 
 def _submitted(plan: Plan, key: str, content: Any) -> dict[str, Any]:

@@ -13,9 +13,17 @@ from milepost.core.errors import ActConflict, UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine import act_log
-from milepost.engine.act_log import Selection, act_view, all_acts, control_in_words
+from milepost.engine.act_log import Selection, act_view, all_acts, control_in_words, select
 from milepost.engine.acts.bulk import act, confirm_outside, go_on
 from milepost.engine.acts.controls import end_pauses, limit, pause, resume
+from milepost.engine.acts.verbs import (
+    CancelVerb,
+    ConfirmVerb,
+    ResendVerb,
+    RetryVerb,
+    SkipVerb,
+    verb_of,
+)
 from milepost.engine.intake import submit
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, read_as
 from milepost.ports.items import Query
@@ -42,7 +50,7 @@ def the_act(world: World) -> Act:
 # One item -----------------------------------------------------------------------------------------
 def test_retry_one_item(world: World) -> None:
     rejected(world, 2)
-    report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
+    report = act(world.ctx, select(world.ctx, ROUTE, keys=["k0"]), RetryVerb(), **SIGNED)
     assert (report.matched, report.done, report.refused) == (1, 1, [])
     assert (world.row("k0").status, world.row("k1").status) == (Status.QUEUED, Status.REJECTED)
     line = world.ledger.history(ROUTE, "k0")[-1].line
@@ -65,14 +73,14 @@ def test_retry_one_item(world: World) -> None:
 
 def test_one_item_may_be_acted_on_in_the_millisecond_it_changed(world: World) -> None:
     world.add("a")
-    assert act(world.ctx, "cancel", ROUTE, keys=["a"], **SIGNED).done == 1
-    assert act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED).done == 1
+    assert act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), CancelVerb(), **SIGNED).done == 1
+    assert act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), RetryVerb(), **SIGNED).done == 1
 
 
 @pytest.mark.parametrize("verb", ["skip", "cancel", "confirm"])
 def test_each_verb_does_its_own(world: World, verb: str) -> None:
     world.add("a")
-    assert act(world.ctx, verb, ROUTE, keys=["a"], **SIGNED).done == 1
+    assert act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), verb_of(verb), **SIGNED).done == 1
     assert (
         world.reasons("a")[-1]
         is {"skip": Reason.SKIPPED, "cancel": Reason.CANCELLED, "confirm": Reason.CONFIRMED}[verb]
@@ -83,7 +91,7 @@ def test_each_verb_does_its_own(world: World, verb: str) -> None:
 def test_a_plain_yes_lets_the_payload_travel_on(world: World) -> None:
     world.add("a")
     world.work("weigh", Done({"grams": 5}))
-    act(world.ctx, "confirm", ROUTE, keys=["a"], **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), ConfirmVerb(), **SIGNED)
     assert world.item("a").payload == {"grams": 5}
     assert world.item("a").results["stamp"] is True
 
@@ -93,16 +101,18 @@ def test_retry_sends_back_and_resend_offers_again(world: World) -> None:
     world.work("weigh")
     world.work("stamp")
     first = world.item("a").work_id
-    assert act(world.ctx, "resend", ROUTE, keys=["a"], **SIGNED).done == 1
+    assert act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), ResendVerb(), **SIGNED).done == 1
     assert world.ledger.history(ROUTE, "a")[-1].line.offered == first
-    assert act(world.ctx, "retry", ROUTE, keys=["a"], stage="weigh", **SIGNED).done == 1
+    assert (
+        act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), RetryVerb("weigh"), **SIGNED).done == 1
+    )
     assert (world.row("a").stage, world.row("a").pass_no) == ("weigh", 2)
 
 
 def test_what_cannot_be_done_is_refused_with_the_reason(world: World) -> None:
     world.add("a", "b")
     world.claim("weigh", want=1)
-    report = act(world.ctx, "retry", ROUTE, keys=["a", "nobody"], **SIGNED)
+    report = act(world.ctx, select(world.ctx, ROUTE, keys=["a", "nobody"]), RetryVerb(), **SIGNED)
     assert (report.matched, report.done, report.refused_count) == (2, 0, 2)
     assert dict(report.refused) == {
         "nobody": "there is no item with this key",
@@ -118,7 +128,7 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
             ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10
         )
     )
-    report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
+    report = act(world.ctx, select(world.ctx, ROUTE, keys=["k0"]), RetryVerb(), **SIGNED)
     [(key, why)] = report.refused
     assert key == "k0"
     assert why.startswith("it has ended (REJECTED on 20")
@@ -134,28 +144,30 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"verb": "mend"}, "there is no act 'mend'"),
-        ({"by": " "}, "needs a name and a reason"),
-        ({"reason": ""}, "needs a name and a reason"),
-        ({"keys": None}, "either keys or a filter"),
-        ({"query": FAILED}, "either keys or a filter"),
-        ({"keys": None, "query": Query(route="letters")}, "the filter is for route 'letters'"),
+        ({"verb": ("mend", {})}, "there is no act 'mend'"),
+        ({"author": {"by": " ", "reason": "r"}}, "needs a name and a reason"),
+        ({"author": {"by": "ops", "reason": ""}}, "needs a name and a reason"),
+        ({"items": {}}, "either keys or a filter"),
+        ({"items": {"keys": ["k0"], "query": FAILED}}, "either keys or a filter"),
+        ({"items": {"query": Query(route="letters")}}, "the filter is for route 'letters'"),
         (
-            {"stage": "nowhere", "verb": "confirm"},
+            {"verb": ("confirm", {"stage": "nowhere"})},
             "no stage 'nowhere'; its stages are weigh, stamp, Delivered",
         ),
-        ({"stage": "weigh", "verb": "skip"}, "only retry, confirm and rerun do"),
-        ({"as_new": True, "verb": "cancel"}, "only retry and rerun do"),
-        ({"outcome": Done(1), "verb": "cancel"}, "takes no outcome; only confirm does"),
+        ({"verb": ("skip", {"stage": "weigh"})}, "only retry, confirm and rerun do"),
+        ({"verb": ("cancel", {"as_new": True})}, "only retry and rerun do"),
+        ({"verb": ("cancel", {"outcome": Done(1)})}, "takes no outcome; only confirm does"),
         ({"route": "letters"}, "there is no route 'letters'; known routes: parcels"),
     ],
 )
 def test_wrong_calls_change_nothing(world: World, options: dict[str, Any], message: str) -> None:
     rejected(world, 1)
     before = world.ledger.change_counter()
-    given = {"verb": "retry", "route": ROUTE, "keys": ["k0"], **SIGNED, **options}
+    route = options.get("route", ROUTE)
+    verb, verb_options = options.get("verb", ("retry", {}))
     with pytest.raises(UsageError, match=message):
-        act(world.ctx, **given)
+        selection = select(world.ctx, route, **options.get("items", {"keys": ["k0"]}))
+        act(world.ctx, selection, verb_of(verb, **verb_options), **options.get("author", SIGNED))
     assert world.ledger.change_counter() == before
 
 
@@ -168,9 +180,8 @@ def test_a_bulk_act_is_on_record_and_in_every_line(
     seen: list[tuple[int, int | None]] = []
     report = act(
         world.ctx,
-        "retry",
-        ROUTE,
-        query=FAILED,
+        select(world.ctx, ROUTE, query=FAILED),
+        RetryVerb(),
         **SIGNED,
         on_progress=lambda n, total: seen.append((n, total)),
     )
@@ -191,9 +202,10 @@ def test_only_what_certain_lists_brought(world: World) -> None:
     for name in ("one", "two", "three"):
         submit(world.ctx, ROUTE, [{"id": f"{name}-{n}"} for n in range(2)], list_id=name)
     world.clock.advance("1m")
-    chosen = {"query": Query(route=ROUTE, lists=frozenset({"one", "three", "gone"}))}
-    assert act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED, dry_run=True).matched == 4
-    report = act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED)
+    query = Query(route=ROUTE, lists=frozenset({"one", "three", "gone"}))
+    selection = select(world.ctx, ROUTE, query=query)
+    assert act(world.ctx, selection, CancelVerb(), **SIGNED, dry_run=True).matched == 4
+    report = act(world.ctx, selection, CancelVerb(), **SIGNED)
     assert report.done == 4
     assert [world.row(f"{name}-0").status for name in ("one", "two", "three")] == [
         Status.CANCELLED,
@@ -214,7 +226,10 @@ def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(
     here = Query(route=ROUTE, stages=frozenset({"weigh"}))
     with pytest.raises(Interrupted):
         act(
-            faulty.ctx, "confirm", ROUTE, query=here, stage="weigh", outcome=Reject("wet"), **SIGNED
+            faulty.ctx,
+            select(faulty.ctx, ROUTE, query=here),
+            ConfirmVerb("weigh", outcome=Reject("wet")),
+            **SIGNED,
         )
     [begun] = all_acts(faulty.ctx)
     assert (
@@ -253,14 +268,16 @@ def test_an_act_on_keys_needs_them_again(world: World) -> None:
             "ops",
             "fixed",
             world.clock.now(),
-            Selection(tuple(keys)).to_record(),
+            Selection(ROUTE, tuple(keys)).to_record(),
         ),
     )
     with pytest.raises(
         UsageError, match="was begun for 3 keys; to continue it give the same keys again"
     ):
         go_on(world.ctx, "retry", ROUTE, "cut-off", **SIGNED)
-    report = act(world.ctx, "retry", ROUTE, keys=keys, act_id="cut-off", **SIGNED)
+    report = act(
+        world.ctx, select(world.ctx, ROUTE, keys=keys), RetryVerb(), act_id="cut-off", **SIGNED
+    )
     assert report.done == 3
     assert go_on(world.ctx, "retry", ROUTE, "cut-off", **SIGNED) == report
 
@@ -315,7 +332,12 @@ def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:
     world.claim("weigh")
     before = world.ledger.change_counter()
     report = act(
-        world.ctx, "retry", ROUTE, query=Query(route=ROUTE), by="", reason="", dry_run=True
+        world.ctx,
+        select(world.ctx, ROUTE, query=Query(route=ROUTE)),
+        RetryVerb(),
+        by="",
+        reason="",
+        dry_run=True,
     )
     assert (report.matched, report.done, report.refused_count, report.dry_run) == (4, 3, 1, True)
     assert world.ledger.change_counter() == before
@@ -331,14 +353,22 @@ def test_cut_off_and_run_again_does_the_rest(
         "apply", dies, lambda changes, *more: applied.append(len(changes)) or len(applied) == 2
     )  # type: ignore[attr-defined,func-returns-value]
     with pytest.raises(Interrupted):
-        act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+        act(
+            faulty.ctx,
+            select(faulty.ctx, ROUTE, query=FAILED),
+            RetryVerb(),
+            act_id="act-1",
+            **SIGNED,
+        )
     assert sum(faulty.row(key).status is Status.QUEUED for key in keys) == 4
     assert the_act(faulty).finished_at is None
     # The worker has been at them meanwhile: what failed again after the act began is not retried by
     # it again.
     faulty.clock.advance("1m")
     faulty.work("weigh", Reject("still no such parcel"), want=1)
-    report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+    report = act(
+        faulty.ctx, select(faulty.ctx, ROUTE, query=FAILED), RetryVerb(), act_id="act-1", **SIGNED
+    )
     assert (report.matched, report.done) == (1, 1)
     assert all(faulty.reasons(key).count(Reason.OPERATOR_RETRY) == 1 for key in keys)
     assert (the_act(faulty).done, the_act(faulty).finished_at) == (3, faulty.clock.now()), (
@@ -351,7 +381,9 @@ def test_a_repeat_of_an_act_gets_the_first_answer(world: World, pause_between: i
     """Even if the clock has not moved on a millisecond."""
     world.add("a", "b", "c")
     keys = ["a", "b", "gone"]
-    first = act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", **SIGNED)
+    first = act(
+        world.ctx, select(world.ctx, ROUTE, keys=keys), CancelVerb(), act_id="act-1", **SIGNED
+    )
     assert (first.matched, first.done, first.refused) == (
         3,
         2,
@@ -359,11 +391,20 @@ def test_a_repeat_of_an_act_gets_the_first_answer(world: World, pause_between: i
     )
     world.clock.advance(pause_between)
     before = world.ledger.change_counter()
-    assert act(world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", **SIGNED) == first
+    assert (
+        act(world.ctx, select(world.ctx, ROUTE, keys=keys), CancelVerb(), act_id="act-1", **SIGNED)
+        == first
+    )
     assert world.ledger.change_counter() == before
     assert world.reasons("a").count(Reason.CANCELLED) == 1
     preview = act(
-        world.ctx, "cancel", ROUTE, keys=keys, act_id="act-1", by="", reason="", dry_run=True
+        world.ctx,
+        select(world.ctx, ROUTE, keys=keys),
+        CancelVerb(),
+        act_id="act-1",
+        by="",
+        reason="",
+        dry_run=True,
     )
     assert (preview.done, preview.skipped, preview.finished_at) == (0, 2, None), (
         "a preview says that a repeat changes nothing"
@@ -374,55 +415,82 @@ def test_a_repeat_of_an_act_by_filter_gets_the_first_answer_even_if_other_items_
     world: World,
 ) -> None:
     rejected(world, 2)
-    first = act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+    first = act(
+        world.ctx, select(world.ctx, ROUTE, query=FAILED), RetryVerb(), act_id="act-1", **SIGNED
+    )
     world.work("weigh", Reject("no such parcel"))
     world.clock.advance("1h")
-    assert act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED) == first
+    assert (
+        act(
+            world.ctx, select(world.ctx, ROUTE, query=FAILED), RetryVerb(), act_id="act-1", **SIGNED
+        )
+        == first
+    )
     assert go_on(world.ctx, "retry", ROUTE, "act-1", **SIGNED) == first
     assert (first.matched, first.done, world.row("k0").status) == (2, 2, Status.REJECTED)
 
 
 def test_an_act_id_is_for_one_act(world: World) -> None:
     rejected(world, 3)
-    act(world.ctx, "retry", ROUTE, keys=["k0", "k1"], act_id="act-1", **SIGNED)
+    act(
+        world.ctx,
+        select(world.ctx, ROUTE, keys=["k0", "k1"]),
+        RetryVerb(),
+        act_id="act-1",
+        **SIGNED,
+    )
     with pytest.raises(ActConflict, match="on record with the verb 'retry', not 'cancel'"):
-        act(world.ctx, "cancel", ROUTE, keys=["k0", "k1"], act_id="act-1", **SIGNED)
+        act(
+            world.ctx,
+            select(world.ctx, ROUTE, keys=["k0", "k1"]),
+            CancelVerb(),
+            act_id="act-1",
+            **SIGNED,
+        )
     with pytest.raises(ActConflict, match="other items or options"):
-        act(world.ctx, "retry", ROUTE, keys=["k0", "k2"], act_id="act-1", **SIGNED)
+        act(
+            world.ctx,
+            select(world.ctx, ROUTE, keys=["k0", "k2"]),
+            RetryVerb(),
+            act_id="act-1",
+            **SIGNED,
+        )
     with pytest.raises(ActConflict, match="other items or options"):
-        act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+        act(
+            world.ctx, select(world.ctx, ROUTE, query=FAILED), RetryVerb(), act_id="act-1", **SIGNED
+        )
 
 
 def test_an_act_id_with_another_filter_is_refused(world: World) -> None:
     rejected(world, 3)
     first = act(
-        world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED
+        world.ctx,
+        select(world.ctx, ROUTE, query=Query(route=ROUTE, prefix="k0")),
+        RetryVerb(),
+        act_id="act-1",
+        **SIGNED,
     )
     with pytest.raises(ActConflict, match="act 'act-1' is on record with other items or options"):
         act(
             world.ctx,
-            "retry",
-            ROUTE,
-            query=Query(route=ROUTE, prefix="k1"),
+            select(world.ctx, ROUTE, query=Query(route=ROUTE, prefix="k1")),
+            RetryVerb(),
             act_id="act-1",
             **SIGNED,
         )
     with pytest.raises(ActConflict):
         act(
             world.ctx,
-            "retry",
-            ROUTE,
-            query=Query(route=ROUTE, prefix="k0"),
-            stage="weigh",
+            select(world.ctx, ROUTE, query=Query(route=ROUTE, prefix="k0")),
+            RetryVerb("weigh"),
             act_id="act-1",
             **SIGNED,
         )
     with pytest.raises(ActConflict):
         act(
             world.ctx,
-            "retry",
-            ROUTE,
-            query=Query(route=ROUTE, prefix="k1"),
+            select(world.ctx, ROUTE, query=Query(route=ROUTE, prefix="k1")),
+            RetryVerb(),
             act_id="act-1",
             by="",
             reason="",
@@ -434,33 +502,19 @@ def test_an_act_id_with_another_filter_is_refused(world: World) -> None:
 def test_a_filter_is_compared_as_it_was_asked(world: World) -> None:
     """What an age or the name of a list means changes from call to call."""
     rejected(world, 1)
-    ago = {"asked": {"older_than": "1m"}, "act_id": "act-1", **SIGNED}
-    first = act(
-        world.ctx,
-        "retry",
-        ROUTE,
-        query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000),
-        **ago,
-    )
+
+    def entered(before: int, older_than: str) -> Selection:
+        query = Query(route=ROUTE, entered_before=before)
+        return select(world.ctx, ROUTE, query=query, asked={"older_than": older_than})
+
+    minute_ago = entered(world.clock.now() - 60_000, "1m")
+    first = act(world.ctx, minute_ago, RetryVerb(), act_id="act-1", **SIGNED)
     world.clock.advance("1h")
-    assert (
-        act(
-            world.ctx,
-            "retry",
-            ROUTE,
-            query=Query(route=ROUTE, entered_before=world.clock.now() - 60_000),
-            **ago,
-        )
-        == first
-    )
+    minute_ago = entered(world.clock.now() - 60_000, "1m")
+    assert act(world.ctx, minute_ago, RetryVerb(), act_id="act-1", **SIGNED) == first
+    hour_ago = entered(world.clock.now(), "1h")
     with pytest.raises(ActConflict):
-        act(
-            world.ctx,
-            "retry",
-            ROUTE,
-            query=Query(route=ROUTE, entered_before=world.clock.now()),
-            **{**ago, "asked": {"older_than": "1h"}},
-        )
+        act(world.ctx, hour_ago, RetryVerb(), act_id="act-1", **SIGNED)
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -477,14 +531,17 @@ def test_an_act_of_an_earlier_version_is_compared_by_its_query(
     with pytest.raises(ActConflict):
         act(
             world.ctx,
-            "retry",
-            ROUTE,
-            query=Query(route=ROUTE, prefix="k1"),
+            select(world.ctx, ROUTE, query=Query(route=ROUTE, prefix="k1")),
+            RetryVerb(),
             act_id="act-1",
             **SIGNED,
         )
     report = act(
-        world.ctx, "retry", ROUTE, query=Query(route=ROUTE, prefix="k0"), act_id="act-1", **SIGNED
+        world.ctx,
+        select(world.ctx, ROUTE, query=Query(route=ROUTE, prefix="k0")),
+        RetryVerb(),
+        act_id="act-1",
+        **SIGNED,
     )
     assert (report.matched, report.done, report.refused_count) == (
         (8, 7, 1) if finished else (0, 0, 0)
@@ -496,10 +553,16 @@ def test_what_changes_during_the_act_is_left_alone(faulty: World) -> None:
 
     def meanwhile() -> None:
         faulty.clock.advance(1)
-        act(faulty.ctx, "skip", ROUTE, keys=["k1"], by="slots", reason="quicker")
+        act(
+            faulty.ctx,
+            select(faulty.ctx, ROUTE, keys=["k1"]),
+            SkipVerb(),
+            by="slots",
+            reason="quicker",
+        )
 
     faulty.ledger.before("apply", meanwhile)  # type: ignore[attr-defined]
-    report = act(faulty.ctx, "retry", ROUTE, query=FAILED, **SIGNED)
+    report = act(faulty.ctx, select(faulty.ctx, ROUTE, query=FAILED), RetryVerb(), **SIGNED)
     assert (report.done, report.retried) == (2, 1)
     assert report.refused == [("k1", "changed since the act began; check it again")]
     assert [faulty.reasons(key)[-1] for key in keys] == [
@@ -513,7 +576,9 @@ def test_a_claim_during_the_act_is_no_change_and_it_is_decided_again(faulty: Wor
     faulty.add("a", "b")
     faulty.clock.advance(1)
     faulty.ledger.before("apply", lambda: faulty.claim("weigh") and None)  # type: ignore[attr-defined]
-    report = act(faulty.ctx, "cancel", ROUTE, query=Query(route=ROUTE), **SIGNED)
+    report = act(
+        faulty.ctx, select(faulty.ctx, ROUTE, query=Query(route=ROUTE)), CancelVerb(), **SIGNED
+    )
     assert (report.done, report.retried, report.refused_count) == (2, 2, 0)
     assert faulty.row("a").status is Status.CANCELLED
 
@@ -526,9 +591,8 @@ def test_an_item_that_is_claimed_during_the_act_is_left_alone_if_the_query_is_fo
     faulty.ledger.before("apply", lambda: faulty.claim("weigh") and None)  # type: ignore[attr-defined]
     report = act(
         faulty.ctx,
-        "cancel",
-        ROUTE,
-        query=Query(route=ROUTE, statuses=frozenset({Status.QUEUED})),
+        select(faulty.ctx, ROUTE, query=Query(route=ROUTE, statuses=frozenset({Status.QUEUED}))),
+        CancelVerb(),
         **SIGNED,
     )
     assert (report.done, report.refused_count) == (0, 2)
@@ -539,10 +603,21 @@ def test_the_same_act_twice_at_once_does_everything_once(faulty: World) -> None:
     keys = rejected(faulty, 4)
 
     def the_other() -> None:
-        assert act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED).done == 4
+        assert (
+            act(
+                faulty.ctx,
+                select(faulty.ctx, ROUTE, query=FAILED),
+                RetryVerb(),
+                act_id="act-1",
+                **SIGNED,
+            ).done
+            == 4
+        )
 
     faulty.ledger.before("apply", the_other)  # type: ignore[attr-defined]
-    report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+    report = act(
+        faulty.ctx, select(faulty.ctx, ROUTE, query=FAILED), RetryVerb(), act_id="act-1", **SIGNED
+    )
     assert (report.matched, report.done, the_act(faulty).done) == (4, 4, 4), (
         "the answer of the call that finished first"
     )
@@ -552,7 +627,9 @@ def test_the_same_act_twice_at_once_does_everything_once(faulty: World) -> None:
 def test_only_the_first_refusals_are_listed(world: World) -> None:
     world.add(*(f"k{n}" for n in range(150)))
     world.clock.advance(1)
-    report = act(world.ctx, "resend", ROUTE, query=Query(route=ROUTE), **SIGNED)
+    report = act(
+        world.ctx, select(world.ctx, ROUTE, query=Query(route=ROUTE)), ResendVerb(), **SIGNED
+    )
     assert (len(report.refused), report.refused_count) == (100, 150)
 
 
@@ -562,7 +639,12 @@ def test_a_hundred_thousand(world: World) -> None:
     for start in range(0, 100_000, 5_000):
         world.add(*(f"k{n}" for n in range(start, start + 5_000)))
     world.clock.advance(1)
-    assert act(world.ctx, "cancel", ROUTE, query=Query(route=ROUTE), **SIGNED).done == 100_000
+    assert (
+        act(
+            world.ctx, select(world.ctx, ROUTE, query=Query(route=ROUTE)), CancelVerb(), **SIGNED
+        ).done
+        == 100_000
+    )
 
 
 # Pauses and limits --------------------------------------------------------------------------------

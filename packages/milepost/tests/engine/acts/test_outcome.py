@@ -11,10 +11,11 @@ from tests.engine.world import ROUTE, World
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import Status
-from milepost.engine.act_log import ActReport, recorded
+from milepost.engine.act_log import ActReport, recorded, select
 from milepost.engine.acts import outcome as outcome_module
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.acts.outcome import ActOutcome, outcome_of, whole_outcome_of
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 from milepost.engine.retention import prune
 from milepost.ports.documents import ACT
 from milepost.ports.feed import HistoryEntry
@@ -30,7 +31,7 @@ def retried(world: World, n: int) -> ActReport:
     world.work("weigh", Reject("no such parcel"), want=n)
     world.clock.advance("1m")
     world.add("before")
-    report = act(world.ctx, "retry", ROUTE, query=FAILED, **SIGNED)
+    report = act(world.ctx, select(world.ctx, ROUTE, query=FAILED), RetryVerb(), **SIGNED)
     world.add("after")
     return report
 
@@ -56,7 +57,7 @@ def test_each_item_counts_as_it_is_now(world: World) -> None:
     for stage in ("weigh", "stamp"):
         world.settle([item for item in world.claim(stage) if item.key == "k0"], Done())
     confirm_outside(world.ctx, ROUTE, "k0", "Delivered", Done(True), by="p")
-    act(world.ctx, "cancel", ROUTE, keys=["k1"], **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["k1"]), CancelVerb(), **SIGNED)
     found = outcome(world, report)
     assert found == ActOutcome(completed=1, cancelled=1, in_progress=1, counted=3, total=3)
     assert found.words("retry") == "1 completed, 0 failed again, 1 in progress, 1 cancelled"
@@ -121,7 +122,7 @@ def test_lines_after_the_end_of_an_act_are_not_read_for_items_whose_lines_have_l
 ) -> None:
     report = retried(world, 4)
     world.work("weigh", Reject("no such parcel"), want=4)
-    act(world.ctx, "cancel", ROUTE, query=FAILED, **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, query=FAILED), CancelVerb(), **SIGNED)
     world.clock.advance("1h")
     prune(world.ctx, ROUTE, 60_000, by="ops", reason="a test")
     world.add(*(f"later{number}" for number in range(50)))
@@ -153,7 +154,7 @@ def test_a_look_continues_only_where_one_of_the_same_act_ended(
     world: World, small_looks: None
 ) -> None:
     report = retried(world, 20)
-    other = act(world.ctx, "cancel", ROUTE, keys=["k0", "k1"], **SIGNED)
+    other = act(world.ctx, select(world.ctx, ROUTE, keys=["k0", "k1"]), CancelVerb(), **SIGNED)
     first = outcome(world, report)
     assert first is not None
     for token in (first.next, "nonsense"):

@@ -15,8 +15,9 @@ from tests.engine.world import ROUTE, Interrupted, World, dies
 from milepost.core.errors import ActConflict, UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import Reason, Status
-from milepost.engine.act_log import all_acts
+from milepost.engine.act_log import all_acts, select
 from milepost.engine.acts.bulk import act, confirm_outside, go_on
+from milepost.engine.acts.verbs import ReplaceVerb, RerunVerb, RescheduleVerb, verb_of
 from milepost.engine.intake import submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.resend import Resender
@@ -36,7 +37,7 @@ COMPLETED = Query(route=ROUTE, statuses=frozenset({Status.COMPLETED}))
 # Run again ----------------------------------------------------------------------------------------
 def test_one_finished_item_is_run_again_from_a_stage(world: World) -> None:
     finished(world, "a")
-    report = act(world.ctx, "rerun", ROUTE, keys=["a"], stage="stamp", **SIGNED)
+    report = act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), RerunVerb("stamp"), **SIGNED)
     assert (report.done, report.refused) == (1, [])
     assert (world.row("a").stage, world.row("a").pass_no) == ("stamp", 2)
     line = world.ledger.history(ROUTE, "a")[-1].line
@@ -53,22 +54,38 @@ def test_a_rerun_by_filter_is_for_finished_items_and_does_each_once(world: World
     world.add("c")
     world.clock.advance("1m")
     every = Query(route=ROUTE)
-    preview = act(world.ctx, "rerun", ROUTE, query=every, dry_run=True, by="", reason="")
+    preview = act(
+        world.ctx,
+        select(world.ctx, ROUTE, query=every),
+        RerunVerb(),
+        dry_run=True,
+        by="",
+        reason="",
+    )
     assert (preview.matched, preview.done) == (2, 2)
-    report = act(world.ctx, "rerun", ROUTE, query=every, **SIGNED)
+    report = act(world.ctx, select(world.ctx, ROUTE, query=every), RerunVerb(), **SIGNED)
     assert (report.matched, report.done) == (2, 2)
     world.work("weigh")
     world.work("stamp")
     for key in ("a", "b"):
         confirm_outside(world.ctx, ROUTE, key, "Delivered", Done(True), by="p")
-    assert act(world.ctx, "rerun", ROUTE, query=every, act_id=report.id, **SIGNED) == report
+    assert (
+        act(
+            world.ctx,
+            select(world.ctx, ROUTE, query=every),
+            RerunVerb(),
+            act_id=report.id,
+            **SIGNED,
+        )
+        == report
+    )
     assert world.reasons("a").count(Reason.RERUN) == 1
     assert world.reasons("c") == [Reason.ACCEPTED, Reason.ADVANCED, Reason.ADVANCED]
 
 
 def test_a_second_completion_is_told_as_one(world: World) -> None:
     finished(world, "a")
-    act(world.ctx, "rerun", ROUTE, keys=["a"], stage="Delivered", **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), RerunVerb("Delivered"), **SIGNED)
     confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done(True), by="p")
     assert world.ledger.history(ROUTE, "a")[-1].line.note == {"completed": "again"}
 
@@ -78,7 +95,7 @@ def test_an_item_whose_row_has_left_is_refused_with_its_seal(world: World) -> No
     world.clock.advance("2d")
     world.add("z")
     assert prune(world.ctx, ROUTE, 1, **SIGNED).items == 1
-    report = act(world.ctx, "rerun", ROUTE, keys=["a", "nobody"], **SIGNED)
+    report = act(world.ctx, select(world.ctx, ROUTE, keys=["a", "nobody"]), RerunVerb(), **SIGNED)
     assert report.done == 0
     told = dict(report.refused)
     assert told["a"].startswith("it has ended (COMPLETED on 20")
@@ -90,7 +107,10 @@ def test_a_rerun_at_a_pace_is_gone_on_with_by_the_resender(world: World) -> None
     keys = names(5)
     finished(world, *keys)
     report = act(
-        world.ctx, "rerun", ROUTE, query=Query(route=ROUTE), stage="stamp", pace=2.0, **SIGNED
+        world.ctx,
+        select(world.ctx, ROUTE, query=Query(route=ROUTE)),
+        RerunVerb("stamp", pace=2.0),
+        **SIGNED,
     )
     assert (report.pace_per_s, report.done) == (2.0, 0)
     resender = Resender(world.ctx)
@@ -114,24 +134,25 @@ def test_a_rerun_at_a_pace_is_gone_on_with_by_the_resender(world: World) -> None
 
 def test_a_repeat_of_a_paced_rerun_gets_the_first_answer(world: World) -> None:
     finished(world, *names(3))
-    paced: dict[str, Any] = {"pace": 2.0, "act_id": "act-1", **SIGNED}
-    first = act(world.ctx, "rerun", ROUTE, query=COMPLETED, **paced)
+    completed = select(world.ctx, ROUTE, query=COMPLETED)
+    paced = RerunVerb(pace=2.0)
+    first = act(world.ctx, completed, paced, act_id="act-1", **SIGNED)
     assert (first.id, first.matched, first.pace_per_s) == ("act-1", 3, 2.0)
-    for other in (
-        {"query": COMPLETED, "stage": "stamp"},
-        {"query": replace(COMPLETED, prefix="k")},
+    others = select(world.ctx, ROUTE, query=replace(COMPLETED, prefix="k"))
+    for selection, verb in (
+        (completed, RerunVerb("stamp", pace=2.0)),
+        (others, paced),
+        (completed, RerunVerb(pace=3.0)),
     ):
         with pytest.raises(ActConflict):
-            act(world.ctx, "rerun", ROUTE, **{**paced, **other})
-    with pytest.raises(ActConflict):
-        act(world.ctx, "rerun", ROUTE, query=COMPLETED, **{**paced, "pace": 3.0})
+            act(world.ctx, selection, verb, act_id="act-1", **SIGNED)
     resender = Resender(world.ctx)
     for _ in range(3):
-        assert act(world.ctx, "rerun", ROUTE, query=COMPLETED, **paced) == first
+        assert act(world.ctx, completed, paced, act_id="act-1", **SIGNED) == first
         resender.run_once()
         world.clock.advance("2s")
     assert held(world).finished_at is not None
-    assert act(world.ctx, "rerun", ROUTE, query=COMPLETED, **paced) == first
+    assert act(world.ctx, completed, paced, act_id="act-1", **SIGNED) == first
     assert [world.reasons(key).count(Reason.RERUN) for key in names(3)] == [1, 1, 1]
 
 
@@ -139,26 +160,32 @@ def test_a_paced_rerun_that_was_cut_off_before_it_began_is_begun_by_its_repeat(
     faulty: World,
 ) -> None:
     finished(faulty, *names(2))
-    paced: dict[str, Any] = {"pace": 2.0, "act_id": "act-1", **SIGNED}
+    completed = select(faulty.ctx, ROUTE, query=COMPLETED)
     faulty.ledger.before("write", dies, lambda kind, *more, **options: kind == BACK_FILL)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
-        act(faulty.ctx, "rerun", ROUTE, query=COMPLETED, **paced)
-    assert act(faulty.ctx, "rerun", ROUTE, query=COMPLETED, **paced).id == "act-1"
+        act(faulty.ctx, completed, RerunVerb(pace=2.0), act_id="act-1", **SIGNED)
+    repeat = act(faulty.ctx, completed, RerunVerb(pace=2.0), act_id="act-1", **SIGNED)
+    assert repeat.id == "act-1"
     assert held(faulty).act == "act-1"
 
 
 def test_a_pace_is_for_filters_and_one_at_a_time(world: World) -> None:
     finished(world, *names(3))
     with pytest.raises(UsageError, match="needs a filter"):
-        act(world.ctx, "rerun", ROUTE, keys=["k000"], pace=1.0, **SIGNED)
+        act(world.ctx, select(world.ctx, ROUTE, keys=["k000"]), RerunVerb(pace=1.0), **SIGNED)
     with pytest.raises(UsageError, match="pace needs rerun"):
-        act(world.ctx, "retry", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
-    act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
+        act(
+            world.ctx,
+            select(world.ctx, ROUTE, query=COMPLETED),
+            verb_of("retry", pace=1.0),
+            **SIGNED,
+        )
+    act(world.ctx, select(world.ctx, ROUTE, query=COMPLETED), RerunVerb(pace=1.0), **SIGNED)
     [begun] = [one for one in all_acts(world.ctx) if one.verb == "rerun"]
     with pytest.raises(UsageError, match="the resender continues it"):
         go_on(world.ctx, "rerun", ROUTE, begun.id, **SIGNED)
     with pytest.raises(UsageError, match="run again from 'weigh'"):
-        act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
+        act(world.ctx, select(world.ctx, ROUTE, query=COMPLETED), RerunVerb(pace=1.0), **SIGNED)
 
 
 # Other content ------------------------------------------------------------------------------------
@@ -166,7 +193,12 @@ def test_replace_shows_the_difference_first_and_keeps_the_old_content(world: Wor
     world.add("a", grams=340, colour="red", tags=["x"])
     new = {"id": "a", "grams": 500, "tags": ["x", "y"], "box": {"n": 1}}
     preview = act(
-        world.ctx, "replace", ROUTE, keys=["a"], content=new, dry_run=True, by="", reason=""
+        world.ctx,
+        select(world.ctx, ROUTE, keys=["a"]),
+        ReplaceVerb(new),
+        dry_run=True,
+        by="",
+        reason="",
     )
     assert [str(one) for one in preview.difference] == [
         '+ box: {"n":1}',
@@ -175,7 +207,9 @@ def test_replace_shows_the_difference_first_and_keeps_the_old_content(world: Wor
         '+ tags[1]: "y"',
     ]
     assert world.item("a").input["grams"] == 340
-    assert act(world.ctx, "replace", ROUTE, keys=["a"], content=new, **SIGNED).done == 1
+    assert (
+        act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), ReplaceVerb(new), **SIGNED).done == 1
+    )
     view = show(world.ctx, ROUTE, "a")
     assert view is not None
     assert view["input"] == new
@@ -186,7 +220,12 @@ def test_replace_shows_the_difference_first_and_keeps_the_old_content(world: Wor
 
 def test_large_old_content_is_kept_in_a_blob(world: World) -> None:
     world.add("a", text="x" * 10_000)
-    assert act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a"}, **SIGNED).done == 1
+    assert (
+        act(
+            world.ctx, select(world.ctx, ROUTE, keys=["a"]), ReplaceVerb({"id": "a"}), **SIGNED
+        ).done
+        == 1
+    )
     line = world.ledger.history(ROUTE, "a")[-1].line
     assert "content" not in line.note["replaced"]
     view = show(world.ctx, ROUTE, "a")
@@ -196,7 +235,7 @@ def test_large_old_content_is_kept_in_a_blob(world: World) -> None:
 
 def test_what_is_submitted_again_is_compared_with_the_present_content(world: World) -> None:
     world.add("a", n=1)
-    act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 2}, **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), ReplaceVerb({"id": "a", "n": 2}), **SIGNED)
     answers = [
         receipt.answer
         for receipt in submit(world.ctx, ROUTE, [{"id": "a", "n": 2}, {"id": "a", "n": 1}])
@@ -207,7 +246,7 @@ def test_what_is_submitted_again_is_compared_with_the_present_content(world: Wor
 def test_a_worker_that_held_a_replaced_item_finds_its_outcome_refused(world: World) -> None:
     world.add("a")
     [item] = world.claim("weigh")
-    act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 2}, **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), ReplaceVerb({"id": "a", "n": 2}), **SIGNED)
     settled = settle(world.ctx, [JobResult(item, Done({"of": "the old one"}), 5)])
     assert (settled.written, settled.refused) == (0, 1)
     assert world.reasons("a")[-1] is Reason.LATE
@@ -223,21 +262,20 @@ def test_replace_says_what_is_wrong(world: World) -> None:
         ({"id": "a", "n": 1}, "add rerun"),
     ):
         [(_, told)] = act(
-            world.ctx, "replace", ROUTE, keys=["a"], content=content, **SIGNED
+            world.ctx, select(world.ctx, ROUTE, keys=["a"]), ReplaceVerb(content), **SIGNED
         ).refused
         assert why in told
     with pytest.raises(UsageError, match="the field 'id' is missing"):
-        act(world.ctx, "replace", ROUTE, keys=["a"], content={"n": 1}, **SIGNED)
+        act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), ReplaceVerb({"n": 1}), **SIGNED)
     with pytest.raises(UsageError, match="one key"):
-        act(world.ctx, "replace", ROUTE, keys=["a", "b"], content={"id": "a"}, **SIGNED)
+        act(
+            world.ctx, select(world.ctx, ROUTE, keys=["a", "b"]), ReplaceVerb({"id": "a"}), **SIGNED
+        )
     assert (
         act(
             world.ctx,
-            "replace",
-            ROUTE,
-            keys=["a"],
-            content={"id": "a", "n": 1},
-            rerun=True,
+            select(world.ctx, ROUTE, keys=["a"]),
+            ReplaceVerb({"id": "a", "n": 1}, rerun=True),
             **SIGNED,
         ).done
         == 1
@@ -385,8 +423,18 @@ def test_the_time_may_come_from_a_field_of_the_input(world: World) -> None:
     assert (receipts[3].field, "not a time" in receipts[3].error) == ("embargo", True)
     assert world.row("a").not_before is not None
     assert sorted(item.key for item in world.claim("weigh")) == ["b", "c", "e"]
-    act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "embargo": ""}, **SIGNED)
-    act(world.ctx, "replace", ROUTE, keys=["b"], content={"id": "b", "embargo": far}, **SIGNED)
+    act(
+        world.ctx,
+        select(world.ctx, ROUTE, keys=["a"]),
+        ReplaceVerb({"id": "a", "embargo": ""}),
+        **SIGNED,
+    )
+    act(
+        world.ctx,
+        select(world.ctx, ROUTE, keys=["b"]),
+        ReplaceVerb({"id": "b", "embargo": far}),
+        **SIGNED,
+    )
     assert [item.key for item in world.claim("weigh")] == ["a"], "the time goes with the content"
     assert (world.row("b").status, world.row("b").not_before == world.row("b").due_at) == (
         Status.PENDING,
@@ -399,44 +447,47 @@ def test_items_are_set_for_another_time_in_bulk(world: World) -> None:
     world.clock.advance("1m")
     report = act(
         world.ctx,
-        "reschedule",
-        ROUTE,
-        query=Query(route=ROUTE, statuses=frozenset({Status.PENDING})),
-        not_before="1d",
+        select(world.ctx, ROUTE, query=Query(route=ROUTE, statuses=frozenset({Status.PENDING}))),
+        RescheduleVerb("1d"),
         **SIGNED,
     )
     assert report.done == 3
     assert {world.row(key).not_before for key in "abc"} == {world.clock.now() + 86_400_000}
-    assert act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="0s", **SIGNED).done == 1
+    assert (
+        act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), RescheduleVerb("0s"), **SIGNED).done
+        == 1
+    )
     assert [item.key for item in world.claim("weigh")] == ["a"]
     with pytest.raises(UsageError, match="not_before"):
-        act(world.ctx, "reschedule", ROUTE, keys=["a"], **SIGNED)
+        act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), verb_of("reschedule"), **SIGNED)
     with pytest.raises(UsageError, match="must be a time"):
-        act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="tomorrow", **SIGNED)
+        act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), RescheduleVerb("tomorrow"), **SIGNED)
 
 
 # Ids of acts --------------------------------------------------------------------------------------
 def test_the_id_of_a_replacement_is_refused_with_another_option(world: World) -> None:
     finished(world, "a")
-    replacement: dict[str, Any] = {"keys": ["a"], "content": {"id": "a", "weight": 9}, **SIGNED}
-    first = act(world.ctx, "replace", ROUTE, act_id="act-1", **replacement)
+    selection = select(world.ctx, ROUTE, keys=["a"])
+    content = {"id": "a", "weight": 9}
+    again = ReplaceVerb(content, rerun=True)
+    first = act(world.ctx, selection, ReplaceVerb(content), act_id="act-1", **SIGNED)
     assert first.refused == [
         ("a", "it is COMPLETED; to run it again with other content, add rerun")
     ]
     with pytest.raises(ActConflict, match="other items or options"):
-        act(world.ctx, "replace", ROUTE, act_id="act-1", rerun=True, **replacement)
-    assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
-    assert act(world.ctx, "replace", ROUTE, act_id="act-2", rerun=True, **replacement).done == 1
+        act(world.ctx, selection, again, act_id="act-1", **SIGNED)
+    assert act(world.ctx, selection, again, act_id="act-2", **SIGNED).done == 1
+    assert act(world.ctx, selection, again, act_id="act-2", **SIGNED).done == 1
     assert world.reasons("a").count(Reason.REPLACED) == 1
 
 
 def test_a_span_in_the_repeat_of_a_reschedule_counts_from_the_first_call(world: World) -> None:
     world.add("a", "b")
     world.clock.advance("1m")
-    ask: dict[str, Any] = {"keys": ["a", "b"], "act_id": "act-1", **SIGNED}
-    first = act(world.ctx, "reschedule", ROUTE, not_before="2h", **ask)
+    both = select(world.ctx, ROUTE, keys=["a", "b"])
+    first = act(world.ctx, both, RescheduleVerb("2h"), act_id="act-1", **SIGNED)
     assert first.done == 2
     world.clock.advance("1m")
-    assert act(world.ctx, "reschedule", ROUTE, not_before="2h", **ask) == first
+    assert act(world.ctx, both, RescheduleVerb("2h"), act_id="act-1", **SIGNED) == first
     with pytest.raises(ActConflict, match="other items or options"):
-        act(world.ctx, "reschedule", ROUTE, not_before="3h", **ask)
+        act(world.ctx, both, RescheduleVerb("3h"), act_id="act-1", **SIGNED)

@@ -8,7 +8,9 @@ from tests.engine.world import ROUTE, World
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.intake import submit, take_in
 from milepost.engine.retention import prune
 
@@ -21,7 +23,7 @@ def left(world: World, *ended: str) -> None:
         world.add("failed")
         world.work("weigh", Reject("no such parcel"))
     world.add("cancelled")
-    act(world.ctx, "cancel", ROUTE, keys=["cancelled"], **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=["cancelled"]), CancelVerb(), **SIGNED)
     world.add("done")
     for stage in ("weigh", "stamp"):
         world.work(stage)

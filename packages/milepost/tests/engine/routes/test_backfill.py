@@ -16,8 +16,9 @@ from tests.engine.world import ROUTE, Faulty, Interrupted, World, dies
 
 from milepost.core.outcome import Done
 from milepost.core.status import Reason, Status
-from milepost.engine.act_log import all_acts
+from milepost.engine.act_log import all_acts, select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import ConfirmVerb
 from milepost.engine.resend import Resender
 from milepost.engine.routes import backfill
 from milepost.engine.routes.backfill import view
@@ -106,7 +107,7 @@ def test_pace_that_nobody_used_is_not_made_up_for(
     world.add(*keys)
     for stage in ("weigh", "stamp"):
         world.work(stage, want=200)
-    act(world.ctx, "confirm", ROUTE, keys=keys, stage="Delivered", **SIGNED)
+    act(world.ctx, select(world.ctx, ROUTE, keys=keys), ConfirmVerb("Delivered"), **SIGNED)
     world.clock.advance("1s")
     newer, _ = changed(world, 1.0)
     newer.clock.advance("6h")

@@ -12,8 +12,9 @@ from milepost.core.errors import RouteChanged, UsageError
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
-from milepost.engine.act_log import all_acts
+from milepost.engine.act_log import all_acts, select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.routes import versions
 from milepost.engine.routes.versions import (
     Applied,
@@ -114,7 +115,7 @@ def test_an_added_stage_needs_no_mapping_and_old_processes_stand_by(world: World
         outdated(newer.ctx),
     ) == (2, 0, 2, [ROUTE], [])
     assert world.claim("weigh") == []
-    answer = act(world.ctx, "cancel", ROUTE, keys=["a"], **SIGNED)
+    answer = act(world.ctx, select(world.ctx, ROUTE, keys=["a"]), CancelVerb(), **SIGNED)
     assert answer.refused_count == 1
     assert newer.row("a").lease == held.row.lease
     assert world.beside("weigh", "stamp", "Delivered", "filed").registered().plan.version == 2

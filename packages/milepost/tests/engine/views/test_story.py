@@ -11,7 +11,9 @@ from milepost.core.history import SENTENCES
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import TERMINAL, Reason
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.intake import submit
 from milepost.engine.views.story import Story, story
 from milepost.ports.documents import HOLD
@@ -230,7 +232,16 @@ def test_the_ends(world: World) -> None:
 def test_a_cancelled_item_for_later_has_ended(world: World) -> None:
     submit(world.ctx, "parcels", [{"id": "L"}], not_before="2h")
     assert _told(world, "L").where.startswith("Scheduled to start at 'weigh'")
-    assert act(world.ctx, "cancel", "parcels", keys=["L"], by="ops", reason="not wanted").done == 1
+    assert (
+        act(
+            world.ctx,
+            select(world.ctx, "parcels", keys=["L"]),
+            CancelVerb(),
+            by="ops",
+            reason="not wanted",
+        ).done
+        == 1
+    )
     told = _told(world, "L")
     assert told.where.startswith(
         "Ended at 'weigh' (stage 1 of 3): CANCELLED, taken off the route by an operator; now"

@@ -9,7 +9,9 @@ from tests.engine.world import ROUTE, Faulty, World
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Reason, Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import SettleResult, give_back, settle
 from milepost.ports.documents import ROUTE as ROUTE_KIND
@@ -113,7 +115,9 @@ def test_an_outcome_for_an_item_that_was_cancelled_meanwhile_is_refused_and_note
 ) -> None:
     world.add("a", "b")
     held = world.claim("weigh")
-    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
+    act(
+        world.ctx, select(world.ctx, ROUTE, keys=["a"]), CancelVerb(), by="ops", reason="not wanted"
+    )
     assert settle(world.ctx, [said(item, Done()) for item in held]) == SettleResult(
         written=1, refused=1
     )
@@ -144,7 +148,9 @@ def test_the_note_of_a_late_outcome_is_written_even_if_it_meets_another_write(
 def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     world.add("a")
     [held] = world.claim("weigh")
-    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
+    act(
+        world.ctx, select(world.ctx, ROUTE, keys=["a"]), CancelVerb(), by="ops", reason="not wanted"
+    )
     world.add("a-later-line")
     world.clock.advance("1d")
     assert (
@@ -274,7 +280,9 @@ def test_what_was_cut_off_is_given_back_as_unknown(world: World) -> None:
 def test_only_what_is_still_ours_is_given_back(world: World) -> None:
     world.add("a", "b")
     held = world.claim("weigh")
-    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
+    act(
+        world.ctx, select(world.ctx, ROUTE, keys=["a"]), CancelVerb(), by="ops", reason="not wanted"
+    )
     assert give_back(world.ctx, held, "stopping") == 1
     assert world.row("a").status is Status.CANCELLED
 

@@ -18,8 +18,10 @@ from tests.http.live_server import HttpAnswer, sample_route
 import milepost as mp
 from milepost.core.errors import EventRefused, LedgerBusy
 from milepost.core.events import Envelope
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import limit, pause
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.api import events as stream
 from milepost.http.protocol.endpoint import Endpoint
@@ -67,7 +69,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
         opened.milepost.submit_list(OTHER, str(folder / "list.txt"), name=LIST)
         opened.work()
         EventRelay(ctx, Office(), "p1").run_once()
-        act(ctx, "retry", OTHER, keys=[KEY, f"{SECRET}-two"], act_id=ACT, **SIGNED)
+        act(ctx, select(ctx, OTHER, keys=[KEY, f"{SECRET}-two"]), RetryVerb(), act_id=ACT, **SIGNED)
         pause(ctx, OTHER, f"{SECRET}-stage", f"{SECRET}-lane", **SIGNED)
         limit(ctx, OTHER, f"{SECRET}-stage", rate="1/s", **SIGNED)
         slow = [{"route": OTHER, "stage": f"{SECRET}-stage", "key": KEY, "seconds": 90}]

@@ -12,8 +12,10 @@ from tests.http.guarded_server import SIGNED, GuardedServer, guarded_server
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import limit, pause
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.server.assembly import all_endpoints, all_pages
 from milepost.ports.documents import PROCESS, Process
@@ -79,7 +81,7 @@ def everything_happens_to_the_letters(at: GuardedServer, folder: Path) -> None:
     at.milepost.submit_list("letters", str(folder / "list.txt"), name="march")
     work(at)
     EventRelay(at.ctx, Office(), "p1").run_once()
-    act(at.ctx, "retry", "letters", keys=["f"], **SIGNED)
+    act(at.ctx, select(at.ctx, "letters", keys=["f"]), RetryVerb(), **SIGNED)
     pause(at.ctx, "letters", "weigh", **SIGNED)
     limit(at.ctx, "letters", "weigh", rate="1/s", **SIGNED)
     heard_of(at, in_hand=7)

@@ -11,7 +11,9 @@ from tests.http.guarded_server import SIGNED, GuardedServer, guarded_server
 from tests.http.live_server import HttpAnswer
 from tests.polling import wait_until
 
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.auth import SCOPES, all_keys, last_uses
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.assembly import all_endpoints, all_pages
@@ -33,7 +35,13 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
         (folder / "list.txt").write_text("c\nd\n")
         opened.milepost.submit_list("parcels", str(folder / "list.txt"), name="night", full=True)
         opened.work()
-        act(opened.ctx, "retry", "parcels", keys=["b", "x"], act_id="night", **SIGNED)
+        act(
+            opened.ctx,
+            select(opened.ctx, "parcels", keys=["b", "x"]),
+            RetryVerb(),
+            act_id="night",
+            **SIGNED,
+        )
         yield opened
 
 

@@ -19,9 +19,10 @@ from milepost.core.errors import EventRefused
 from milepost.core.status import FAILED
 from milepost.core.values.durations import iso
 from milepost.core.values.histogram import Histogram
-from milepost.engine.act_log import all_acts, record
+from milepost.engine.act_log import all_acts, record, select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import limit, pause
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.events.feed import page_back
 from milepost.engine.metrics import MetricFigures
 from milepost.engine.retention import prune
@@ -193,9 +194,8 @@ def some_acts(at: GuardedServer) -> None:
     query = Query(route="parcels", statuses=FAILED, stages=frozenset({"weigh"}), prefix="F-")
     act(
         at.ctx,
-        "cancel",
-        "parcels",
-        query=query,
+        select(at.ctx, "parcels", query=query),
+        CancelVerb(),
         by="night shift",
         reason="nobody wants them",
         act_id="first",
@@ -206,7 +206,13 @@ def some_acts(at: GuardedServer) -> None:
 def test_the_log_says_who_did_what_to_which_items_why_and_how_it_went(at: GuardedServer) -> None:
     some_acts(at)
     at.milepost.submit("letters", {"id": "one"})
-    act(at.ctx, "cancel", "letters", keys=["one"], by="ops", reason="a single one")
+    act(
+        at.ctx,
+        select(at.ctx, "letters", keys=["one"]),
+        CancelVerb(),
+        by="ops",
+        reason="a single one",
+    )
     told = text_of(at, "/acts")
     assert (
         "night shift cancel parcels items that failed, at weigh, with keys that begin with F- nobody wants them"

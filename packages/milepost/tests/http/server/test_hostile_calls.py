@@ -19,8 +19,10 @@ from tests.http.live_server import JSON, HttpAnswer, LiveServer, running_server,
 
 import milepost as mp
 from milepost.core.errors import EventRefused
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
 from milepost.engine.acts.controls import pause
+from milepost.engine.acts.verbs import CancelVerb, RetryVerb
 from milepost.engine.events.deliver import EventRelay
 from milepost.http.dashboard.pages.items import cell
 from milepost.ports.documents import PROCESS, Process
@@ -441,13 +443,18 @@ def test_markup_is_shown_as_text_wherever_it_comes_from(tmp_path: Path) -> None:
         EventRelay(live_server.ctx, CallSubscriber(hook), "p1").run_once()
         act(
             live_server.ctx,
-            "retry",
-            "parcels",
-            keys=[MARKUP, "other"],
+            select(live_server.ctx, "parcels", keys=[MARKUP, "other"]),
+            RetryVerb(),
             by=f"ops for {MARKUP}",
             reason=MARKUP,
         )
-        act(live_server.ctx, "cancel", "parcels", keys=[f"wait{MARKUP}"], by=MARKUP, reason=MARKUP)
+        act(
+            live_server.ctx,
+            select(live_server.ctx, "parcels", keys=[f"wait{MARKUP}"]),
+            CancelVerb(),
+            by=MARKUP,
+            reason=MARKUP,
+        )
         pause(live_server.ctx, "parcels", "weigh", MARKUP, by=MARKUP, reason=MARKUP)
         slow = [{"route": "parcels", "stage": MARKUP, "key": MARKUP, "seconds": 90}]
         process = Process(

@@ -14,7 +14,9 @@ from milepost.composition import open_context
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.route import Route
 from milepost.core.status import FAILED, LIVE, Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.find import find
@@ -61,7 +63,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
             )
         confirm_outside(found, "parcels", keys[0], "deliver", Done(True), "van")
         confirm_outside(found, "parcels", keys[1], "deliver", Reject("nobody at home"), "van")
-        act(found, "cancel", "parcels", keys=[keys[9]], by="ops", reason="test")
+        act(found, select(found, "parcels", keys=[keys[9]]), CancelVerb(), by="ops", reason="test")
         clock.advance(HOUR / 1000)
     yield found
     found.ledger.close()

@@ -14,7 +14,9 @@ from milepost.core.item import KeyPart
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import CancelVerb
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.ledger import SqliteLedger
@@ -30,7 +32,7 @@ def ctx(tmp_path: Path) -> Iterator[Context]:
     route.stage("weigh")(lambda item: Done())
     found = open_context(f"sqlite:///{tmp_path}/ledger.db", [route], clock=VirtualClock())
     submit(found, "parcels", [{"id": f"p{number}"} for number in range(3)])
-    act(found, "cancel", "parcels", keys=["p0", "p1"], by="ops", reason="test")
+    act(found, select(found, "parcels", keys=["p0", "p1"]), CancelVerb(), by="ops", reason="test")
     found.ledger.prune(
         PruneCriteria("parcels", TERMINAL, found.clock.now() + 1, None, DeliveredLines(0), 10)
     )

@@ -4,7 +4,6 @@ rerun, replace, reschedule."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +17,6 @@ from milepost.cli.options import (
     confirm_cost,
     dry_run_option,
     filters,
-    query_of,
     shared_options,
     signed,
     yes_option,
@@ -26,9 +24,11 @@ from milepost.cli.options import (
 from milepost.cli.output import console, print_json, print_refused, progress, safe
 
 if TYPE_CHECKING:
-    from milepost.engine.act_log import ActReport
+    from milepost.engine.act_log import ActReport, Selection
+    from milepost.engine.acts.verbs import Verb
     from milepost.engine.context import Context
     from milepost.engine.resend import ResendSummary
+    from milepost.engine.views.item_filter import ItemFilter
 
 
 def on_items(command: F, *, need_route: bool = True) -> F:
@@ -55,8 +55,7 @@ def on_items(command: F, *, need_route: bool = True) -> F:
 
 def act_on_items(
     given: CliSettings,
-    verb: str,
-    how: Mapping[str, Any] = {},
+    verb: Verb,
     *,
     route: str,
     keys: tuple[str, ...],
@@ -66,60 +65,69 @@ def act_on_items(
     act_id: str | None,
     as_json: bool,
     yes: bool,
-    **chosen: Any,
+    item_filter: ItemFilter,
 ) -> int:
     """Run the act on the items with these keys, or on those that the filters select, and print its
-    report. `how`: options of this verb."""
-    if keys and any(chosen.values()):
+    report."""
+    filtered = bool(item_filter.conditions())
+    if keys and filtered:
+        where_to = "; to send items back to a stage use --to" if verb.name == "retry" else ""
+        raise click.UsageError(f"give either keys or filters{where_to}")
+    if not keys and not filtered and act_id is None:
         raise click.UsageError(
-            "give either keys or filters"
-            + ("; to send items back to a stage use --to" if verb == "retry" else "")
-        )
-    if not keys and not any(chosen.values()) and act_id is None:
-        raise click.UsageError(
-            f"no items selected to {verb}: give keys, or filters such as --status failed or --stage STAGE"
+            f"no items selected to {verb.name}: give keys, or filters such as --status failed or --stage STAGE"
         )
     by, reason = check_signed(by, reason, dry_run=dry_run)
     from milepost.core.values.durations import iso
     from milepost.engine.acts.bulk import act, go_on
-    from milepost.engine.views.queries import filter_as_given
 
     with (
         given.context(act=True, dry_run=dry_run) as ctx,
-        progress(verb, quiet=as_json) as on_progress,
+        progress(verb.name, quiet=as_json) as on_progress,
     ):
         began = ctx.clock.now()
         signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
         signed_by["on_progress"] = lambda done, whole: on_progress(done, done, whole)
-        if act_id is not None and not keys and not any(chosen.values()):
-            report = go_on(ctx, verb, route, act_id, **signed_by)
+        if act_id is not None and not keys and not filtered:
+            report = go_on(ctx, verb.name, route, act_id, **signed_by)
         else:
-            query = None if keys else query_of(ctx, route, **chosen)
-            if query is not None:
-                confirm_cost(ctx, query, yes, quiet=as_json)
-            asked = None if keys else filter_as_given(ctx, route, **chosen)
-            report = act(
-                ctx,
-                verb,
-                route,
-                keys=keys or None,
-                query=query,
-                asked=asked,
-                act_id=act_id,
-                **how,
-                **signed_by,
-            )
-        repeated = report.finished_at is not None and report.finished_at < (iso(began) or "")
+            selection = _selection(ctx, route, keys, item_filter, yes, quiet=as_json)
+            report = act(ctx, selection, verb, act_id=act_id, **signed_by)
     if as_json:
         print_json(report)
     else:
-        if repeated:
-            console().print(
-                f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:",
-                soft_wrap=True,
-            )
-        _print_report(report, keys[0] if len(keys) == 1 else None)
+        _print_answer(report, keys, iso(began) or "")
     return 1 if report.refused_count > report.known or report.done_nothing else 0
+
+
+def _selection(
+    ctx: Context,
+    route: str,
+    keys: tuple[str, ...],
+    item_filter: ItemFilter,
+    yes: bool,
+    *,
+    quiet: bool,
+) -> Selection:
+    """The items with these keys, or without keys those that match."""
+    from milepost.engine.act_log import select
+    from milepost.engine.views.item_filter import filter_as_given, query_of
+
+    if keys:
+        return select(ctx, route, keys=keys)
+    query = query_of(ctx, route, item_filter)
+    confirm_cost(ctx, query, yes, quiet=quiet)
+    return select(ctx, route, query=query, asked=filter_as_given(ctx, route, item_filter))
+
+
+def _print_answer(report: ActReport, keys: tuple[str, ...], began: str) -> None:
+    """Print the report, and say so if it is that of an act that had finished before `began`."""
+    if report.finished_at is not None and report.finished_at < began:
+        console().print(
+            f"Act {safe(report.id)} finished at {report.finished_at}; nothing was changed now. Its result:",
+            soft_wrap=True,
+        )
+    _print_report(report, keys[0] if len(keys) == 1 else None)
 
 
 def _print_report(report: ActReport, only: str | None) -> None:
@@ -225,14 +233,18 @@ def retry(given: CliSettings, to_stage: str | None, as_new: bool, **options: Any
     Attempts start again at zero. Give keys, or select by filter: 'milepost retry parcels --status
     failed --by ops --reason fixed'.
     """
-    return act_on_items(given, "retry", {"stage": to_stage, "as_new": as_new}, **options)
+    from milepost.engine.acts.verbs import RetryVerb
+
+    return act_on_items(given, RetryVerb(to_stage, as_new), **options)
 
 
 @click.command()
 @on_items
 def skip(given: CliSettings, **options: Any) -> int:
     """Skip the items' current stage without running it."""
-    return act_on_items(given, "skip", **options)
+    from milepost.engine.acts.verbs import SkipVerb
+
+    return act_on_items(given, SkipVerb(), **options)
 
 
 @click.command()
@@ -259,7 +271,10 @@ def confirm(
     answer that does not cover the stage's whole payload is refused, as from the partner; --force
     accepts it.
     """
+    import msgspec
+
     from milepost.core.outcome import Done, Outcome, Reject, Retry
+    from milepost.engine.acts.verbs import ConfirmVerb
 
     if sum(value is not None for value in (output, failed, rejected)) > 1:
         raise click.UsageError("give only one of --output, --failed and --rejected")
@@ -267,9 +282,10 @@ def confirm(
         raise click.UsageError(
             "--force confirms that the stage is done: it cannot be combined with --failed or --rejected"
         )
-    stages: tuple[str, ...] = options["stages"]
+    item_filter: ItemFilter = options["item_filter"]
+    stages = item_filter.stages
     if options["act_id"] is not None and not stages and not options["keys"]:
-        return act_on_items(given, "confirm", **options)
+        return act_on_items(given, ConfirmVerb(), **options)
     if len(stages) != 1:
         raise click.UsageError("name the stage to confirm: --stage STAGE")
     outcome: Outcome = Done(json_value(output) if output is not None else True)
@@ -278,17 +294,17 @@ def confirm(
     elif rejected is not None:
         outcome = Reject(rejected)
     if options["keys"]:
-        options["stages"] = ()
-    return act_on_items(
-        given, "confirm", {"stage": stages[0], "outcome": outcome, "force": force}, **options
-    )
+        options["item_filter"] = msgspec.structs.replace(item_filter, stages=())
+    return act_on_items(given, ConfirmVerb(stages[0], outcome, force), **options)
 
 
 @click.command()
 @on_items
 def cancel(given: CliSettings, **options: Any) -> int:
     """Cancel items: no further stage runs."""
-    return act_on_items(given, "cancel", **options)
+    from milepost.engine.acts.verbs import CancelVerb
+
+    return act_on_items(given, CancelVerb(), **options)
 
 
 @click.command()
@@ -301,7 +317,9 @@ def resend(given: CliSettings, route: str | None, **options: Any) -> int:
     runs once: it finds the items of all routes whose due time has passed, and offers them again.
     """
     if route is not None:
-        return act_on_items(given, "resend", route=route, **options)
+        from milepost.engine.acts.verbs import ResendVerb
+
+        return act_on_items(given, ResendVerb(), route=route, **options)
     with given.context(act=True) as ctx:
         done = _run_resender(ctx)
     if options["as_json"]:
@@ -357,11 +375,10 @@ def rerun(
     from its evidence.
     """
     from milepost.core.values.durations import rate_per_second
+    from milepost.engine.acts.verbs import RerunVerb
 
     rate = None if pace is None else rate_per_second(pace, "--pace")
-    return act_on_items(
-        given, "rerun", {"stage": to_stage, "as_new": as_new, "pace": rate}, **options
-    )
+    return act_on_items(given, RerunVerb(to_stage, as_new, rate), **options)
 
 
 @click.command()
@@ -392,12 +409,17 @@ def replace(
     holds it is refused. See the difference first with --dry-run. The history keeps the old content.
     For many items: 'milepost submit … --replace-changed'.
     """
+    from milepost.engine.acts.verbs import ReplaceVerb
+    from milepost.engine.views.item_filter import ItemFilter
+
     if (item is None) == (file is None):
         raise click.UsageError("give the new content: --item JSON, or --file FILE")
     text = item if item is not None else file.read().decode(errors="replace")
     content = json_value(text, "--item" if item is not None else file.name)
-    how = {"content": content, "here": here, "rerun": rerun}
-    return act_on_items(given, "replace", how, keys=(key,), yes=False, act_id=None, **options)
+    verb = ReplaceVerb(content, here, rerun)
+    return act_on_items(
+        given, verb, keys=(key,), item_filter=ItemFilter(), yes=False, act_id=None, **options
+    )
 
 
 @click.command()
@@ -410,4 +432,6 @@ def replace(
 @on_items
 def reschedule(given: CliSettings, at: str, **options: Any) -> int:
     """Change the start time of items that have not started yet."""
-    return act_on_items(given, "reschedule", {"not_before": at_option(at)}, **options)
+    from milepost.engine.acts.verbs import RescheduleVerb
+
+    return act_on_items(given, RescheduleVerb(at_option(at)), **options)

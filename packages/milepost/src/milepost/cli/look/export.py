@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
+from milepost.cli.options import confirm_cost, filters, shared_options, yes_option
 from milepost.cli.output import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from milepost.core.item import Item
     from milepost.engine.context import Context
     from milepost.engine.evidence import FoundRecord
+    from milepost.engine.views.item_filter import ItemFilter
     from milepost.evidence.signing import Signer
     from milepost.ports.items import Query
 
@@ -75,7 +76,7 @@ def export(
     sign: str | None,
     yes: bool,
     as_json: bool,
-    **chosen: Any,
+    item_filter: ItemFilter,
 ) -> int:
     """Export items, or the evidence of their history.
 
@@ -93,7 +94,7 @@ def export(
         raise click.UsageError(
             "--secrets is not for evidence: a record has the digest of an output that holds a secret, never the output"
         )
-    if keys and any(chosen.values()):
+    if keys and item_filter.conditions():
         raise click.UsageError("give either keys or filters")
     if evidence and form != "jsonl" and output is None:
         raise click.UsageError(
@@ -104,15 +105,18 @@ def export(
             "--json prints a summary of the evidence file: give --evidence and --out FILE"
         )
     signer = given.signer(sign) if evidence else None
+    from msgspec.structs import replace
+
     from milepost.engine.known_keys import known_keys
+    from milepost.engine.views.item_filter import query_of
 
     with given.context() as ctx:
         keys = tuple(known_keys(ctx, route, keys))
-        query = query_of(ctx, route, with_content=True, **chosen)
+        query = replace(query_of(ctx, route, item_filter), with_content=True)
         if not keys:
             confirm_cost(ctx, query, yes, quiet=as_json)
         if evidence:
-            return _export_evidence(ctx, query, keys, form, output, signer, as_json, chosen)
+            return _export_evidence(ctx, query, keys, form, output, signer, as_json, item_filter)
         with _opened(output) as out:
             for text in _plain_items(ctx, query, keys, form, history, secrets):
                 out.write(text.encode())
@@ -216,12 +220,11 @@ def _export_evidence(
     output: str | None,
     signer: Signer | None,
     as_json: bool,
-    chosen: dict[str, Any],
+    item_filter: ItemFilter,
 ) -> int:
     from milepost import __version__
     from milepost.engine.heads.evidence_lines import first_line
     from milepost.engine.views.items import counted
-    from milepost.engine.views.queries import filter_as_given
     from milepost.evidence.files import BESIDE, records_in, write_file
     from milepost.evidence.files import chosen as told_choice
     from milepost.evidence.signing import fingerprint
@@ -231,12 +234,7 @@ def _export_evidence(
     target = output if view is None else f"{output}{BESIDE}"
     doubts: list[tuple[str, str]] = []
     with progress("exporting", quiet=as_json) as on_progress:
-        chosen |= filter_as_given(ctx, query.route, parts=chosen["parts"])
-        choice = (
-            {"keys": list(keys)}
-            if keys
-            else {name.rstrip("_"): value for name, value in chosen.items() if value}
-        )
+        choice = {"keys": list(keys)} if keys else _choice(ctx, query.route, item_filter)
         first = first_line(ctx, query.route, __version__, choice, view, signer)
         entries = _entries(ctx, _chosen(ctx, query, keys), signer, on_progress, doubts)
         with _opened(target) as out:
@@ -282,6 +280,16 @@ def _export_evidence(
                 err=True,
             )
     return 1 if doubts else 0
+
+
+def _choice(ctx: Context, route: str, item_filter: ItemFilter) -> dict[str, Any]:
+    """The conditions of the export by the names of their options, as the evidence has them. Parts
+    of keys are as in keys: the text of a field may be a secret."""
+    from milepost.engine.views.item_filter import ItemFilter, filter_as_given
+
+    conditions = item_filter.conditions()
+    conditions |= filter_as_given(ctx, route, ItemFilter(parts=item_filter.parts))
+    return {name.rstrip("_"): value for name, value in conditions.items()}
 
 
 def _chosen(ctx: Context, query: Query, keys: tuple[str, ...]) -> Iterator[FoundRecord]:

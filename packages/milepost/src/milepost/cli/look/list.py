@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import confirm_cost, filters, query_of, shared_options, yes_option
+from milepost.cli.options import confirm_cost, filters, shared_options, yes_option
 from milepost.cli.output import (
     ago,
     console,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from milepost.core.item import Row
     from milepost.engine.left_items import LeftItems
     from milepost.engine.views.blocks import BlockedLanes, Blocks
+    from milepost.engine.views.item_filter import ItemFilter
     from milepost.engine.views.late_items import LateItem
     from milepost.engine.views.page_tokens import FoundPage
 
@@ -67,11 +68,12 @@ def list_items(
     after: str | None,
     yes: bool,
     as_json: bool,
-    **chosen: Any,
+    item_filter: ItemFilter,
 ) -> None:
     """List items by status, stage, error and more, newest first."""
     from milepost.engine.left_items import LeftItems, failed_and_left
     from milepost.engine.views.blocks import BlockedLanes
+    from milepost.engine.views.item_filter import query_of
     from milepost.engine.views.late_items import nearest, overdue
     from milepost.engine.views.page_tokens import find_page
 
@@ -83,12 +85,13 @@ def list_items(
         )
     with given.context() as ctx:
         now = ctx.clock.now()
-        query = query_of(ctx, route, **chosen)
+        query = query_of(ctx, route, item_filter)
         confirm_cost(ctx, query, yes, quiet=as_json)
         if not (late or coming):
             lanes = BlockedLanes(ctx, route)
+            search = (route, _search_of(item_filter))
             page = find_page(
-                ctx, query, (route, chosen), oldest_first=oldest_first, after=after, limit=limit
+                ctx, query, search, oldest_first=oldest_first, after=after, limit=limit
             )
             left = LeftItems() if page.next is not None else failed_and_left(ctx, query, limit)
         else:
@@ -97,6 +100,15 @@ def list_items(
         _print_late_or_next(found, more, late, now, as_json)
     else:
         _print_page(page, left, route, lanes, now, as_json)
+
+
+def _search_of(item_filter: ItemFilter) -> dict[str, Any]:
+    """The conditions to which the tokens of pages are bound: those that have an option."""
+    from msgspec.structs import asdict
+
+    conditions = asdict(item_filter)
+    del conditions["prefix"]
+    return conditions
 
 
 def _print_page(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.options import query_of, shared_options
+from milepost.cli.options import shared_options
 from milepost.cli.output import console, print_json, progress, safe, show_table, styled, table
 from milepost.core.status import LIVE, Status
 
@@ -126,11 +126,13 @@ def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json
     the numbers are exact."""
     import msgspec
 
+    from milepost.engine.views.item_filter import ItemFilter, query_of
     from milepost.engine.views.items import counted
     from milepost.engine.views.queries import summary
 
     with given.context() as ctx, progress("counting", quiet=as_json) as on_progress:
-        found = summary(ctx, query_of(ctx, route, parts=parts), on_progress)
+        query = query_of(ctx, route, ItemFilter(parts=parts))
+        found = summary(ctx, query, on_progress)
     if as_json:
         print_json({"parts": list(parts), "whole": found.whole, **msgspec.to_builtins(found)})
         return

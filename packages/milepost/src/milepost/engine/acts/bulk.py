@@ -4,31 +4,24 @@ reschedule; and notes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from msgspec import UNSET, Struct, to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
 from milepost.core.change import Change
-from milepost.core.errors import MalformedInput, UsageError
-from milepost.core.item import Content, Item, Row
-from milepost.core.outcome import (
-    Done,
-    Outcome,
-    check_outcome,
-    outcome_from_builtins,
-    outcome_to_builtins,
-)
+from milepost.core.errors import UsageError
+from milepost.core.item import Item, Row
+from milepost.core.outcome import Done, Outcome, storage_fault
 from milepost.core.routes.plan import Plan
-from milepost.core.status import LIVE, Reason, Status
-from milepost.core.values.difference import difference
-from milepost.core.values.durations import Moment, iso, moment_ms
-from milepost.core.values.json import canonical_json, check_json, storable_text
-from milepost.core.values.redaction import redacted, restored
-from milepost.core.values.refusal import Refusal, RefusalKind, impossible
+from milepost.core.status import Reason, Status
+from milepost.core.values.json import canonical_json, check_json
+from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import (
     ActReport,
+    Page,
     Selection,
     add_progress,
     begin,
@@ -38,176 +31,131 @@ from milepost.engine.act_log import (
     has_line,
     record_single,
     recorded,
-    select,
     selection_of,
     signed,
 )
 from milepost.engine.acts.redate import VERB as REDATE
 from milepost.engine.acts.redate import redate_rows
+from milepost.engine.acts.verbs import ActRun, RerunVerb, Verb, recorded_verb
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
-from milepost.engine.evidence import can_restore, restore_rows
 from milepost.engine.failed_tries import warn_of_failed_try
-from milepost.engine.intake import content_digest
-from milepost.engine.known_keys import known_key, known_keys
-from milepost.engine.left_items import STARTED_AGAIN, way_back
+from milepost.engine.known_keys import known_key
+from milepost.engine.left_items import absent
 from milepost.engine.routes.backfill import begin_rerun
-from milepost.ports.documents import ACT, Act, read_versioned
+from milepost.ports.documents import Act
 from milepost.ports.items import Query, Refused
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of items handled and the approximate total, if known."""
 
-COPY_LIMIT = 4_096
-"""Old content up to this many bytes of JSON is copied into the history line; larger content goes to
-a blob."""
 LARGEST_NOTE = 4_096
 """Bytes of a note, its data included: the line is copied to every subscriber and into the
 evidence."""
-_DEFAULT_STATUSES = {"rerun": frozenset({Status.COMPLETED}), "cancel": LIVE}
-"""Statuses that a query of this verb means if it names none."""
-_RULES: dict[str, Callable[..., Change | Refusal]] = {
-    rule.__name__: rule
-    for rule in (
-        operators.retry,
-        operators.skip,
-        operators.cancel,
-        operators.resend,
-        operators.rerun,
-        operators.reschedule,
-    )
-}
-"""The rule of each verb that is decided on the item, its plan and the time alone."""
 _ALREADY = Refusal(RefusalKind.DONE_BEFORE, "already handled by this act")
 _SINCE = Refusal(RefusalKind.CHANGED_SINCE, "changed since the act began; check it again")
 
 
 def act(
     ctx: Context,
-    verb: str,
-    route: str,
+    selection: Selection,
+    verb: Verb,
     *,
-    keys: Sequence[str] | None = None,
-    query: Query | None = None,
-    asked: Mapping[str, Any] | None = None,
     by: str,
     reason: str,
     dry_run: bool = False,
     act_id: str | None = None,
-    stage: str | None = None,
-    as_new: bool = False,
-    outcome: Outcome | None = None,
-    content: Any = UNSET,
-    here: bool = False,
-    rerun: bool = False,
-    not_before: Moment | None = None,
-    pace: float | None = None,
-    force: bool = False,
     on_progress: Progress | None = None,
 ) -> ActReport:
-    """Do one act to all items with these keys, or to all that match the query; each is done or
-    refused on its own.
+    """Do one act to all selected items; each is done or refused on its own.
 
     A bulk act (a query, or several keys) has an id and a start time: it skips items that change
     after its start, its id is in every history line that it writes, and the same call with that id
     continues it, or, if it has finished, gets the first answer. ActConflict if the id is on record
     with other items or options; a filter is compared as it was `asked`, before it was made a query.
-    With `dry_run` nothing is written and no name is needed. `stage`: where retry sends an item back
-    to, which stage confirm confirms, or where rerun starts.
-
-    cancel by query leaves failed items alone, unless the query names their status.
-
-    `force`: confirm even if the answer does not cover the stage's whole payload; the history says
-    so.
-
-    replace takes the new `content` of one item; with `here` it starts again at its current stage,
-    with `rerun` also if it is COMPLETED. reschedule takes `not_before`. A rerun by query may have a
-    `pace` (items per second), which the resender carries out.
+    With `dry_run` nothing is written and no name is needed. A rerun at a pace is only begun here:
+    the resender carries it out.
     """
-    plan = _checked_plan(ctx, verb, route, stage, as_new, outcome, force)
-    if verb in _DEFAULT_STATUSES and query is not None and query.statuses is None:
-        query = replace(query, statuses=_DEFAULT_STATUSES[verb])
-    chosen = select(route, None if keys is None else known_keys(ctx, route, keys), query, asked)
-    new = _checked_options(plan, verb, chosen, content, here, rerun, not_before, pace)
+    plan = ctx.plan(selection.route)
+    selection = _with_default_statuses(selection, verb)
+    verb.check(plan, selection)
+    now = ctx.clock.now()
+    verb = verb.started(ctx, plan, act_id, now)
     if not dry_run:
         signed(by, reason)
-    now = ctx.clock.now()
-    starts_at = (
-        None
-        if not_before is None
-        else moment_ms(not_before, _begun_at(ctx, act_id, now), "not_before")
-    )
-    options = {
-        "stage": stage,
-        "as_new": as_new or None,
-        "outcome": None if outcome is None else outcome_to_builtins(outcome),
-        "not_before": iso(starts_at),
-        "content": None if new is None else new.digest.hex(),
-        "here": here or None,
-        "rerun": rerun or None,
-        "force": force or None,
-    }
-    about = chosen.to_record() | {
-        name: value for name, value in options.items() if value is not None
-    }
-    expected = chosen.expected(ctx)
-    requested = begun = Act(
-        act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected, asked=chosen.asked_record(),
+    requested = Act(
+        act_id or ctx.chance.token(),
+        verb.name,
+        plan.name,
+        by,
+        reason,
+        now,
+        selection.to_record() | verb.to_record(),
+        expected=selection.expected(ctx),
+        asked=selection.asked_record(),
         from_seq=None if dry_run else ctx.ledger.last_seq(),
-    )  # fmt: skip
-    if pace is not None:
-        return _at_a_pace(ctx, plan, requested, pace, dry_run)
-    bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
-    if bulk:
-        begun = begin(ctx, requested, dry_run=dry_run)
-        if begun.finished_at is not None and not dry_run:
-            return first_answer(begun)
-        chosen = selection_of(begun, chosen)
-        expected = expected if begun is requested else chosen.expected(ctx)
-    author: dict[str, Any] = {"by": by, "why": reason, "act": begun.id if bulk else None}
-    given: dict[str, Any] = {"stage": stage, "as_new": as_new} if verb in ("retry", "rerun") else {}
-    if verb == "reschedule":
-        given["not_before"] = starts_at
+    )
+    if isinstance(verb, RerunVerb) and verb.pace is not None:
+        return _at_a_pace(ctx, plan, requested, verb.pace, dry_run)
+    author = {"by": by, "why": reason, "act": None}
+    if act_id is None and selection.is_single:
+        run = ActRun(ctx, plan, author, ActReport(requested.id, verb.name, plan.name, dry_run))
+        return _act_on_one(run, selection, verb, requested, on_progress)
+    begun = begin(ctx, requested, dry_run=dry_run)
+    if begun.finished_at is not None and not dry_run:
+        return first_answer(begun)
+    selection = selection_of(begun, selection)
+    expected = requested.expected if begun is requested else selection.expected(ctx)
+    author["act"] = begun.id
+    run = ActRun(ctx, plan, author, ActReport(begun.id, verb.name, plan.name, dry_run))
+    return _act_on_many(run, selection, verb, begun, expected, on_progress)
 
-    def decide(item: Item) -> Change | Refusal | None:
-        now = ctx.clock.now()
-        if new is not None:
-            return replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **author)
-        if verb != "confirm":
-            return _RULES[verb](item, plan, now, **given, **author)
-        stage_name, said, jitter = stage or item.stage, outcome or Done(True), ctx.chance.jitter()
-        return confirmations.confirm(
-            item, stage_name, said, plan, now, jitter, operator=True, force=force, **author
-        )
 
-    decision = _once(ctx, begun, chosen.query, decide) if bulk else decide
-    report = ActReport(begun.id, verb, route, dry_run)
-    for page in chosen.pages(ctx, route):
-        if chosen.query is not None:
+def _with_default_statuses(selection: Selection, verb: Verb) -> Selection:
+    """With the statuses that this verb means, if the query names none."""
+    query = selection.query
+    if verb.default_statuses is None or query is None or query.statuses is not None:
+        return selection
+    return replace(selection, query=replace(query, statuses=verb.default_statuses))
+
+
+def _act_on_one(
+    run: ActRun, selection: Selection, verb: Verb, act: Act, on_progress: Progress | None
+) -> ActReport:
+    """Do the act to one item; it is recorded at its end."""
+    ctx, report = run.ctx, run.report
+    for page in selection.pages(ctx):
+        _act_on_page(ctx, verb.prepare(page, run), partial(verb.decide, run=run), report)
+        if on_progress is not None:
+            on_progress(report.matched, act.expected)
+    if not report.dry_run:
+        record_single(ctx, act, report, (selection.keys or ("",))[0])
+    return report
+
+
+def _act_on_many(
+    run: ActRun,
+    selection: Selection,
+    verb: Verb,
+    begun: Act,
+    expected: int | None,
+    on_progress: Progress | None,
+) -> ActReport:
+    """Do the act page by page, with its progress on record."""
+    ctx, report = run.ctx, run.report
+    decision = _once(ctx, begun, selection.query, partial(verb.decide, run=run))
+    for page in selection.pages(ctx):
+        if selection.query is not None:
             page = _without_changed(ctx, begun, page, report)
-        if verb == "rerun":
-            page = _restore_missing(ctx, plan, page, report)
-        if new is not None:
-            report.difference = [
-                one
-                for _, item in page
-                if isinstance(item, Item)
-                for one in difference(item.input, restored(new.content, item.input))
-            ]
+        page = verb.prepare(page, run)
         done_before = report.done
         _act_on_page(ctx, page, decision, report)
-        if bulk and not dry_run:
-            add_progress(
-                ctx, begun.id, done=report.done - done_before, refused=report.refused_count
-            )
+        if not report.dry_run:
+            done = report.done - done_before
+            add_progress(ctx, begun.id, done=done, refused=report.refused_count)
         if on_progress is not None:
             on_progress(report.matched, expected)
-    if dry_run:
-        return report
-    if bulk:
-        return finish_with(ctx, begun.id, report)
-    record_single(ctx, begun, report, (chosen.keys or ("",))[0])
-    return report
+    return report if report.dry_run else finish_with(ctx, begun.id, report)
 
 
 def go_on(
@@ -236,30 +184,21 @@ def go_on(
         raise UsageError(
             f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to continue it give the same keys again"
         )
-    chosen = selection_of(begun, select(route, (), None))
-    outcome = begun.filter.get("outcome")
     return act(
         ctx,
-        verb,
-        route,
-        query=chosen.query,
-        asked=begun.asked,
+        selection_of(begun, Selection(route, asked=begun.asked)),
+        recorded_verb(begun.verb, begun.filter),
         by=by,
         reason=reason,
         dry_run=dry_run,
         act_id=act_id,
-        stage=begun.filter.get("stage"),
-        as_new=bool(begun.filter.get("as_new")),
-        not_before=begun.filter.get("not_before"),
-        outcome=None if outcome is None else outcome_from_builtins(outcome),
-        force=bool(begun.filter.get("force")),
         on_progress=on_progress,
     )
 
 
 def _act_on_page(
     ctx: Context,
-    page: Sequence[tuple[str, Item | Refused | None]],
+    page: Page,
     decision: Decision,
     report: ActReport,
 ) -> None:
@@ -271,8 +210,7 @@ def _act_on_page(
         decisions += 1
         return decision(item)
 
-    chosen = [(key, _as_far_as_read(report.verb, item)) for key, item in page]
-    readable = [item for _, item in chosen if isinstance(item, Item)]
+    readable = [item for _, item in page if isinstance(item, Item)]
     answers: Sequence[Row | Refusal | Change | None]
     if report.dry_run:
         answers = [decision(item) for item in readable]
@@ -280,7 +218,7 @@ def _act_on_page(
         answers = apply_all(ctx, [(item, decide_and_count) for item in readable])
         report.retried += decisions - len(readable)
     report.matched += len(page)
-    for key, item in chosen:
+    for key, item in page:
         if item is None:
             report.refuse(key, absent(ctx, report.route, key))
         elif isinstance(item, Refused):
@@ -294,9 +232,7 @@ def _act_on_page(
             report.done += 1
 
 
-def _without_changed(
-    ctx: Context, begun: Act, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
-) -> list[tuple[str, Item | Refused | None]]:
+def _without_changed(ctx: Context, begun: Act, page: Page, report: ActReport) -> Page:
     """The items that have not changed since the act began. The others are counted, except those
     that it has changed itself."""
     unchanged: list[tuple[str, Item | Refused | None]] = []
@@ -306,13 +242,6 @@ def _without_changed(
         elif not has_line(ctx, item.row, begun.id):
             report.leave_out(item.row, ctx.clock.now())
     return unchanged
-
-
-def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | None:
-    """An item with damaged content can still be cancelled, because that needs only its row."""
-    if isinstance(item, Refused) and item.row is not None and verb == "cancel":
-        return Item(item.row, Content())
-    return item
 
 
 def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> Decision:
@@ -329,84 +258,6 @@ def _once(ctx: Context, begun: Act, query: Query | None, decision: Decision) -> 
         return _SINCE if other or changed > begun.started_at else decision(item)
 
     return decide_once
-
-
-def _begun_at(ctx: Context, act_id: str | None, now: int) -> int:
-    """When the act with this id began: a span in a repeat counts from then. Now, if none is on
-    record."""
-    begun, _ = (None, 0) if act_id is None else read_versioned(ctx.ledger, ACT, act_id, Act)
-    return now if begun is None else begun.started_at
-
-
-def _checked_plan(
-    ctx: Context,
-    verb: str,
-    route: str,
-    stage: str | None,
-    as_new: bool,
-    outcome: Outcome | None,
-    force: bool,
-) -> Plan:
-    """The route's plan; UsageError if the verb is unknown or does not take one of these options."""
-    plan = ctx.plan(route)
-    if verb not in operators.VERBS:
-        raise UsageError(f"there is no act {verb!r}; acts are {', '.join(operators.VERBS)}")
-    if stage is not None and verb not in ("retry", "confirm", "rerun"):
-        raise UsageError(f"{verb} takes no stage; only retry, confirm and rerun do")
-    if as_new and verb not in ("retry", "rerun"):
-        raise UsageError(f"{verb} does not take 'as new'; only retry and rerun do")
-    if outcome is not None and verb != "confirm":
-        raise UsageError(f"{verb} takes no outcome; only confirm does")
-    if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
-        raise UsageError("only a confirmation that a stage is done can be forced")
-    if (fault := _fault_of(outcome)) is not None:
-        raise UsageError(fault)
-    if stage is not None:
-        ctx.stage(route, stage)
-    return plan
-
-
-def _fault_of(outcome: Outcome | None) -> str | None:
-    """Why the outcome cannot be stored as it is; None if it can."""
-    try:
-        if outcome is not None:
-            check_outcome(outcome)
-    except Exception as error:
-        return f"the outcome cannot be stored as JSON: {storable_text(str(error))}"
-    return None
-
-
-def _checked_options(
-    plan: Plan,
-    verb: str,
-    chosen: Selection,
-    content: Any,
-    here: bool,
-    rerun: bool,
-    not_before: Moment | None,
-    pace: float | None,
-) -> NewContent | None:
-    """The new content, for a replacement; UsageError if options and verb do not fit."""
-    for name, given, of in (
-        ("content", content is not UNSET, "replace"),
-        ("here", here, "replace"),
-        ("rerun", rerun, "replace"),
-        ("not_before", not_before is not None, "reschedule"),
-        ("pace", pace is not None, "rerun"),
-    ):
-        if given and verb != of:
-            raise UsageError(f"{name} needs {of}, not {verb}")
-    if verb == "reschedule" and not_before is None:
-        raise UsageError("give the time: not_before (--at)")
-    if pace is not None and chosen.query is None:
-        raise UsageError("a pace needs a filter, not keys")
-    if verb != "replace":
-        return None
-    if content is UNSET or len(chosen.keys or ()) != 1:
-        raise UsageError(
-            "replace needs one key and the new content; for many items submit a list with replace-changed"
-        )
-    return read_content(plan, content)
 
 
 def _at_a_pace(ctx: Context, plan: Plan, requested: Act, pace: float, dry_run: bool) -> ActReport:
@@ -428,124 +279,6 @@ def _at_a_pace(ctx: Context, plan: Plan, requested: Act, pace: float, dry_run: b
         requested, filter={**requested.filter, "pace": pace}, report=to_builtins(report)
     )
     return first_answer(begin_rerun(ctx, plan, paced, pace))
-
-
-class NewContent(Struct, frozen=True):
-    """New content of an item, parsed by its route."""
-
-    key: str
-    content: Any
-    digest: bytes
-
-
-def read_content(plan: Plan, given: Any) -> NewContent:
-    """Parse and check new content; UsageError if it could not be submitted."""
-    try:
-        parsed = plan.route.read(given)
-        return NewContent(parsed.key, parsed.content, content_digest(parsed.content))
-    except MalformedInput as error:
-        raise UsageError(f"invalid new content: {error}") from None
-
-
-def replaced(
-    ctx: Context,
-    item: Item,
-    plan: Plan,
-    new: NewContent,
-    *,
-    here: bool,
-    rerun: bool,
-    dry_run: bool = False,
-    **author: Any,
-) -> Change | Refusal:
-    """The change that replaces the content, or why it is refused. The old content is stored before
-    the change is written."""
-    if item.key not in (new.key, plan.route.formed(new.key)):
-        return impossible(
-            f"the new content has the key {plan.route.formed(new.key)!r}; submit it as a new item"
-        )
-    # What was hidden from a person who has edited the old content stays as it is.
-    content = restored(new.content, item.input)
-    digest = new.digest if content == new.content else content_digest(content)
-    old = {} if digest == item.row.current_digest else _old_content(ctx, item, plan, dry_run)
-    return operators.replace(
-        item,
-        plan,
-        ctx.clock.now(),
-        content=content,
-        digest=digest,
-        old=old,
-        here=here,
-        rerun=rerun,
-        **author,
-    )
-
-
-def _old_content(ctx: Context, item: Item, plan: Plan, dry_run: bool) -> dict[str, Any]:
-    """The part of the history line about the old content: a copy, or the name of its blob. Lines go
-    to subscribers and into evidence, and are never changed: content with an apparent secret is
-    always kept apart."""
-    text = canonical_json(item.input)
-    if (
-        len(text) <= COPY_LIMIT
-        and redacted(item.input) == item.input
-        and plan.route.with_forms(item.input) == item.input
-    ):
-        return {"content": item.input}
-    digest = item.row.current_digest.hex()
-    name = f"replaced/{digest[:2]}/{digest}"
-    if not dry_run:
-        try:
-            ctx.blobs.write(name, [text])
-        except OSError as error:
-            raise UsageError(
-                f"the old content of {item.route}/{item.key} cannot be stored, so it is not replaced: {error}"
-            ) from error
-    return {"blob": name, "size": len(text)}
-
-
-def _restore_missing(
-    ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
-) -> list[tuple[str, Item | Refused | None]]:
-    """The page with finished items restored whose rows were removed, if the ledger can. The others
-    are refused here."""
-    gone = [key for key, item in page if item is None]
-    if not gone or not can_restore(ctx.ledger):
-        return list(page)
-    refused = restore_rows(ctx, plan, gone, ctx.clock.now(), dry_run=report.dry_run)
-    for key, why in refused.items():
-        report.matched += 1
-        report.refuse(key, Refusal(RefusalKind.GONE, f"{absent(ctx, plan.name, key)}; {why}"))
-    if report.dry_run:
-        known = dict(zip(gone, ctx.ledger.peek(plan.name, gone), strict=True))
-        restorable = {
-            key
-            for key, seal in known.items()
-            if key not in refused and seal is not None and seal.status is Status.COMPLETED
-        }
-        report.matched += len(restorable)
-        report.done += len(restorable)
-        return [(key, item) for key, item in page if key not in refused.keys() | restorable]
-    back = dict(zip(gone, ctx.ledger.get([(plan.name, key) for key in gone]), strict=True))
-    return [
-        (key, back.get(key) if item is None else item) for key, item in page if key not in refused
-    ]
-
-
-def absent(ctx: Context, route: str, key: str) -> Refusal:
-    """Why there is no row with this key: it was pruned, or there never was one."""
-    known = ctx.ledger.peek(route, [key])[0]
-    if known is None:
-        return Refusal(RefusalKind.GONE, "there is no item with this key")
-    when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
-    ended = f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left"
-    plan = ctx.plans.get(route)
-    if plan is None or known.status not in STARTED_AGAIN:
-        return Refusal(RefusalKind.GONE, ended)
-    return Refusal(
-        RefusalKind.GONE,
-        f"{ended}; to start it again, submit it again: {way_back(ctx, plan, known)}",
-    )
 
 
 def note(
@@ -624,7 +357,7 @@ def take_confirmations(
             answers[key] = absent(ctx, route, key), None
         elif isinstance(item, Refused):
             answers[key] = unreadable(item), None
-        elif (fault := _fault_of(outcome)) is not None:
+        elif (fault := storage_fault(outcome)) is not None:
             answers[key] = Refusal(RefusalKind.UNSTORABLE, fault), None
         else:
             work.append((item, _Confirmation(ctx, plan, stage, outcome, by, why, awaited)))

@@ -33,7 +33,7 @@ from milepost.core.values.difference import FieldDifference, difference
 from milepost.core.values.durations import Moment, iso
 from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import enter, finish, has_line, signed
-from milepost.engine.acts.bulk import NewContent, read_content, replaced
+from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.intake import TakenBatch, check_open, start_ms, take_in_batch

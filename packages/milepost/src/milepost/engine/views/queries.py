@@ -1,12 +1,11 @@
-"""Item queries from user-facing filters, such as parts of a composite key; the cost of a query that
-no index serves, and the progress of the items that a query finds."""
+"""Conditions of item queries, such as parts of a composite key; the cost of a query that no index
+serves, and the progress of the items that a query finds."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,11 +14,10 @@ from milepost.core.errors import LedgerBusy, UsageError
 from milepost.core.item import Item, KeyPart
 from milepost.core.routes.parsed_input import key_fields as fields_of
 from milepost.core.status import FAILED, LIVE, Status
-from milepost.core.values.durations import span_ms
 from milepost.core.values.key_text import SEPARATOR, escape_part
 from milepost.engine.context import Context
 from milepost.engine.ledger_pages import left_failures, matching_seals
-from milepost.engine.views.items import check_route, each, lists, route_counts
+from milepost.engine.views.items import each, lists
 from milepost.ports.handler import attach_of
 from milepost.ports.items import KnownKey, Query
 from milepost.ports.upkeep import ScanCost
@@ -32,66 +30,6 @@ WARN_ROWS, CONFIRM_ROWS = 1_000, 100_000
 second."""
 WORDS = {"failed": FAILED, "live": LIVE}
 """Names for sets of statuses."""
-
-
-def choose(
-    ctx: Context,
-    route: str,
-    *,
-    statuses: Iterable[str] = (),
-    stages: Iterable[str] = (),
-    lane: str | None = None,
-    group: str | None = None,
-    list_: str | None = None,
-    older_than: str | None = None,
-    prefix: str | None = None,
-    parts: Iterable[str] = (),
-    with_content: bool = False,
-) -> Query:
-    """The filters as a query. An unknown stage, group or list raises UsageError instead of matching
-    nothing."""
-    check_route(ctx, route)
-    stages = frozenset(stages)
-    there = route_counts(ctx, route)["routes"][route]["stages"]
-    for stage in sorted(stages - set(there)):
-        raise UsageError(
-            f"route {route!r} has no stage {stage!r}; its stages are {', '.join(there)}"
-        )
-    before = None if older_than is None else ctx.clock.now() - span_ms(older_than, "the least age")
-    if group is not None and not any(known.group == group for known in ctx.ledger.groups(route)):
-        raise UsageError(
-            f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'"
-        )
-    wanted = read_parts(ctx, route, parts)
-    first = next((part.text for part in wanted if part.position == 0), None)
-    return Query(
-        route=route,
-        # Keys with the same first part are adjacent, so the index serves a prefix.
-        prefix=prefix or (None if first is None else first + SEPARATOR),
-        parts=wanted,
-        statuses=statuses_of(statuses),
-        stages=stages or None,
-        lane=lane,
-        group=group,
-        lists=None if list_ is None else list_ids(ctx, route, list_),
-        entered_before=before,
-        with_content=with_content,
-    )
-
-
-def filter_as_given(ctx: Context, route: str, **conditions: Any) -> dict[str, Any]:
-    """The conditions of a filter by the names of `choose`, as they were given, in one form for
-    every door: only those that are set, and what may be given several times in order and once.
-    Parts of keys are as in keys: the text of a field may be a secret."""
-    if conditions.get("parts"):
-        conditions["parts"] = [
-            f"{field}={text}" for field, text in _parts_given(ctx, route, conditions["parts"])
-        ]
-    return {
-        name: value if isinstance(value, str) else sorted(set(value))
-        for name, value in conditions.items()
-        if value not in (None, "", (), [])
-    }
 
 
 def cost_text(route: str, cost: ScanCost) -> str:
@@ -223,11 +161,11 @@ def read_parts(ctx: Context, route: str, parts: Iterable[str]) -> tuple[KeyPart,
     fields = key_fields(ctx, route)
     return tuple(
         KeyPart(fields.index(field), escape_part(text))
-        for field, text in _parts_given(ctx, route, given)
+        for field, text in named_parts(ctx, route, given)
     )
 
 
-def _parts_given(ctx: Context, route: str, given: Iterable[str]) -> list[tuple[str, str]]:
+def named_parts(ctx: Context, route: str, given: Iterable[str]) -> list[tuple[str, str]]:
     """Fields of the route's key and their texts, each as in a key (see `Route.key_forms`)."""
     fields, forms = key_fields(ctx, route), ctx.plan(route).route.key_forms
     if len(fields) < 2:

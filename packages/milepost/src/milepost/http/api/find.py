@@ -15,6 +15,7 @@ from milepost.engine.evidence import OnVolume, files_on
 from milepost.engine.left_counts import LeftCount, left_counts
 from milepost.engine.left_items import LeftItems, failed_and_left, left_view
 from milepost.engine.views.blocks import BlockedLanes
+from milepost.engine.views.item_filter import ItemFilter, query_of
 from milepost.engine.views.items import row_view, stage_names, status
 from milepost.engine.views.late_items import late_item_view, nearest, overdue
 from milepost.engine.views.page_tokens import (
@@ -24,7 +25,7 @@ from milepost.engine.views.page_tokens import (
     make_token,
     read_token,
 )
-from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, choose, cost_text
+from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, cost_text
 from milepost.engine.views.snapshot import snapshots
 from milepost.http.protocol.endpoint import Answer, Call, endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
@@ -48,14 +49,17 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parts: list[str] = field(default=[], name="part")
     older_than: str | None = None
 
-    def choice(self, ctx: Context, route: str) -> Query:
-        """The same as a query of the ledger: its fields are named as `choose` names the
-        conditions."""
-        return choose(ctx, route, **self.conditions())
-
-    def conditions(self) -> dict[str, Any]:
-        """The conditions by the names of `choose`."""
-        return {name: getattr(self, name) for name in Chosen.__struct_fields__}
+    def item_filter(self) -> ItemFilter:
+        return ItemFilter(
+            statuses=tuple(self.statuses),
+            stages=tuple(self.stages),
+            lane=self.lane,
+            group=self.group,
+            list_=self.list_,
+            prefix=self.prefix,
+            parts=tuple(self.parts),
+            older_than=self.older_than,
+        )
 
 
 class ItemsQuery(Chosen, frozen=True, kw_only=True):
@@ -72,12 +76,14 @@ class ItemsQuery(Chosen, frozen=True, kw_only=True):
 def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Query:
     """`chosen` as a query of the ledger; raises a problem that names a condition that is invalid
     there. `within`: the field of the call that holds the conditions."""
+    item_filter = chosen.item_filter()
     try:
-        return chosen.choice(ctx, route)
+        return query_of(ctx, route, item_filter)
     except UsageError as error:
         for condition in fields(Chosen):
+            value = getattr(item_filter, condition.name)
             try:
-                choose(ctx, route, **{condition.name: getattr(chosen, condition.name)})
+                query_of(ctx, route, ItemFilter(**{condition.name: value}))
             except UsageError as fault:
                 if str(fault) == str(error):
                     field = condition.encode_name

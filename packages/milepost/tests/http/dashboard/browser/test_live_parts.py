@@ -10,7 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 from tests.http.live_server import LiveServer
 
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import RetryVerb
 
 Open = Callable[..., Page]
 
@@ -51,7 +53,13 @@ def test_ticks_and_open_details_outlive_a_change(live_server: LiveServer, window
     page.get_by_text("Submit another item like this").click()
     shown = page.get_by_label("The content, as JSON")
     shown.fill('{"half": "written')
-    act(live_server.ctx, "retry", "parcels", keys=["F-1"], by="ops", reason="once more")
+    act(
+        live_server.ctx,
+        select(live_server.ctx, "parcels", keys=["F-1"]),
+        RetryVerb(),
+        by="ops",
+        reason="once more",
+    )
     expect(page.locator(".timeline")).to_contain_text("once more")
     expect(shown).to_have_value('{"half": "written')
 

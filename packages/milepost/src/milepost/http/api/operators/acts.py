@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Outcome
 from milepost.core.values.durations import rate_per_second
-from milepost.engine.act_log import ActReport, act_view, acts_after, all_acts
+from milepost.engine.act_log import ActReport, act_view, acts_after, all_acts, select
 from milepost.engine.acts.bulk import act, go_on
 from milepost.engine.acts.outcome import outcome_of
-from milepost.engine.views.queries import filter_as_given
+from milepost.engine.acts.verbs import Verb, verb_of
+from milepost.engine.views.item_filter import filter_as_given
 from milepost.http.api.find import Chosen, afford, choice_of
 from milepost.http.auth.author import check_outcome, check_reason, named
 from milepost.http.protocol.endpoint import END, Call, endpoint
@@ -24,7 +25,7 @@ from milepost.ports.items import Query
 
 ACTS = "/api/v1/routes/{route}/acts"
 OPTIONS = ("stage", "as_new", "outcome", "content", "here", "rerun", "not_before", "force")
-"""Fields of a request that `act` takes as they are."""
+"""Fields of a request that `verb_of` takes as they are."""
 ActId = Annotated[str, Meta(min_length=1, max_length=64, pattern=rf"^[A-Za-z0-9._-]+{END}")]
 PROBLEMS = ("route-changed", "costly", "busy", "conflict")
 
@@ -61,6 +62,12 @@ class ActRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dry_run: bool = False
     id: ActId | None = None
     scan: bool = False
+
+    def chosen_verb(self) -> Verb:
+        """The verb with its options; UsageError if it does not take one that is given."""
+        options = {name: getattr(self, name) for name in OPTIONS}
+        pace = None if self.pace is None else rate_per_second(self.pace, "pace")
+        return verb_of(self.verb, pace=pace, **options)
 
 
 class ActContinuation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,21 +126,20 @@ def perform(state: ServerState, call: Call) -> ActReport:
         check_free(state, call, wanted.id)
     if wanted.outcome is not None:
         check_outcome(wanted.outcome)
+    if wanted.filter is None:
+        selection = select(state.ctx, plan.name, keys=wanted.keys)
+    else:
+        query = _query(state, plan.name, wanted.filter, wanted.scan)
+        asked = filter_as_given(state.ctx, plan.name, wanted.filter.item_filter())
+        selection = select(state.ctx, plan.name, query=query, asked=asked)
     report = act(
         state.ctx,
-        wanted.verb,
-        plan.name,
-        keys=wanted.keys,
-        query=_query(state, plan.name, wanted.filter, wanted.scan),
-        asked=None
-        if wanted.filter is None
-        else filter_as_given(state.ctx, plan.name, **wanted.filter.conditions()),
+        selection,
+        wanted.chosen_verb(),
         by=by,
         reason=wanted.reason,
         dry_run=wanted.dry_run,
         act_id=wanted.id,
-        pace=None if wanted.pace is None else rate_per_second(wanted.pace, "pace"),
-        **{name: getattr(wanted, name) for name in OPTIONS},
     )
     return report if call.caller.may("read") else replace(report, difference=[])
 
@@ -230,9 +236,7 @@ def _unknown_act(detail: str) -> ProblemError:
     return problem_error("unknown-act", detail, field="id", expected="an id from GET /api/v1/acts")
 
 
-def _query(state: ServerState, route: str, chosen: Chosen | None, scan: bool) -> Query | None:
-    if chosen is None:
-        return None
+def _query(state: ServerState, route: str, chosen: Chosen, scan: bool) -> Query:
     if chosen == Chosen():
         raise problem_error(
             "wrong-value",

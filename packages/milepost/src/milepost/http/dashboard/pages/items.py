@@ -24,6 +24,7 @@ from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
 from milepost.engine.known_keys import known_key
 from milepost.engine.views.blocks import BlockedLanes
+from milepost.engine.views.item_filter import query_of
 from milepost.engine.views.items import counted, each, lists, own_route, row_view, stage_names
 from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
 from milepost.engine.views.queries import count_of_matches, key_fields
@@ -208,7 +209,7 @@ def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int 
     total = (
         None
         if asked.overdue or asked.nearest
-        else count_of_matches(ctx, asked.choice(ctx, plan.name))
+        else count_of_matches(ctx, query_of(ctx, plan.name, asked.item_filter()))
     )
     # Some ledgers update their counters with a delay.
     return total if total is not None and total >= len(found.items) else None
@@ -373,7 +374,7 @@ def export(state: ServerState, call: Call) -> Answer:
         raise problem_error(
             "unknown-path", f"there is no form {form!r}", field="form", expected="csv or json"
         )
-    query = wanted.choice(state.ctx, plan.name)
+    query = query_of(state.ctx, plan.name, wanted.item_filter())
     afford(state.ctx, query, wanted.scan)
     rows = _rows(state.ctx, query, wanted)
     content = _csv(rows) if form == "csv" else _json(rows)
