@@ -39,7 +39,8 @@ from milepost_aws.ledger.requests.queues import Outgoing
 from milepost_aws.ledger.retention import SEALED_FOR_MS, Sealing, seal_for, write_seals
 from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.stream import StreamRecord
-from milepost_aws.ledger.tables.conditional_write import LONG_TRAIL, Update, places_of
+from milepost_aws.ledger.tables.attribute_rules import LONG_TRAIL
+from milepost_aws.ledger.tables.conditional_write import Update, places_of
 from milepost_aws.ledger.tables.counters import RowChange
 from milepost_aws.ledger.tables.item_rows import content_of, is_ours, links_of, row_of
 from milepost_aws.ledger.tables.journal import JournalEntry, named, uncopied
