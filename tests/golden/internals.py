@@ -46,7 +46,8 @@ from milepost_aws.ledger.names import ResourceNames
 from milepost_aws.ledger.offers import message_body, message_for
 from milepost_aws.ledger.retention import seal_for, write_seals
 from milepost_aws.ledger.store import AwsStore, StoreSettings
-from milepost_aws.ledger.tables.conditional_write import put_of, update_of
+from milepost_aws.ledger.tables.attribute_rules import update_of
+from milepost_aws.ledger.tables.conditional_write import put_of
 from milepost_aws.ledger.tables.counters import RowChange
 from milepost_aws.ledger.tables.create import make_common, make_route
 from milepost_aws.ledger.tables.item_rows import attributes

@@ -27,10 +27,10 @@ from milepost_aws.ledger.refused_rows import (
 from milepost_aws.ledger.requests.client import RowRefused
 from milepost_aws.ledger.requests.queues import Outgoing, SqsMessage
 from milepost_aws.ledger.store import AwsStore
+from milepost_aws.ledger.tables.attribute_rules import update_of
 from milepost_aws.ledger.tables.conditional_write import (
     Update,
     records_offer,
-    update_of,
     was_written_before,
 )
 from milepost_aws.ledger.tables.item_rows import content_of, is_ours

@@ -19,7 +19,7 @@ from milepost.core.due import has_new_look, offered
 from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.core.status import TERMINAL, Status
+from milepost.core.status import Status
 from milepost.ports.items import Refused
 from milepost_aws.ledger.apply import Ref, apply
 from milepost_aws.ledger.foreign_rows.adoption import Adoption, adopt, carry_out
@@ -32,13 +32,15 @@ from milepost_aws.ledger.foreign_rows.confirmations import (
     still_waiting,
 )
 from milepost_aws.ledger.offers import message_for, send
+from milepost_aws.ledger.record_kinds import ENDED, UNCOUNTED, RecordKind, kind_of
 from milepost_aws.ledger.refused_rows import concerns_one_row, fault_in, why_unreadable
 from milepost_aws.ledger.requests.client import RowRefused
 from milepost_aws.ledger.requests.queues import Outgoing
 from milepost_aws.ledger.retention import SEALED_FOR_MS, Sealing, seal_for, write_seals
 from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.stream import StreamRecord
-from milepost_aws.ledger.tables.conditional_write import LONG_TRAIL, Update, places_of
+from milepost_aws.ledger.tables.attribute_rules import LONG_TRAIL
+from milepost_aws.ledger.tables.conditional_write import Update, places_of
 from milepost_aws.ledger.tables.counters import RowChange
 from milepost_aws.ledger.tables.item_rows import content_of, is_ours, links_of, row_of
 from milepost_aws.ledger.tables.journal import JournalEntry, named, uncopied
@@ -49,7 +51,6 @@ STALE_MS = 60_000
 """For a record older than this the row is read again before anything is offered."""
 MOST_CUT = 200
 """Lines that one write removes from a trail; the size of an update expression is limited."""
-ENDED = frozenset(status.value for status in TERMINAL)
 LATER = (Status.WAITING, Status.RETRY_SCHEDULED)
 
 log = logging.getLogger(__name__)
@@ -61,12 +62,14 @@ class _ItemRecords(Struct):
 
     layout: Layout
     plan: Plan
+    key: str
     records: list[StreamRecord] = []
     entries: list[JournalEntry] = []
     changes: list[RowChange] = []
     """Its changes, to be counted."""
     older: list[JournalEntry] = []
-    """Lines missed by earlier records; the write that follows now removes them from the row."""
+    """Lines of earlier records that are still on the row after its last record, if the write that
+    follows now removes them."""
     restored: bool = False
     """Another program had overwritten the row; it is restored, with lines that may have been
     delivered already."""
@@ -79,6 +82,15 @@ class _ItemRecords(Struct):
     def gone(self) -> list[Row]:
         """Rows that have left the table."""
         return [change.before for change in self.changes if change.after is None]
+
+    def add_lines(
+        self, entries: Sequence[JournalEntry], older: Sequence[JournalEntry] = ()
+    ) -> None:
+        """Add the lines of its next record, and replace the older ones by those that this record
+        still shows."""
+        known = {entry.version for entry in self.entries}
+        self.entries += [entry for entry in entries if entry.version not in known]
+        self.older = list(older)
 
     @property
     def ours(self) -> Image | None:
@@ -133,13 +145,13 @@ class StreamRelay:
         """
         for route in {record.route for record in records} & self._plans.keys():
             self._store.check_current(self._plans[route], now)
-        seen = self._by_item(records, self._forgotten(records, now))
-        self._add_missed_lines(seen)
-        entries = [entry for one in seen.values() for entry in one.entries]
+        by_item = self._by_item(records, self._forgotten(records, now))
+        self._add_missed_lines(by_item)
+        entries = [entry for item_records in by_item.values() for entry in item_records.entries]
         # Lines may have a place already: in repeated records, and on a row that was removed or
         # overwritten.
         again = any(record.again for record in records) or any(
-            one.gone or one.restored for one in seen.values()
+            item_records.gone or item_records.restored for item_records in by_item.values()
         )
         places = dict(
             zip(
@@ -148,14 +160,14 @@ class StreamRelay:
                 strict=True,
             )
         )
-        ended = self._carry_out(seen, places, now)
-        self._cut_trails(seen)
+        ended = self._carry_out(by_item, places, now)
+        self._cut_trails(by_item)
         order = {record.seq: nth for nth, record in enumerate(records)}
         changes = sorted(
-            (change for one in seen.values() for change in one.changes),
+            (change for item_records in by_item.values() for change in item_records.changes),
             key=lambda change: order[change.seq],
         )
-        return RelayedBatch(ended, changes, _lost_blobs(seen))
+        return RelayedBatch(ended, changes, _lost_blobs(by_item))
 
     def remove_blobs(self, batch: RelayedBatch) -> None:
         """Remove the blobs of rows that ended and left. Not before the batch is counted: a record
@@ -209,18 +221,18 @@ class StreamRelay:
     def _by_item(
         self, records: Sequence[StreamRecord], forgotten: set[Ref]
     ) -> dict[Ref, _ItemRecords]:
-        seen: dict[Ref, _ItemRecords] = {}
+        by_item: dict[Ref, _ItemRecords] = {}
         for record in records:
             plan = self._plans.get(record.route)
             if plan is None:
                 continue
             try:
-                self._add_record(record, self._store.plan_with_offers(plan), seen, forgotten)
+                self._add_record(record, self._store.plan_with_offers(plan), by_item, forgotten)
             except Exception as error:
                 if not concerns_one_row(error):
                     raise
                 self._quarantine(record, f"it cannot be read: {self._fault(error, record)}")
-        return seen
+        return by_item
 
     def _fault(self, error: Exception, record: StreamRecord) -> str:
         """The wrong attribute in the record's images, or else the error itself."""
@@ -231,85 +243,101 @@ class StreamRelay:
         return why_unreadable(error, None, layout)
 
     def _add_record(
-        self, record: StreamRecord, plan: Plan, seen: dict[Ref, _ItemRecords], forgotten: set[Ref]
+        self,
+        record: StreamRecord,
+        plan: Plan,
+        by_item: dict[Ref, _ItemRecords],
+        forgotten: set[Ref],
     ) -> None:
-        store = self._store
-        layout = store.load_route(self._plans[plan.name])
+        layout = self._store.load_route(self._plans[plan.name])
         key = self._key_of(record)
-        old = record.old if record.old is not None and is_ours(record.old) else None
-        new = record.new if record.new is not None and is_ours(record.new) else None
-        before = NOTHING if old is None else row_of(old, layout, store.values)
-        after = None if new is None else row_of(new, layout, store.values)
         ref = plan.name, key
-        one = seen.get(ref) or _ItemRecords(layout, plan)
+        before = self._row_in(record.old, layout) or NOTHING
+        after = self._row_in(record.new, layout)
+        kind = kind_of(record.old, record.new)
+        item_records = by_item.get(ref) or _ItemRecords(layout, plan, key)
         if ref not in forgotten:
-            self._add_lines(one, key, record, before, after)
-        seen[ref] = one
-        one.records.append(record)
-        if after is not None:
-            # Only the rename of a stage moves a row without a line, and the rename counts it
-            # itself.
-            if before.version != after.version or before.stage == after.stage:
-                one.changes.append(RowChange(before, after, record.seq))
-        elif record.new is None and old is not None:
-            one.changes.append(RowChange(before, None, record.seq))
-            if not before.terminal:
-                self._quarantine(
-                    record,
-                    f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})",
-                )
+            self._add_lines(item_records, kind, record, after)
+        by_item[ref] = item_records
+        item_records.records.append(record)
+        if kind not in UNCOUNTED:
+            item_records.changes.append(RowChange(before, after, record.seq))
+        if kind is RecordKind.REMOVED_BY_OTHERS:
+            self._quarantine(
+                record,
+                f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})",
+            )
+
+    def _row_in(self, image: Image | None, layout: Layout) -> Row | None:
+        """The row in an image of a record; None: there is none, or it is not ours."""
+        if image is None or not is_ours(image):
+            return None
+        return row_of(image, layout, self._store.values)
 
     def _add_lines(
-        self, one: _ItemRecords, key: str, record: StreamRecord, before: Row, after: Row | None
+        self, item_records: _ItemRecords, kind: RecordKind, record: StreamRecord, after: Row | None
     ) -> None:
         """Add the lines of a record that are to be copied to the journal."""
-        store, layout = self._store, one.layout
-        old = record.old if before is not NOTHING else None
-        new = record.new if after is not None else None
-        keep_input(store, layout, record)
-        # Lines that a removed row had not delivered are delivered too.
-        shown = new or (old if record.new is None else None)
-        on_old = (
-            {link.version for link in links_of(old, store.values)}
-            if old is not None and old is not shown
-            else set()
-        )
-        lines = uncopied(shown, key, layout, store.values) if shown is not None else []
-        one.restored = one.restored or (old is None and after is not None and after.version > 1)
-        known = {entry.version for entry in one.entries}
-        one.entries += [entry for entry in lines if entry.version not in known | on_old]
-        leaving = after is not None and (
-            after.terminal
-            or after.kept
-            or after.status is Status.PENDING
-            or _has_long_trail(record.new)
-        )
-        one.older = [entry for entry in lines if entry.version in on_old] if leaving else []
+        old, new = record.old or {}, record.new or {}
+        match kind:
+            case RecordKind.PUT:
+                item_records.add_lines(self._uncopied(item_records, new))
+            case RecordKind.RESTORED:
+                item_records.add_lines(self._uncopied(item_records, new))
+                item_records.restored = True
+            case RecordKind.CHANGED:
+                self._add_lines_since(item_records, old, new, after)
+            case RecordKind.RENAMED | RecordKind.TOUCHED:
+                keep_input(self._store, item_records.layout, old, new)
+                self._add_lines_since(item_records, old, new, after)
+            case RecordKind.EXPIRED | RecordKind.REMOVED_BY_OTHERS:
+                # Lines that the row had not delivered are delivered too.
+                item_records.add_lines(self._uncopied(item_records, old))
+            case RecordKind.OVERWRITTEN:
+                # Nothing is due yet: the row is restored with its lines, so they must be readable.
+                links_of(old, self._store.values)
+                item_records.add_lines([])
+            case RecordKind.FOREIGN:
+                item_records.add_lines([])
 
-    def _add_missed_lines(self, seen: dict[Ref, _ItemRecords]) -> None:
+    def _add_lines_since(
+        self, item_records: _ItemRecords, old: Image, new: Image, after: Row | None
+    ) -> None:
+        """Add the lines that the row did not have before: the others came with earlier records."""
+        earlier = {link.version for link in links_of(old, self._store.values)}
+        lines = self._uncopied(item_records, new)
+        added = [entry for entry in lines if entry.version not in earlier]
+        older = [entry for entry in lines if entry.version in earlier]
+        leaving = after is not None and _loses_lines(after, new)
+        item_records.add_lines(added, older if leaving else [])
+
+    def _uncopied(self, item_records: _ItemRecords, image: Image) -> list[JournalEntry]:
+        return uncopied(image, item_records.key, item_records.layout, self._store.values)
+
+    def _add_missed_lines(self, by_item: dict[Ref, _ItemRecords]) -> None:
         """Add lines that are missing in the journal because their stream record was lost, with the
         later lines behind them: a line may leave its row only after it is in the journal."""
-        older = [entry for one in seen.values() for entry in one.older]
+        older = [entry for item_records in by_item.values() for entry in item_records.older]
         if not older:
             return
         placed = self._store.journal.placed(older)
-        for one in seen.values():
-            known = {entry.version for entry in one.entries}
+        for item_records in by_item.values():
+            known = {entry.version for entry in item_records.entries}
             missing = [
                 entry.version
-                for entry in one.older
+                for entry in item_records.older
                 if entry.ref not in placed and entry.version not in known
             ]
             if missing:
-                one.entries = [
+                item_records.entries = [
                     entry
-                    for entry in one.older
+                    for entry in item_records.older
                     if entry.version >= missing[0] and entry.version not in known
-                ] + one.entries
+                ] + item_records.entries
 
     # Consequences ---------------------------------------------------------------------------------
     def _carry_out(
-        self, seen: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int
+        self, by_item: dict[Ref, _ItemRecords], places: dict[tuple[str, str, int], int], now: int
     ) -> list[Row]:
         changes: list[Change] = []
         contents: dict[Ref, Content] = {}
@@ -318,17 +346,25 @@ class StreamRelay:
         adoptions: list[Adoption] = []
         ended: list[Row] = []
         seals: list[Sealing] = []
-        images = self._present_rows(seen, now)
-        for ref, one in seen.items():
+        images = self._present_rows(by_item, now)
+        for ref, item_records in by_item.items():
             image = images.get(ref)
             if image is None:
                 continue
             try:
                 if not is_ours(image):
-                    adopted = adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now)
+                    adopted = adopt(
+                        self._store,
+                        item_records.layout,
+                        item_records.plan,
+                        ref[1],
+                        image,
+                        item_records.ours,
+                        now,
+                    )
                     adoptions += [adopted] if isinstance(adopted, Adoption) else []
                     continue
-                row = row_of(image, one.layout, self._store.values)
+                row = row_of(image, item_records.layout, self._store.values)
                 place = (
                     places.get((row.route, named(row.key, row.life), row.version))
                     if row.terminal
@@ -340,27 +376,27 @@ class StreamRelay:
                 needs_content = row.kept or row.status is Status.PENDING or has_refused_answer(row)
                 item = Item(
                     row,
-                    content_of(image, one.layout, self._store.values)
+                    content_of(image, item_records.layout, self._store.values)
                     if needs_content
                     else Content(),
                 )
-                change = self._next_change(one, item, image, now)
+                change = self._next_change(item_records, item, image, now)
             except Exception as error:
                 if not concerns_one_row(error):
                     raise
                 self._quarantine(
-                    one.last,
-                    f"its next change cannot be decided: {why_unreadable(error, image, one.layout)}",
+                    item_records.last,
+                    f"its next change cannot be decided: {why_unreadable(error, image, item_records.layout)}",
                 )
                 continue
             if change is not None:
                 changes.append(change)
                 if needs_content:
                     contents[ref] = item.content
-                if needs_content and image is one.last.new:
+                if needs_content and image is item_records.last.new:
                     copied[ref] = row.version
             elif not row.terminal:
-                messages += self._delayed_messages(one, item, now)
+                messages += self._delayed_messages(item_records, item, now)
         if seals:
             write_seals(self._store, seals, now)
         if messages:
@@ -368,13 +404,13 @@ class StreamRelay:
         if adoptions:
             carry_out(self._store, adoptions, now)
         if changes:
-            self._write(changes, seen, now, contents, copied)
+            self._write(changes, by_item, now, contents, copied)
         return ended
 
     def _write(
         self,
         changes: list[Change],
-        seen: dict[Ref, _ItemRecords],
+        by_item: dict[Ref, _ItemRecords],
         now: int,
         contents: dict[Ref, Content],
         copied: dict[Ref, int],
@@ -388,24 +424,26 @@ class StreamRelay:
             if isinstance(answer, Refused):
                 row = change.before
                 self._quarantine(
-                    seen[row.route, row.key].last, f"it cannot be written: {answer.reason}"
+                    by_item[row.route, row.key].last, f"it cannot be written: {answer.reason}"
                 )
 
-    def _cut_trails(self, seen: dict[Ref, _ItemRecords]) -> None:
+    def _cut_trails(self, by_item: dict[Ref, _ItemRecords]) -> None:
         """Remove lines that are in the journal from rows with long trails; otherwise an item with a
         new answer at every look would keep growing. Lines are only appended, so this stays correct
         whatever was written since."""
         jobs = [
-            partial(self._cut_trail, one) for one in seen.values() if _has_long_trail(one.last.new)
+            partial(self._cut_trail, item_records)
+            for item_records in by_item.values()
+            if _has_long_trail(item_records.last.new)
         ]
         self._store.requests.each(jobs)
 
-    def _cut_trail(self, one: _ItemRecords) -> None:
-        image = one.last.new
+    def _cut_trail(self, item_records: _ItemRecords) -> None:
+        image = item_records.last.new
         assert image is not None
         trail = image["trail"]["L"][:MOST_CUT]
         last = links_of({"trail": {"L": [trail[-1]]}}, self._store.values)[-1].version
-        update = Update(one.layout, one.layout.key_of(image))
+        update = Update(item_records.layout, item_records.layout.key_of(image))
         name = update.name("trail")
         for place in range(len(trail)):
             update.remove_at("trail", place)
@@ -418,25 +456,34 @@ class StreamRelay:
                 self._store.requests
             )  # False: another writer has cut or packed it; the stream delivers that change too
 
-    def _present_rows(self, seen: dict[Ref, _ItemRecords], now: int) -> dict[Ref, Image | None]:
+    def _present_rows(self, by_item: dict[Ref, _ItemRecords], now: int) -> dict[Ref, Image | None]:
         """The rows as in the records, or read again where a record is old."""
         old = {
-            ref: one
-            for ref, one in seen.items()
-            if one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS
+            ref: item_records
+            for ref, item_records in by_item.items()
+            if item_records.last.new is not None and not 0 <= now - item_records.last.at <= STALE_MS
         }
-        stale = {ref for ref, one in old.items() if one.layout.has_key(ref[1], one.last.keys)}
+        stale = {
+            ref
+            for ref, item_records in old.items()
+            if item_records.layout.has_key(ref[1], item_records.last.keys)
+        }
         again = self._store.rows(stale)
-        return {ref: again.get(ref) if ref in stale else one.last.new for ref, one in seen.items()}
+        return {
+            ref: again.get(ref) if ref in stale else item_records.last.new
+            for ref, item_records in by_item.items()
+        }
 
-    def _next_change(self, one: _ItemRecords, item: Item, image: Image, now: int) -> Change | None:
+    def _next_change(
+        self, item_records: _ItemRecords, item: Item, image: Image, now: int
+    ) -> Change | None:
         """The one write that follows from the row's present state."""
-        row, plan = item.row, one.plan
+        row, plan = item.row, item_records.plan
         stage = plan.by_name.get(row.stage)
         if stage is None:
             return None  # `routes apply` moves it
         change = confirmed_change(item, plan, now, self._jitter) or disputed(
-            row, image, one.layout, one.records, self._store.values, now
+            row, image, item_records.layout, item_records.records, self._store.values, now
         )
         change = (
             change
@@ -447,14 +494,16 @@ class StreamRelay:
             return offered(row, stage, now)
         return change
 
-    def _delayed_messages(self, one: _ItemRecords, item: Item, now: int) -> list[Outgoing]:
+    def _delayed_messages(self, item_records: _ItemRecords, item: Item, now: int) -> list[Outgoing]:
         """Delayed messages for looks in the near future; later looks are left to the resender."""
         row = item.row
-        stage = one.plan.by_name.get(row.stage)
+        stage = item_records.plan.by_name.get(row.stage)
         if stage is None or stage.external or row.look_at is None:
             return []
         wait_ms = row.look_at - now
-        first = next((change.before for change in one.changes if change.after is not None), None)
+        first = next(
+            (change.before for change in item_records.changes if change.after is not None), None
+        )
         if (
             first is None
             or wait_ms > self._store.settings.longest_delay_s * 1000
@@ -477,14 +526,14 @@ class StreamRelay:
         )
 
 
-def _lost_blobs(seen: Mapping[Ref, _ItemRecords]) -> list[tuple[str, str, Image]]:
+def _lost_blobs(by_item: Mapping[Ref, _ItemRecords]) -> list[tuple[str, str, Image]]:
     """The last images of rows that ended and left, where they have blobs; those of an unfinished
     row are kept with its quarantine entry."""
     return [
         (route, key, record.old)
-        for (route, key), one in seen.items()
-        if all(row.terminal for row in one.gone)
-        for record in one.records
+        for (route, key), item_records in by_item.items()
+        if all(row.terminal for row in item_records.gone)
+        for record in item_records.records
         if record.new is None and record.old is not None and has_blobs(record.old)
     ]
 
@@ -492,6 +541,13 @@ def _lost_blobs(seen: Mapping[Ref, _ItemRecords]) -> list[tuple[str, str, Image]
 def _batch_name(records: Sequence[StreamRecord]) -> str | None:
     """The same for a batch that comes again."""
     return f"{records[0].seq}-{records[-1].seq}" if records else None
+
+
+def _loses_lines(row: Row, image: Image) -> bool:
+    """Whether the write that follows from this row removes the lines that are in the journal."""
+    if row.terminal or row.kept or row.status is Status.PENDING:
+        return True
+    return _has_long_trail(image)
 
 
 def _has_long_trail(image: Image | None) -> bool:

@@ -15,7 +15,8 @@ from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
 from milepost.ports.runner import JobResult
-from milepost_aws.ledger.tables.conditional_write import LONG_TRAIL, LONG_TRAIL_BYTES, Update
+from milepost_aws.ledger.tables.attribute_rules import LONG_TRAIL, LONG_TRAIL_BYTES
+from milepost_aws.ledger.tables.conditional_write import Update
 from milepost_aws.ledger.tables.journal import BLOCK, LARGEST_BLOCK, encode_refs, portions
 from milepost_testing.clock import SeededChance
 from milepost_testing.contract.world import World

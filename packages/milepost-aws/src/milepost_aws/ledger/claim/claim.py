@@ -260,9 +260,25 @@ class MessageClaims:
         self._polls.close()
 
     def claim(self, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
-        """Items of one stage, claimed under the lease of the request."""
+        """Items of one stage, claimed under the lease of the request: receive messages, admit those
+        that may be claimed now, claim their items, and settle the messages without one."""
+        layout = self._store.load_route(ask.plan)
+        refusal = self._refusal(ask, now)
+        if refusal is not None:
+            return refusal
+        admission = StageAdmission(self._store, ask, now)
+        messages = self._receive(ask, admission, now)
+        if messages is None:
+            return ClaimResult([], next_at=admission.next_at)
+        self._admit(ask, admission, messages)
+        claims = ItemClaims(self._store, ask, layout, admission.chosen, now, jitter)
+        verdicts = self._claim_items(claims, admission.chosen)
+        self._settle(ask, layout, verdicts, admission, now)
+        return self._result(ask, verdicts, admission, now)
+
+    def _refusal(self, ask: ClaimRequest, now: int) -> ClaimResult | None:
+        """The answer to a request for which nothing is to be received now."""
         store, route = self._store, ask.plan.name
-        layout = store.load_route(ask.plan)
         if store.outdated(route, ask.plan.version, now):
             return ClaimResult([], outdated=True)
         announced = store.takes_effect_at(route, now)
@@ -271,80 +287,54 @@ class MessageClaims:
         holds = store.holds(now)
         if ask.want <= 0:
             return ClaimResult([])
-        url = store.queues.url(route, ask.stage, ask.plan.by_name[ask.stage].queue)
+        url = self._url(ask)
         if route in holds or scope(route, ask.stage) in holds:
             self._polls.give_up(url)
             # No message tells a worker that a pause has ended: it must poll.
             return ClaimResult([], next_at=now + store.settings.poll_ms)
         if self._polls.waiting(url) and not ask.fragile:
             return ClaimResult([], next_at=now + min(LOOK_MS, store.settings.poll_ms))
-        admission = StageAdmission(store, ask, now)
+        return None
+
+    def _url(self, ask: ClaimRequest) -> str:
+        queue = ask.plan.by_name[ask.stage].queue
+        return self._store.queues.url(ask.plan.name, ask.stage, queue)
+
+    # Receive --------------------------------------------------------------------------------------
+    def _receive(
+        self, ask: ClaimRequest, admission: StageAdmission, now: int
+    ) -> list[SqsMessage] | None:
+        """Messages for the request, one for each item; None: there is no room for any. A request
+        for a fragile item first gets the messages that were kept."""
+        url = self._url(ask)
         room = admission.room()
         if admission.closed:
             self._polls.give_up(url)
         if room <= 0:
-            return ClaimResult([], next_at=admission.next_at)
-        messages = self._receive(ask, url, room, now)
-        known = self._lanes.setdefault((route, ask.stage), set())
-        known.update(lane_of(message) for message in messages)
-        admission.admit(messages, known)
-        claims = ItemClaims(store, ask, layout, admission.chosen, now, jitter)
-        answers = store.requests.each(
-            [partial(claims.answer, message) for message in admission.chosen]
-        )
-        verdicts = [answer for answer in answers if isinstance(answer, MessageVerdict)]
-        items = [verdict.item for verdict in verdicts if verdict.item is not None]
-        for error in answers:
-            if isinstance(error, LedgerError):
-                if not items:
-                    raise error
-                log.warning("an item could not be claimed; its message comes again: %s", error)
-        try:
-            admission.settle(items)
-            self._settle_messages(ask, layout, verdicts, admission, now)
-        except LedgerError as error:
-            # The claimed items are processed all the same; the other messages come again after
-            # their visibility timeout.
-            if not items:
-                raise
-            log.warning(
-                "messages without a claimed item could not be deleted or delayed: %s", error
-            )
-        moved = sum(verdict.moved for verdict in verdicts)
-        refused = [verdict.refused for verdict in verdicts if verdict.refused is not None]
-        next_at = admission.next_at
-        if not items and next_at is None:
-            next_at = now if moved else now + store.settings.poll_ms
-        return ClaimResult(
-            items,
-            moved,
-            next_at,
-            fragile=bool(not ask.fragile and self._fragile_messages(ask, now)),
-            refused=refused,
-        )
-
-    def _receive(self, ask: ClaimRequest, url: str, room: int, now: int) -> list[SqsMessage]:
-        """Messages for the request, one for each item. A request for a fragile item first gets the
-        messages that were kept."""
-        found = self._fragile_messages(ask, now) if ask.fragile else []
-        if ask.fragile:
-            self._fragile_kept.pop((ask.plan.name, ask.stage), None)
-        if not found:
-            found = self._polls.take(url)
-        if not found:
+            return None
+        messages = self._take_fragile_messages(ask, now) if ask.fragile else []
+        if not messages:
+            messages = self._polls.take(url)
+        if not messages:
             visibility_s = -(-max(1000, ask.lease.until - now) // 1000)
-            found = self._store.queues.receive(url, 10 if ask.fragile else room, visibility_s)
-            self._polls.received(url, len(found), visibility_s)
-        return self._distinct(ask, found)
+            most = 10 if ask.fragile else room
+            messages = self._store.queues.receive(url, most, visibility_s)
+            self._polls.received(url, len(messages), visibility_s)
+        return self._distinct(ask, messages)
 
-    def _distinct(self, ask: ClaimRequest, found: Sequence[SqsMessage]) -> list[SqsMessage]:
+    def _take_fragile_messages(self, ask: ClaimRequest, now: int) -> list[SqsMessage]:
+        messages = self._fragile_messages(ask, now)
+        self._fragile_kept.pop((ask.plan.name, ask.stage), None)
+        return messages
+
+    def _distinct(self, ask: ClaimRequest, received: Sequence[SqsMessage]) -> list[SqsMessage]:
         """The messages for this stage, one for each item: of several the one with the highest
         version, because only that one may precede the write that it refers to. The others are
         deleted; not the same message that SQS has delivered twice, of which the newest receipt
         counts."""
         seen: dict[str, SqsMessage] = {}
         duplicates: list[SqsMessage] = []
-        for message in found:
+        for message in received:
             key = message.body.get("key")
             if (
                 not isinstance(key, str)
@@ -369,6 +359,57 @@ class MessageClaims:
 
     def _reject(self, message: SqsMessage, body: str, reason: str) -> None:
         self._store.queues.reject(message, body, reason)
+
+    # Admit ----------------------------------------------------------------------------------------
+    def _admit(
+        self, ask: ClaimRequest, admission: StageAdmission, messages: Sequence[SqsMessage]
+    ) -> None:
+        """Admit the messages that may be claimed now. Room is left for the lanes of the stage that
+        have been seen before."""
+        known = self._lanes.setdefault((ask.plan.name, ask.stage), set())
+        known.update(lane_of(message) for message in messages)
+        admission.admit(messages, known)
+
+    # Claim ----------------------------------------------------------------------------------------
+    def _claim_items(
+        self, claims: ItemClaims, messages: Sequence[SqsMessage]
+    ) -> list[MessageVerdict]:
+        """Claim the items of these messages, in parallel. After a problem with AWS its error is
+        raised, unless some items are claimed: they belong to this worker."""
+        answers = self._store.requests.each(
+            [partial(claims.answer, message) for message in messages]
+        )
+        verdicts = [answer for answer in answers if isinstance(answer, MessageVerdict)]
+        items = _items_of(verdicts)
+        for error in answers:
+            if isinstance(error, LedgerError):
+                if not items:
+                    raise error
+                log.warning("an item could not be claimed; its message comes again: %s", error)
+        return verdicts
+
+    # Settle ---------------------------------------------------------------------------------------
+    def _settle(
+        self,
+        ask: ClaimRequest,
+        layout: Layout,
+        verdicts: Sequence[MessageVerdict],
+        admission: StageAdmission,
+        now: int,
+    ) -> None:
+        """Return what was taken for items that are not claimed, and settle their messages."""
+        items = _items_of(verdicts)
+        try:
+            admission.settle(items)
+            self._settle_messages(ask, layout, verdicts, admission, now)
+        except LedgerError as error:
+            # The claimed items are processed all the same; the other messages come again after
+            # their visibility timeout.
+            if not items:
+                raise
+            log.warning(
+                "messages without a claimed item could not be deleted or delayed: %s", error
+            )
 
     def _settle_messages(
         self,
@@ -395,6 +436,26 @@ class MessageClaims:
         self._hold(layout, admission.paused, now)
         at_once = [verdict.message for verdict in ended if verdict.later_ms == 0]
         self._store.queues.release([*at_once, *admission.waiting])
+
+    def _result(
+        self,
+        ask: ClaimRequest,
+        verdicts: Sequence[MessageVerdict],
+        admission: StageAdmission,
+        now: int,
+    ) -> ClaimResult:
+        items = _items_of(verdicts)
+        moved = sum(verdict.moved for verdict in verdicts)
+        next_at = admission.next_at
+        if not items and next_at is None:
+            next_at = now if moved else now + self._store.settings.poll_ms
+        return ClaimResult(
+            items,
+            moved,
+            next_at,
+            fragile=not ask.fragile and bool(self._fragile_messages(ask, now)),
+            refused=[verdict.refused for verdict in verdicts if verdict.refused is not None],
+        )
 
     def _delay(self, later: Sequence[tuple[SqsMessage, int]]) -> None:
         """Replace the message by a delayed copy: a hidden message would count against the queue's
@@ -443,6 +504,10 @@ class MessageClaims:
             for message, until in self._fragile_kept.get((ask.plan.name, ask.stage), ())
             if until > now
         ]
+
+
+def _items_of(verdicts: Sequence[MessageVerdict]) -> list[Item]:
+    return [verdict.item for verdict in verdicts if verdict.item is not None]
 
 
 def _version_in(message: SqsMessage) -> int:

@@ -27,21 +27,14 @@ from milepost_aws.ledger.tables.values import WITH_KEY, Values
 OUTSIDE = Author("outside")
 
 
-def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
+def keep_input(store: AwsStore, layout: Layout, old: Image, new: Image) -> None:
     """For a confirmer that has rewritten `input`: keep its stage's original payload, so that a
     resend or send-back gives the same. The confirmation in this record is judged by that payload
-    too."""
-    old, new = record.old, record.new
-    if (
-        old is None
-        or new is None
-        or not is_ours(old)
-        or not is_ours(new)
-        or old.get("input") == new.get("input")
-    ):
+    too. Both images of the record must be of the same version."""
+    if old.get("input") == new.get("input"):
         return
     name = f"payload_{old['queue']['S']}"
-    if name in new or "input" not in old or old["version"] != new["version"]:
+    if name in new or "input" not in old:
         return
     key, payload = layout.key_of(new), old["input"]
     if "M" in payload and WITH_KEY not in payload["M"]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from milepost_aws.aws_model import AwsModel
-from milepost_aws.ledger.tables.conditional_write import Update, _set_passed_stages
+from milepost_aws.ledger.tables.attribute_rules import _set_passed_stages
+from milepost_aws.ledger.tables.conditional_write import Update
 from milepost_aws.ledger.tables.keys import Layout
 
 LAYOUT = Layout("parcels", "rows", ("id",), "ingested_")
