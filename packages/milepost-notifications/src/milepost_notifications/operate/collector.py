@@ -19,6 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost_notifications.operate.figures import (
     MOST_SENDERS,
@@ -50,7 +51,7 @@ Gateway: its calls add what is malformed."""
 TRIES = 5
 """Writes of the tally that are tried while other processes write it too."""
 
-App = mp.AppContext[NotificationsSettings]
+App = mpa.AppContext[NotificationsSettings]
 
 log = logging.getLogger(__name__)
 
