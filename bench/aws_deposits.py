@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import milepost as mp
+import milepost.application as mpa
 from bench.counted import READS, REGION, CountedRun, Figure, item_figures, on_model
 from bench.deposits import settings_of
 from milepost.core.status import Status
@@ -105,7 +106,7 @@ def count_deposits(folder: Path, n: int, batch: int, case: DepositCase) -> list[
                     lambda place: Path(place).read_bytes(),
                 ).run()
                 tally = ResultListener(
-                    mp.AppContext("deposits", settings, ledger.context), run.outside["sqs"]
+                    mpa.AppContext("deposits", settings, ledger.context), run.outside["sqs"]
                 ).turn()
                 if tally.deposited != n:
                     raise RuntimeError(f"{tally} of {n} DOIs")

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 import milepost as mp
+import milepost.application as mpa
 from bench.measure import Span, peak_mb
 from milepost.engine.lists.source import BATCH
 from milepost_deposits.doi import normalise, normalise_all
@@ -223,7 +224,7 @@ def one_round(folder: Path, dois: int, form: str) -> dict[str, float]:
         Path(settings.inbox).mkdir()
         write(Path(settings.inbox) / "list.csv", dois, form, new=False)
         with opened(folder, settings) as ledger:
-            app = mp.AppContext("deposits", settings, ledger.context)
+            app = mpa.AppContext("deposits", settings, ledger.context)
             with Span() as span:
                 report = run_round(app, lambda: ledger.run(until_idle=0))
     assert report.counts["Success"] == dois, report.counts

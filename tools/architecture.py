@@ -66,8 +66,7 @@ def imports_between_members(package: str) -> Edges:
     """Which direct members of the package import which others, found in the import statements of
     all their modules.
 
-    A package whose names the root offers imports the root for its version number alone; such an
-    import is left out."""
+    A member imports the root for its version number alone; such an import is left out."""
     graph = import_graph()
     edges: Edges = {}
     for module in graph.modules:
@@ -79,8 +78,8 @@ def imports_between_members(package: str) -> Edges:
             target = member_of(imported, package)
             if target is not None and target != source:
                 edges[source].add(target)
-    for offered in edges.get(PUBLIC, ()):
-        edges[offered].discard(PUBLIC)
+    for targets in edges.values():
+        targets.discard(PUBLIC)
     return edges
 
 

@@ -11,16 +11,19 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import click
 
 import milepost
 import milepost_client as client
 import milepost_net as net
+from milepost import application, ports
 from milepost.cli.commands import cli
 from milepost.cli.sections import SECTIONS
 from milepost.core import errors
@@ -207,12 +210,7 @@ GROUPS = {
         "Checks",
         "KeyColumn",
         "Limits",
-        "span_ms",
-        "moment_ms",
-        "zone_of",
-        "local_zone",
-        "full_time",
-        "iso",
+        "url_in_key",
     ),
     "What a handler gets and says": (
         "Item",
@@ -236,12 +234,17 @@ GROUPS = {
         "PauseView",
         "ListReport",
     ),
-    "Your own application": (
+    "Where items are, and why": ("Status", "Reason"),
+}
+APPLICATION_GROUPS = {
+    "Declaring an application": (
         "Application",
-        "AwsAccess",
         "AppSettings",
         "AppContext",
         "AppDocuments",
+        "AwsAccess",
+    ),
+    "Endpoints and pages": (
         "Call",
         "Caller",
         "Answer",
@@ -249,26 +252,19 @@ GROUPS = {
         "Page",
         "Redirect",
         "Download",
+        "Rates",
+    ),
+    "Checks, alerts and metrics": (
         "Finding",
         "AlertRule",
         "AlertSubject",
         "AlertPointer",
         "Metric",
-        "correlation_id",
         "Histogram",
         "CallRate",
-        "Rates",
-        "hidden_url",
-        "hidden_urls",
-        "secrets_of_url",
-        "url_in_key",
-        "hide_fields",
-        "redacted",
-        "key_parts",
-        "name_given_twice",
-        "translated_net_errors",
+        "correlation_id",
     ),
-    "Commands of your own application": (
+    "Commands": (
         "json_option",
         "signed",
         "check_signed",
@@ -276,13 +272,209 @@ GROUPS = {
         "print_table",
         "print_next_page",
     ),
-    "Where items are, and why": ("Status", "Reason"),
+    "Times": ("span_ms", "moment_ms", "zone_of", "local_zone", "full_time", "iso"),
+    "Keys, secrets and input": (
+        "key_parts",
+        "hidden_url",
+        "hidden_urls",
+        "secrets_of_url",
+        "hide_fields",
+        "redacted",
+        "name_given_twice",
+        "translated_net_errors",
+    ),
 }
+PORTS_GROUPS = {
+    "The ledger and its parts": (
+        "Ledger",
+        "LedgerItems",
+        "LedgerFeed",
+        "LedgerDocuments",
+        "LedgerRetention",
+        "LedgerPresence",
+        "LedgerForeignRows",
+        "ForeignRowStore",
+        "QuarantineStore",
+        "LedgerUpkeep",
+        "MISSING_CAPABILITIES",
+    ),
+    "A scheme of URLs": ("LedgerScheme", "OpenLedger", "open_ledger", "Blobs"),
+    "Routes and items": (
+        "Plan",
+        "Stage",
+        "Limits",
+        "Breaker",
+        "Item",
+        "Row",
+        "Content",
+        "Put",
+        "Failure",
+        "Line",
+        "HistoryEntry",
+        "Status",
+        "Reason",
+        "LIVE",
+        "FAILED",
+        "TERMINAL",
+    ),
+    "Adding and changing": (
+        "Timing",
+        "NewItem",
+        "KnownKey",
+        "Same",
+        "KeyDigests",
+        "compare",
+        "add_unknown",
+        "Change",
+        "holds",
+        "keeps_lease",
+        "Conflict",
+        "Refused",
+        "unreadable",
+        "link",
+    ),
+    "Claiming": (
+        "ClaimRequest",
+        "ClaimResult",
+        "Lease",
+        "look",
+        "claimed_on_arrival",
+        "fragile",
+        "FRAGILE",
+        "share_out",
+    ),
+    "Pauses, limits and breakers": (
+        "Controls",
+        "Limit",
+        "LaneItems",
+        "is_held",
+        "scope",
+        "lanes_above",
+        "CallRate",
+        "TokenBucket",
+        "rate_per_second",
+        "calls_left",
+        "next_call_at",
+        "refill",
+        "spend",
+        "was_set_back",
+        "BreakerRecord",
+        "transition",
+        "breaker_after",
+        "at_clock",
+        "ask_again_at",
+        "room_for",
+        "probe_order",
+        "with_probes",
+        "with_leases",
+        "PROBE_CANDIDATES",
+    ),
+    "Finding and counting": (
+        "Query",
+        "QueryPage",
+        "KeyPart",
+        "SEPARATOR",
+        "ScanCost",
+        "Count",
+        "Group",
+        "LaneCount",
+        "CounterKey",
+        "GroupKey",
+        "count_all",
+        "HOUR",
+    ),
+    "Documents": (
+        "Document",
+        "DamagedValue",
+        "read_as",
+        "sort_out",
+        "Epoch",
+        "raised_epoch",
+        "ROUTE",
+        "HOLD",
+        "LIMIT",
+        "BREAKER",
+        "FORGET",
+        "SECRET",
+        "EPOCH",
+    ),
+    "Retention": (
+        "PruneCriteria",
+        "DeliveredLines",
+        "Leaving",
+        "Keep",
+        "Pruned",
+        "LeftFailures",
+        "ForgetRequest",
+        "Forgotten",
+        "forgotten_name",
+        "emptied",
+        "not_ended",
+        "REMOVED_TEXT",
+    ),
+    "Foreign rows and quarantine": ("ForeignRow", "ForeignRowPage", "Adopted", "QuarantineEntry"),
+    "Upkeep": (
+        "Service",
+        "Clock",
+        "CheckedClock",
+        "ClockState",
+        "Chance",
+        "TransferResult",
+        "FutureCount",
+        "TablesFormat",
+        "BackupReport",
+        "RestoreReport",
+        "Progress",
+    ),
+}
+
+
+class Surface(NamedTuple):
+    """Public names of one package, for one kind of reader."""
+
+    title: str
+    module: ModuleType
+    intro: str
+    groups: dict[str, tuple[str, ...]]
+
+
+SURFACES = (
+    Surface(
+        "Routes and programs",
+        milepost,
+        "`import milepost as mp`, for those who write routes and programs.",
+        GROUPS,
+    ),
+    Surface(
+        "Applications",
+        application,
+        "`import milepost.application as mpa`, beside `milepost`, for those who write an application (see "
+        "[Your own application](../guides/your-own-application.md)). None of these names needs the extra `http`.",
+        APPLICATION_GROUPS,
+    ),
+    Surface(
+        "Ledgers",
+        ports,
+        "`from milepost import ports`, for those who write a ledger (see [Testing](../testing.md#a-ledger-of-your-own)): the port, the values "
+        "that go through it, and the rules that every ledger applies.",
+        PORTS_GROUPS,
+    ),
+)
 SPECIAL = {
     "json_option": "A decorator of a command: adds `--json`, given to it as `as_json`.",
     "ANYWHERE": '`allow_cidrs` that opens every address, `("0.0.0.0/0", "::/0")`: for hosts that the operator alone names.',
     "Outcome": "`Done | NotYet | Checked | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
     "span_ms": "`span_ms(value, subject)`: a `Span` in milliseconds; `subject` names it in the `UsageError` if it cannot be one.",
+    "LIVE": "The statuses of items that have not ended.",
+    "FAILED": "The statuses of items that ended in failure.",
+    "TERMINAL": "The statuses of items that have ended.",
+    "HOUR": "Milliseconds of an hour.",
+    "SEPARATOR": "What stands between the fields of a key; within a field it is escaped.",
+    "ROUTE": "Kind of documents: versions of a route, by its name.",
+    "HOLD": "Kind of documents: pauses, by scope.",
+    "LIMIT": "Kind of documents: limits of an operator, by scope.",
+    "BREAKER": "Kind of documents: breakers, by scope.",
+    "FORGET": "Kind of the document with the secret by which forgotten keys stay known.",
     "KEY": "The fields of a message's key: messageId, senderId, timestamp and targetUrl.",
     "INLINE_BODY": "262,144: the largest body, in bytes, that a service accepts unless its setting `largest_body` says otherwise.",
     "open": "Another name for `Milepost`, so that it reads well: `with milepost.open(url, routes=[…]) as mp:`.",
@@ -293,6 +485,11 @@ PLAIN = {
     "stage": "The stage it is at.",
     "lane": "Its lane within the stage; empty if the stage has none.",
     "correlation_id": "The id by which it is followed elsewhere.",
+    "external": "Whether a partner carries it out.",
+    "is_async": "Whether its handler is an `async def`.",
+    "has_breaker": "Whether a breaker stops its calls.",
+    "terminal": "Whether the item has ended.",
+    "closed": "Whether calls go through.",
 }
 """Properties that say nothing of themselves in the code."""
 SPAN = (
@@ -302,43 +499,66 @@ SPAN = (
 
 
 def python_page() -> str:
-    """Every public name with its signature and docstring."""
-    grouped = {name for names in GROUPS.values() for name in names}
-    raised = [name for name in milepost.__all__ if name not in grouped]
-    odd = [
-        name
-        for name in raised
-        if not isinstance(found := getattr(milepost, name), type)
-        or not issubclass(found, Exception)
-    ] + sorted(grouped - set(milepost.__all__))
-    if odd:
-        raise SystemExit(
-            f"tools/docs.py: say in GROUPS where these public names belong: {', '.join(odd)}"
-        )
+    """Every public name with its signature and docstring, by surface."""
     parts = [
         MADE,
         "# The Python surface",
-        "`import milepost as mp`; these names are public. "
-        "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`, `EmailSubscriber`, `open_subscriber`), "
+        "Three packages have the names for three kinds of authors:",
+        table(
+            ("you write", "import"),
+            [
+                (
+                    f"[{each.title.lower()}](#{each.title.lower().replace(' ', '-')})",
+                    f"`{each.module.__name__}`",
+                )
+                for each in SURFACES
+            ],
+        ),
+        "Public are also `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`, `EmailSubscriber`, `open_subscriber`), "
         "`milepost.subscribers.email` (see [Mail](mail.md)), `milepost.blobs` (`open_blobs`, `open_inbox`), `milepost_net` (see [The HTTP client](net.md)), `milepost_client` (see [The client of notifications](client.md)) and `milepost_testing` (see [Testing](../testing.md)).",
         SPAN,
     ]
-    for title, names in GROUPS.items():
-        parts.append(f"## {title}")
-        for name in names:
-            parts += name_parts(name)
-    parts += ["## Errors", "See [Errors](errors.md) for the whole tree."]
-    rows = [(f"`{name}`", summary(getattr(milepost, name))) for name in raised]
-    parts.append(table(("error", "meaning"), rows))
+    described: dict[str, str] = {}
+    for surface in SURFACES:
+        parts += surface_parts(surface, described)
+        described = dict.fromkeys(surface.module.__all__, surface.module.__name__) | described
     return "\n\n".join(parts) + "\n"
 
 
-def name_parts(name: str, module: Any = milepost) -> Iterator[str]:
-    yield f"### {name}"
+def surface_parts(surface: Surface, described: Mapping[str, str]) -> Iterator[str]:
+    """One surface; `described` are names that an earlier one describes, each with its module."""
+    module, groups = surface.module, surface.groups
+    raised = errors_of(module, groups, f"the groups of {module.__name__}")
+    yield f"## {surface.title}"
+    yield surface.intro
+    for title, names in groups.items():
+        yield f"### {title}"
+        repeated = [
+            f"[`{name}`](#{name.lower()}), as in `{described[name]}`"
+            for name in names
+            if name in described
+        ]
+        for name in names:
+            if name not in described:
+                yield from name_parts(name, module, "####")
+        if repeated:
+            yield f"Also: {'; '.join(repeated)}."
+    if raised:
+        yield f"### Errors in `{module.__name__}`"
+        yield "See [Errors](errors.md) for the whole tree."
+        rows = [(f"`{name}`", summary(getattr(module, name))) for name in raised]
+        yield table(("error", "meaning"), rows)
+
+
+def name_parts(name: str, module: Any, mark: str = "###") -> Iterator[str]:
+    yield f"{mark} {name}"
     if name in SPECIAL:
         yield SPECIAL[name]
         return
     subject = inspect.unwrap(getattr(module, name))
+    if not inspect.isfunction(subject) and not isinstance(subject, type):
+        yield constant_note(name, module)
+        return
     if inspect.isfunction(subject):
         made = ast.parse(textwrap.dedent(inspect.getsource(subject))).body[0]
         assert isinstance(made, ast.FunctionDef)
@@ -403,6 +623,14 @@ def name_parts(name: str, module: Any = milepost) -> Iterator[str]:
             awaited = "await " if isinstance(method, ast.AsyncFunctionDef) else ""
             yield fenced(awaited + signature(method, f"{name}.{method.name}"), "python no-run")
             yield " ".join(text.split())
+
+
+def constant_note(name: str, package: Any) -> str:
+    """The docstring beneath a constant or an alias, in the module that it comes from."""
+    home = next(module for module, names in package._HOMES.items() if name in names)
+    source = inspect.getsource(import_module(f"milepost.{home}"))
+    notes = dict(field_notes(ast.parse(source)))
+    return notes[f"`{name}`"]
 
 
 def class_node(subject: type) -> ast.ClassDef:
@@ -485,8 +713,8 @@ def call(name: str, given: list[str], back: str) -> str:
     return "\n".join([f"{name}(", *(f"    {each}," for each in given), f"){back}"])
 
 
-def field_notes(node: ast.ClassDef) -> list[tuple[str, str]]:
-    """Fields that have a docstring of their own beneath them."""
+def field_notes(node: ast.ClassDef | ast.Module) -> list[tuple[str, str]]:
+    """Fields, or a module's constants, that have a docstring of their own beneath them."""
     notes = []
     for field, text in zip(node.body, node.body[1:], strict=False):
         told = (
@@ -557,14 +785,17 @@ def errors_of(module: Any, groups: dict[str, tuple[str, ...]], called: str) -> l
     """The errors among a module's public names; every other name must be in a group."""
     grouped = {name for names in groups.values() for name in names}
     raised = [name for name in module.__all__ if name not in grouped]
-    odd = [name for name in raised if not issubclass(getattr(module, name), Exception)] + sorted(
-        grouped - set(module.__all__)
-    )
+    odd = [name for name in raised if not is_error(getattr(module, name))]
+    odd += sorted(grouped - set(module.__all__))
     if odd:
         raise SystemExit(
             f"tools/docs.py: say in {called} where these public names belong: {', '.join(odd)}"
         )
     return raised
+
+
+def is_error(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def group_parts(groups: dict[str, tuple[str, ...]], module: Any) -> Iterator[str]:
@@ -634,7 +865,8 @@ def errors_page() -> str:
     rows = []
     for name, subject in vars(errors).items():
         if isinstance(subject, type) and issubclass(subject, errors.MilepostError):
-            public = "yes" if name in milepost.__all__ else f"`{subject.__module__}`"
+            home = "milepost.ports" if name in ports.__all__ else subject.__module__
+            public = "yes" if name in milepost.__all__ else f"`{home}`"
             rows.append(
                 (
                     f"`{name}`",

@@ -21,6 +21,7 @@ from tests.golden.fixed import FixedChance, fixed
 from tests.golden.sinks import Topic, WebSink
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_testing import VirtualClock, drain
 
 SIGNED = ("--by", "anna", "--reason", "a golden test")
@@ -178,7 +179,7 @@ class History:
 
     def _work(self, span: str) -> None:
         """Let the workers do what is due within this span; other items stay where they are."""
-        until = self.clock.now() + mp.span_ms(span, "span")
+        until = self.clock.now() + mpa.span_ms(span, "span")
         with suppress(AssertionError):
             drain(self._ledger, self.clock, at_most=span)
         self.clock.advance_to(until)

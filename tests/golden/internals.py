@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.blobs.memory import MemoryBlobs
 from milepost.cli.commands import cli
 from milepost.core import operators
@@ -179,7 +180,7 @@ def event_of_every_kind() -> list[tuple[str, list[Any]]]:
 def alerts_of_every_kind() -> dict[str, Any]:
     """For each kind of trouble the notices of its beginning and its end, as subscribers get them,
     and the record that is stored."""
-    rule = mp.AlertRule(name="post", to=["log"], items="parcels", lane="carrier")
+    rule = mpa.AlertRule(name="post", to=["log"], items="parcels", lane="carrier")
     failure = Trouble(
         "failures", "parcels", "send", "van", 1_000, "HTTP 500", "SERVER_ERROR", "0123456789", "P-1"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+from types import GenericAlias
 from typing import Any
 
 from tests.golden import internals
@@ -13,6 +14,7 @@ from tests.golden.recording import Recorder
 
 import milepost
 import milepost_testing
+from milepost import application, ports
 
 
 def parameters(function: Any) -> list[str]:
@@ -38,9 +40,7 @@ def described(value: Any, public: dict[str, Any]) -> Any:
         return {"enum": {member.name: member.value for member in value}}
     if isinstance(value, type):
         bases = [
-            name
-            for name, other in public.items()
-            if other is not value and isinstance(other, type) and issubclass(value, other)
+            name for name, other in public.items() if other is not value and other in value.__mro__
         ]
         found: dict[str, Any] = {
             "class": parameters(value) if not issubclass(value, Exception) else "exception",
@@ -55,17 +55,21 @@ def described(value: Any, public: dict[str, Any]) -> Any:
             member = getattr(value, name)
             methods[name] = parameters(member) if inspect.isfunction(member) else "value"
         return {**found, "members": methods}
-    if callable(value):
+    if callable(value) and not isinstance(value, GenericAlias):
         return {"function": parameters(value)}
+    if isinstance(value, frozenset):
+        return {"value": sorted(value)}
     return {"value": str(value)}
 
 
 def test_the_public_names_are_as_recorded(golden: Recorder) -> None:
-    for module in (milepost, milepost_testing):
+    bases: dict[str, Any] = {}
+    for module in (milepost, application, ports, milepost_testing):
         public = {name: getattr(module, name) for name in module.__all__}
+        bases |= public
         golden.json(
             f"python/{module.__name__}.json",
-            {name: described(value, public) for name, value in public.items()},
+            {name: described(value, bases) for name, value in public.items()},
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.controls import LedgerControls, partner_waits
 from milepost_deposits.digest.collect import (
     CURSOR,
@@ -32,7 +33,7 @@ TWINS_SHOWN = 10
 
 log = logging.getLogger(__name__)
 
-application = mp.Application(
+application = mpa.Application(
     "deposits",
     DepositsSettings,
     summary="DOIs of a master list, each deposited once.",
@@ -72,11 +73,11 @@ def inbox(app: DepositsApp) -> None:
 
 
 @application.aws
-def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
+def aws_access(settings: DepositsSettings) -> mpa.AwsAccess:
     """The queues of the submission service or the login of DSpace, the places of lists and files,
     and mail."""
     dss = settings.submit.dss
-    return mp.AwsAccess(
+    return mpa.AwsAccess(
         sends_to=() if dss is None else (dss.queue,),
         receives_from=() if dss is None else (dss.results,),
         objects=(settings.inbox, settings.files),
@@ -93,26 +94,26 @@ def aws_access(settings: DepositsSettings) -> mp.AwsAccess:
 
 
 @application.check("settings")
-def settings_check(app: DepositsApp) -> Iterator[mp.Finding]:
+def settings_check(app: DepositsApp) -> Iterator[mpa.Finding]:
     """Is everything set that workers need?"""
     try:
         check_settings(app.settings, os.environ)
     except mp.ConfigMistake as mistake:
-        yield mp.Finding(
+        yield mpa.Finding(
             "bad", "deposits", str(mistake), "set them, and run 'milepost deposits run' again"
         )
     else:
-        yield mp.Finding("ok", "deposits", "settings and secrets are complete")
+        yield mpa.Finding("ok", "deposits", "settings and secrets are complete")
 
 
 @application.check("partners")
-def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
+def partners_check(app: DepositsApp) -> Iterator[mpa.Finding]:
     """Does a partner ask us to slow down, or refuse the login or the queue?"""
     for wait in partner_waits(app):
         if wait.needs_people:
-            yield mp.Finding("bad", "deposits", wait.text, resume_command(app.settings))
+            yield mpa.Finding("bad", "deposits", wait.text, resume_command(app.settings))
             continue
-        yield mp.Finding(
+        yield mpa.Finding(
             "warn",
             "deposits",
             wait.text,
@@ -121,11 +122,11 @@ def partners_check(app: DepositsApp) -> Iterator[mp.Finding]:
 
 
 @application.check("store")
-def store_check(app: DepositsApp) -> Iterator[mp.Finding]:
+def store_check(app: DepositsApp) -> Iterator[mpa.Finding]:
     """Can the file store be used?"""
     fault = store_fault(app)
     if fault:
-        yield mp.Finding("bad", "deposits", f"{fault}; its DOIs wait", STORE_CURE)
+        yield mpa.Finding("bad", "deposits", f"{fault}; its DOIs wait", STORE_CURE)
 
 
 @application.service("results", every="1m")
@@ -144,17 +145,17 @@ def digest(app: DepositsApp) -> None:
 
 
 @application.check("digests")
-def digests_check(app: DepositsApp) -> Iterator[mp.Finding]:
+def digests_check(app: DepositsApp) -> Iterator[mpa.Finding]:
     """Could all digests be mailed?"""
     left = unmailed(app)
     if left.wait:
         said = f"{_digests(left.wait)} not mailed yet, and will be tried again: {left.wait_error}"
-        yield mp.Finding(
+        yield mpa.Finding(
             "warn", "deposits", said, "look at the mail server, and at [deposits.mail]"
         )
     if left.refused:
         cure = f"correct [deposits.mail], then '{send_again_command(app.settings)}'"
-        yield mp.Finding(
+        yield mpa.Finding(
             "warn",
             "deposits",
             f"{_digests(left.refused)} refused, and not tried again: {left.refused_error}",
@@ -175,10 +176,10 @@ def late_deposits(app: DepositsApp) -> None:
 
 
 @application.check("twins")
-def twins_check(app: DepositsApp) -> Iterator[mp.Finding]:
+def twins_check(app: DepositsApp) -> Iterator[mpa.Finding]:
     """Has DSpace two items of a DOI?"""
     for doi, recorded in list(twins(app).items())[:TWINS_SHOWN]:
-        yield mp.Finding(
+        yield mpa.Finding(
             "warn",
             "deposits",
             f"{doi}: {recorded.text}",
@@ -193,28 +194,28 @@ def login(app: DepositsApp) -> None:
 
 
 @application.check("form")
-def form_check(app: DepositsApp) -> Iterator[mp.Finding]:
+def form_check(app: DepositsApp) -> Iterator[mpa.Finding]:
     """Is the form of the metadata files that of today's submission service because the setting is
     left out? It was the old one once."""
     dss = app.settings.submit.dss
     if dss is not None and dss.metadata is None:
         said = 'the submission service gets metadata in the form dspace8; for a service from before August 2026 set metadata = "old"'
-        yield mp.Finding("ok", "deposits", said)
+        yield mpa.Finding("ok", "deposits", said)
 
 
 @application.check("stuck")
-def stuck_check(app: DepositsApp) -> Iterator[mp.Finding]:
+def stuck_check(app: DepositsApp) -> Iterator[mpa.Finding]:
     """Has a submission had no result for too long? Are messages of the results queue set aside?"""
     stuck = stuck_deposits(app)
     if stuck:
         cure = "look at the submission service; 'milepost deposits stuck' lists them, and DSpace is searched before any is sent again"
-        yield mp.Finding(
+        yield mpa.Finding(
             "warn", "deposits", f"{len(stuck)} submissions have had no result for too long", cure
         )
     aside = set_aside(app)
     if aside:
         cure = "'milepost deposits set-aside' shows them with the reason"
-        yield mp.Finding(
+        yield mpa.Finding(
             "warn",
             "deposits",
             f"{len(aside)} messages of the results queue could not be used",

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
-import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.acts import abandon, handle_of, keys_of, mark_deposited, requeue
 from milepost_deposits.application import application
 from milepost_deposits.digest.collect import send_again_command, unmailed
@@ -82,7 +82,7 @@ def status(app: DepositsApp, as_json: bool) -> None:
 
 
 @application.command("runs")
-@mp.json_option
+@mpa.json_option
 def runs_command(app: DepositsApp, as_json: bool) -> None:
     """List the latest runs: running, finished, failed or interrupted, and what each did."""
     found = runs(app)
@@ -200,7 +200,7 @@ def _count_lines(counts: dict[str, int]) -> Iterator[str]:
 @click.option(
     "--csv", "as_csv", is_flag=True, help="All of them, as a table for spreadsheet programs."
 )
-@mp.json_option
+@mpa.json_option
 def worklist_command(
     app: DepositsApp, search: str, limit: int, after: str, as_csv: bool, as_json: bool
 ) -> None:
@@ -292,23 +292,23 @@ def report(verb: str, dois: tuple[str, ...], refused: dict[str, str]) -> int:
     is_flag=True,
     help="The submission service will not read the last message: send another. DSpace is searched first.",
 )
-@mp.signed
+@mpa.signed
 def requeue_command(
     app: DepositsApp, dois: tuple[str, ...], send_again: bool, by: str | None, reason: str | None
 ) -> int:
     """Try DOIs again that have failed or were abandoned."""
-    by, reason = mp.check_signed(by, reason)
+    by, reason = mpa.check_signed(by, reason)
     return report("requeued", dois, requeue(app, dois, by=by, reason=reason, send_again=send_again))
 
 
 @application.command("abandon", ledger="write")
 @click.argument("dois", nargs=-1, required=True, metavar="DOI...")
-@mp.signed
+@mpa.signed
 def abandon_command(
     app: DepositsApp, dois: tuple[str, ...], by: str | None, reason: str | None
 ) -> int:
     """Take DOIs off the list: they are not deposited."""
-    by, reason = mp.check_signed(by, reason)
+    by, reason = mpa.check_signed(by, reason)
     return report("abandoned", dois, abandon(app, dois, by=by, reason=reason))
 
 
@@ -317,12 +317,12 @@ def abandon_command(
 @click.option(
     "--handle", required=True, help="The handle of the item in DSpace, such as 1721.1/400778."
 )
-@mp.signed
+@mpa.signed
 def deposited_command(
     app: DepositsApp, doi: str, handle: str, by: str | None, reason: str | None
 ) -> None:
     """Mark a DOI as deposited by hand."""
-    by, reason = mp.check_signed(by, reason)
+    by, reason = mpa.check_signed(by, reason)
     mark_deposited(app, doi, handle, by=by, reason=reason)
     click.echo(f"{keys_of([doi])[0]} is deposited as {handle_of(handle)}")
 
@@ -330,8 +330,8 @@ def deposited_command(
 @application.command("import", ledger="write")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
-@mp.signed
-@mp.json_option
+@mpa.signed
+@mpa.json_option
 def import_command(
     app: DepositsApp, file: Path, dry_run: bool, by: str | None, reason: str | None, as_json: bool
 ) -> int:
@@ -341,7 +341,7 @@ def import_command(
     SUCCESS becomes Success, FAILED goes to the worklist, and nothing is fetched. Unfinished DOIs
     are left out: deliver them as a list.
     """
-    by, reason = mp.check_signed(by, reason)
+    by, reason = mpa.check_signed(by, reason)
     with file.open("rb") as stream:
         found = import_dois(app, stream, file.name, by=by, reason=reason, dry_run=dry_run)
     if as_json:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.settings import DepositsApp, DepositsSettings
 from milepost_deposits.status_names import PARTNERS, SUBMIT
 
@@ -238,7 +239,9 @@ class StageLimit:
             # Requests that ran at the same time get the same answer: it counts once.
             new = now >= self._until
             if new:
-                asked = None if outcome.after is None else mp.span_ms(outcome.after, "after") / 1000
+                asked = (
+                    None if outcome.after is None else mpa.span_ms(outcome.after, "after") / 1000
+                )
                 self._until = now + pause_s(
                     asked, self._wishes, FIRST_CONFIGURATION_S if wrong else FIRST_S
                 )

@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.acts import handle_of
 from milepost_deposits.doi import DELIMITERS, FIELD, DoiMistake, normalise
 from milepost_deposits.list_files import readable_list
@@ -134,7 +135,7 @@ def import_dois(
 ) -> ImportReport:
     """Take in the finished DOIs of a file, and note how each has ended. What is finished here
     already stays as it is. A repeat after an interruption continues."""
-    by, reason = mp.check_signed(by, reason)
+    by, reason = mpa.check_signed(by, reason)
     with readable_list(stream, name) as lines:
         dois, wrong = read_import(lines, name)
     done = [entry for entry in dois if entry.ending != "unfinished"]

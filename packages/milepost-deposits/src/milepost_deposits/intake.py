@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.blobs import Inbox, InboxFile, open_inbox
 from milepost_deposits.list_files import names_a_doi, readable_list
 from milepost_deposits.settings import DepositsSettings
@@ -88,7 +89,7 @@ def take_in_lists(
     except OSError as error:
         raise mp.MilepostError(f"[deposits] inbox: {error}; make it, or name another") from error
     report = IntakeReport()
-    quiet_s = mp.span_ms(settings.inbox_quiet, "inbox_quiet") / 1000
+    quiet_s = mpa.span_ms(settings.inbox_quiet, "inbox_quiet") / 1000
     for file in files:
         if not file.name.lower().endswith(ENDINGS):
             report.ignored.append(_printable(file.name))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.common_cause import CommonCause, common_cause
 from milepost_deposits.controls import PartnerWait, end_waits, partner_waits, work_within_limits
 from milepost_deposits.digest.collect import (
@@ -162,7 +163,7 @@ def _take_in(app: DepositsApp, journal: RunJournal, sleep: Callable[[float], Non
         if intake.growing:
             # The sender of a file that was just written has most likely finished: wait for the
             # proof once.
-            sleep(mp.span_ms(app.settings.inbox_quiet, "inbox_quiet") / 1000)
+            sleep(mpa.span_ms(app.settings.inbox_quiet, "inbox_quiet") / 1000)
             intake = intake.followed_by(take_in_lists(app, app.settings))
         return intake
     except (mp.LedgerError, mp.UsageError):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.doi import doi_or_none
 
 _FIELD = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){1,2}")
@@ -14,7 +15,7 @@ CROSSREF = "https://api.crossref.org"
 MB = 1_000_000
 
 
-class AttemptSettings(mp.AppSettings, frozen=True):
+class AttemptSettings(mpa.AppSettings, frozen=True):
     """Threshold of each stage: when so many tries have failed, the DOI needs a manual deposit."""
 
     metadata: int = 3
@@ -22,7 +23,7 @@ class AttemptSettings(mp.AppSettings, frozen=True):
     submit: int = 3
 
 
-class ConcurrencySettings(mp.AppSettings, frozen=True):
+class ConcurrencySettings(mpa.AppSettings, frozen=True):
     """Most calls of a stage at once, in each process. (Crossref's polite pool allows three. DSpace
     waits for its index at each write: more than a few at once make it slower.)"""
 
@@ -31,7 +32,7 @@ class ConcurrencySettings(mp.AppSettings, frozen=True):
     submit: int = 3
 
 
-class RateSettings(mp.AppSettings, frozen=True):
+class RateSettings(mpa.AppSettings, frozen=True):
     """Most calls of a stage in a time, over all processes, such as "10/s"."""
 
     metadata: str | None = None
@@ -39,7 +40,7 @@ class RateSettings(mp.AppSettings, frozen=True):
     submit: str | None = None
 
 
-class DssSettings(mp.AppSettings, frozen=True):
+class DssSettings(mpa.AppSettings, frozen=True):
     """The DSpace Submission Service: `queue` takes submit messages, `results` brings result
     messages (each a name or a URL). `system` and `source` are SubmissionSystem and
     SubmissionSource. `metadata` is the form of the metadata file that the service reads: "dspace8"
@@ -62,7 +63,7 @@ class DssSettings(mp.AppSettings, frozen=True):
         return self.metadata or "dspace8"
 
 
-class SubmitSettings(mp.AppSettings, frozen=True):
+class SubmitSettings(mpa.AppSettings, frozen=True):
     """The table [deposits.submit]: either `dspace`, the address of a DSpace 7+ server, or `dss`.
     `search` is the address of the DSpace server that the `verify` probe searches; with `dspace` it
     is that one. Secrets are in the environment, in the variables named."""
@@ -93,7 +94,7 @@ class SubmitSettings(mp.AppSettings, frozen=True):
     password_env: str = "DSPACE_PASSWORD"
 
 
-class MailSettings(mp.AppSettings, frozen=True):
+class MailSettings(mpa.AppSettings, frozen=True):
     """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of
     Amazon SES instead. The password of an SMTP user is in the environment variable `password_env`.
     `owners` are the addresses for DOIs that begin with a prefix, such as "10.1002"; all others go
@@ -113,7 +114,7 @@ class MailSettings(mp.AppSettings, frozen=True):
     dashboard: str = ""
 
 
-class DepositsSettings(mp.AppSettings, frozen=True):
+class DepositsSettings(mpa.AppSettings, frozen=True):
     """The table [deposits] of milepost.toml; see docs/guides/deposits.md."""
 
     content: str = ""
@@ -181,7 +182,7 @@ class DepositsSettings(mp.AppSettings, frozen=True):
         return "dspace8" if self.submit.dss is None else self.submit.dss.form
 
 
-DepositsApp = mp.AppContext[DepositsSettings]
+DepositsApp = mpa.AppContext[DepositsSettings]
 
 
 def missing_settings(settings: DepositsSettings) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.acts import FAILED, may_be_deposited
 from milepost_deposits.controls import LedgerControls, moment_s
 from milepost_deposits.dspace.api import DSpace, open_dspace
@@ -41,7 +42,7 @@ def stuck_deposits(app: DepositsApp) -> list[dict[str, Any]]:
     if dss is None:
         return []
     before = app.now() - timedelta(
-        milliseconds=mp.span_ms(dss.answer_within, "[deposits.submit] dss.answer_within")
+        milliseconds=mpa.span_ms(dss.answer_within, "[deposits.submit] dss.answer_within")
     )
     rows = app.items(
         app.settings.route,
@@ -116,7 +117,7 @@ def too_early(app: DepositsApp, row: dict[str, Any]) -> bool:
         ended_at = (
             SubmissionRecords(FileStore(app.settings.files)).get(row["key"]).answered_at or ended_at
         )
-    return 0 <= app.time() - ended_at < mp.span_ms(apart, "[deposits.submit] apart") / 1000
+    return 0 <= app.time() - ended_at < mpa.span_ms(apart, "[deposits.submit] apart") / 1000
 
 
 def _complete(app: DepositsApp, dspace: DSpace, doi: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.digest.collect import digests_route
 from milepost_deposits.dspace.submission import Present
 from milepost_deposits.files import Deposit
@@ -99,8 +100,8 @@ class DepositsScene:
         return run_round(self.app, lambda: self.ledger.run(until_idle=0))
 
     @property
-    def app(self) -> mp.AppContext[DepositsSettings]:
-        return mp.AppContext("deposits", self.settings, self.ledger.context)
+    def app(self) -> mpa.AppContext[DepositsSettings]:
+        return mpa.AppContext("deposits", self.settings, self.ledger.context)
 
     def row(self, doi: str) -> dict[str, Any]:
         found = self.ledger.show("deposits", doi)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_aws.aws_model import AwsModel, Faults
 from milepost_deposits.controls import LedgerControls
 from milepost_deposits.dspace.submission import DSpaceSubmission
@@ -157,7 +158,7 @@ class SubmitScene:
 
     @property
     def app(self) -> DepositsApp:
-        return mp.AppContext("deposits", self.settings, self.ledger.context)
+        return mpa.AppContext("deposits", self.settings, self.ledger.context)
 
     # Steps ----------------------------------------------------------------------------------------
     def take_in(self, *dois: str) -> None:
@@ -166,7 +167,7 @@ class SubmitScene:
 
     def work(self, span: str = "1m") -> None:
         """Let workers and resender run for so long."""
-        until = self.clock.now() + mp.span_ms(span, "span")
+        until = self.clock.now() + mpa.span_ms(span, "span")
         run_until_rest(self.ledger.context, self.clock, (), until)
         self.clock.advance_to(until)
 
@@ -243,7 +244,7 @@ def second_worker(
     scene.controls = first
     prepare(submission)
     with mp.open(scene.url, routes=[scene.route(submission)], clock=scene.clock) as ledger:
-        controls.open(mp.AppContext("deposits", scene.settings, ledger.context))
+        controls.open(mpa.AppContext("deposits", scene.settings, ledger.context))
         for _ in range(hours):
             until = scene.clock.now() + 3_600_000
             run_until_rest(ledger.context, scene.clock, (), until)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.deposits.submit_scene import DSS, RETENTION_S, SubmitScene, pdf_of, submit_scene
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_aws.aws_model import Faults
 from milepost_deposits.acts import mark_deposited, may_be_deposited, requeue
 from milepost_deposits.controls import partner_waits
@@ -734,7 +735,7 @@ def test_results_are_applied_one_by_one_where_a_portion_fails(
     quick.take_in(*dois)
     quick.service.run()
 
-    confirm_all = mp.AppContext.confirm_all
+    confirm_all = mpa.AppContext.confirm_all
     portions: list[int] = []
 
     def fails_for_several(app: Any, route: str, stage: str, outcomes: Any, **how: Any) -> Any:
@@ -743,7 +744,7 @@ def test_results_are_applied_one_by_one_where_a_portion_fails(
             raise mp.LedgerError("the ledger does not answer")
         return confirm_all(app, route, stage, outcomes, **how)
 
-    monkeypatch.setattr(mp.AppContext, "confirm_all", fails_for_several)
+    monkeypatch.setattr(mpa.AppContext, "confirm_all", fails_for_several)
     assert quick.apply().deposited == 3
     assert portions == [3, 1, 1, 1]
     assert {quick.state(doi)[1] for doi in dois} == {"COMPLETED"}

@@ -12,6 +12,7 @@ import pytest
 from tests.deposits.submit_scene import DSS, SubmitScene, submit_scene
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.commands import round_lines
 from milepost_deposits.controls import (
     FIRST_S,
@@ -265,7 +266,7 @@ def test_a_pause_by_a_person_at_the_same_moment_stays(
                 scene.controls.pause("content", 60, "The publisher asks us to slow down")
                 scene.clock.advance(61)
             with monkeypatch.context() as patch:
-                patch.setattr(mp.AppContext, "pauses", lambda _, route: pauses_then_person(route))
+                patch.setattr(mpa.AppContext, "pauses", lambda _, route: pauses_then_person(route))
                 if busy_first:
                     end_waits(scene.app)
                 else:

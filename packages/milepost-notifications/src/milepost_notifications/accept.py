@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_client import Message, MessageRefused
 from milepost_notifications.operate.messages import is_repeat, read_message
 from milepost_notifications.operate.registry import iso, keep_fresh
@@ -82,7 +83,7 @@ def largest_request(settings: NotificationsSettings) -> int:
     return settings.largest_body * ESCAPED + ENVELOPE_BYTES
 
 
-def answer_of_problem(problem: mp.Problem, settings: NotificationsSettings) -> mp.Answer:
+def answer_of_problem(problem: mpa.Problem, settings: NotificationsSettings) -> mpa.Answer:
     """An error of the server itself (no key, a wrong method, a ledger that cannot be reached) in
     the JSON form of POST /message, without inner details."""
     if problem.status >= 500:
@@ -94,7 +95,7 @@ def answer_of_problem(problem: mp.Problem, settings: NotificationsSettings) -> m
     return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), text, problem.status)
 
 
-async def accept(app: App, call: mp.Call) -> mp.Answer:
+async def accept(app: App, call: mpa.Call) -> mpa.Answer:
     """The message is on disk when this is answered with 200, and will be delivered. One that was
     accepted before is a duplicate; one with the same messageId, timestamp, senderId and targetUrl
     but another method, headers or body is a conflict."""
@@ -129,7 +130,7 @@ def check_target(app: App, message: Message) -> None:
         raise MessageRefused("VALIDATION_ERROR", text, sender=message.sender_id)
 
 
-async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
+async def _submitted(app: App, call: mpa.Call, message: Message) -> mpa.Answer:
     settings = app.settings
     receipt = await app.submit_async(
         settings.route, message.content, by=call.caller.name, not_before=message.deliver_at
@@ -144,10 +145,10 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
             " send the new one with a messageId of its own"
         )
         raise MessageRefused("IDEMPOTENCY_CONFLICT", text, status=409)
-    request_id, now = mp.correlation_id() or "", iso(app.now())
+    request_id, now = mpa.correlation_id() or "", iso(app.now())
     status = "" if receipt.status is None else receipt.status.value
     if is_repeat(receipt):
-        return mp.Answer(
+        return mpa.Answer(
             MessageDuplicate(
                 "Duplicate message detected",
                 request_id,
@@ -159,10 +160,10 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
             )
         )
     created = datetime.fromtimestamp((receipt.created_at or 0) / 1000, UTC)
-    ttl = int(created.timestamp()) + mp.span_ms(settings.retention, "retention") // 1000
+    ttl = int(created.timestamp()) + mpa.span_ms(settings.retention, "retention") // 1000
     queued = status != mp.Status.PENDING.value
     stored = StoredMessage(message.message_id, message.sender_id, status, 0, ttl, iso(created))
-    return mp.Answer(
+    return mpa.Answer(
         MessageAccepted(
             "Message accepted",
             request_id,
@@ -177,10 +178,12 @@ async def _submitted(app: App, call: mp.Call, message: Message) -> mp.Answer:
     )
 
 
-def _error(code: str, text: str, status: int, retry_after: int | None = None) -> mp.Answer:
+def _error(code: str, text: str, status: int, retry_after: int | None = None) -> mpa.Answer:
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    return mp.Answer(
-        MessageError(code, text, iso(datetime.now(UTC)), mp.correlation_id() or ""), status, headers
+    return mpa.Answer(
+        MessageError(code, text, iso(datetime.now(UTC)), mpa.correlation_id() or ""),
+        status,
+        headers,
     )
 
 

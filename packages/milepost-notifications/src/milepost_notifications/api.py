@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 from msgspec import Meta, Struct, field, to_builtins
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_notifications.application import application
 from milepost_notifications.operate.collector import figures_of
 from milepost_notifications.operate.dead_letters import (
@@ -163,7 +164,7 @@ class HealthAnswer(Struct, frozen=True):
     "GET", f"{BASE}/messages", scope="read", query=MessagesQuery, answers={200: MessagePage},
     summary="Messages by sender, destination, status and time",
 )  # fmt: skip
-def list_messages(app: App, call: mp.Call) -> mp.Answer:
+def list_messages(app: App, call: mpa.Call) -> mpa.Answer:
     """Without their content. A key that speaks for a sender, and may not operate, sees that
     sender's messages alone."""
     asked: MessagesQuery = call.query
@@ -176,7 +177,7 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
         oldest_first=asked.oldest_first,
         scan=asked.scan,
     )
-    return mp.Answer(found)
+    return mpa.Answer(found)
 
 
 @application.endpoint(
@@ -186,7 +187,7 @@ def list_messages(app: App, call: mp.Call) -> mp.Answer:
     answers={200: dict[str, Any]},
     summary="The record of a message",
 )
-def show_message(app: App, call: mp.Call) -> mp.Answer:
+def show_message(app: App, call: mpa.Call) -> mpa.Answer:
     """The record of a message: its content, its tries and what became of it. Headers that hold
     secrets are redacted. `attempts` counts the failed tries that the schedule has counted since the
     message was last sent again, as in its row on AWS: 0 if it was delivered at once. `tries` counts
@@ -200,7 +201,7 @@ def show_message(app: App, call: mp.Call) -> mp.Answer:
     only = seen_sender(call.caller)
     if found is None or (only is not None and found["senderId"] != only):
         _not_there(call.path["key"])
-    return mp.Answer(found)
+    return mpa.Answer(found)
 
 
 @application.endpoint(
@@ -211,13 +212,13 @@ def show_message(app: App, call: mp.Call) -> mp.Answer:
     answers={200: dict[str, Any]},
     summary="Cancel before the first try",
 )
-def cancel(app: App, call: mp.Call) -> mp.Answer:
+def cancel(app: App, call: mpa.Call) -> mpa.Answer:
     """A message that has had no try is taken back. Once a try has begun, this is refused: the
     partner may have it. A key cancels the messages that it could send; without the scope `read` it
     gets the message's identity and status, and not its content."""
     _own(call, call.body.key)
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
-    return mp.Answer(shown_record(call.caller, read_record(app, call.body.key)))
+    return mpa.Answer(shown_record(call.caller, read_record(app, call.body.key)))
 
 
 @application.endpoint(
@@ -228,13 +229,13 @@ def cancel(app: App, call: mp.Call) -> mp.Answer:
     answers={200: dict[str, Any]},
     summary="Send a message again",
 )
-def replay_one(app: App, call: mp.Call) -> mp.Answer:
+def replay_one(app: App, call: mpa.Call) -> mpa.Answer:
     """The message gets a new series of tries; its earlier history is kept. One that was delivered
     is sent again as the same work. Without the scope `read` the answer has the message's identity
     and status, and not its content."""
     body: ReplayOne = call.body
     replay_message(app, body.key, by=call.caller.name, reason=body.reason, changes=body.changes)
-    return mp.Answer(shown_record(call.caller, read_record(app, body.key)))
+    return mpa.Answer(shown_record(call.caller, read_record(app, body.key)))
 
 
 @application.endpoint(
@@ -245,14 +246,14 @@ def replay_one(app: App, call: mp.Call) -> mp.Answer:
     answers={200: ReplayReport},
     summary="Send dead letters again",
 )
-def replay_many(app: App, call: mp.Call) -> mp.Answer:
+def replay_many(app: App, call: mpa.Call) -> mpa.Answer:
     """All dead letters that match are sent again. Look first with `dry_run`. A second replay does
     not double: what is being sent again is no dead letter any more."""
     body: ReplayMany = call.body
     if not body.dry_run and not body.reason.strip():
         raise mp.UsageError("reason: a replay needs a reason, or dry_run: true for a preview")
     wanted, reason = _filter(body, body.sender), body.reason or "preview"
-    return mp.Answer(
+    return mpa.Answer(
         replay_all(
             app, wanted, by=call.caller.name, reason=reason, dry_run=body.dry_run, pace=body.pace
         )
@@ -266,10 +267,10 @@ def replay_many(app: App, call: mp.Call) -> mp.Answer:
     answers={200: DeadLetters},
     summary="Dead letters by destination and error",
 )
-def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
+def show_dead_letters(app: App, call: mpa.Call) -> mpa.Answer:
     """Messages that ended without being delivered, by destination and error. Faults of the pipeline
     are listed apart from partners' refusals."""
-    return mp.Answer(dead_letters(app, call.caller))
+    return mpa.Answer(dead_letters(app, call.caller))
 
 
 @application.endpoint(
@@ -279,31 +280,31 @@ def show_dead_letters(app: App, call: mp.Call) -> mp.Answer:
     answers={200: DestinationList},
     summary="Destinations and their state",
 )
-def list_destinations(app: App, call: mp.Call) -> mp.Answer:
+def list_destinations(app: App, call: mpa.Call) -> mpa.Answer:
     """Every destination with its state: pause or outage, breaker, backlog, success rate and times
     of the last hour. No secret is shown."""
-    return mp.Answer(DestinationList(shown_destinations(call.caller, destination_views(app))))
+    return mpa.Answer(DestinationList(shown_destinations(call.caller, destination_views(app))))
 
 
 @application.endpoint(
     "GET", DESTINATION, scope="read", answers={200: dict[str, Any]}, summary="One destination"
 )
-def show_destination(app: App, call: mp.Call) -> mp.Answer:
-    return mp.Answer(_shown_to(call, app))
+def show_destination(app: App, call: mpa.Call) -> mpa.Answer:
+    return mpa.Answer(_shown_to(call, app))
 
 
 @application.endpoint(
     "PUT", DESTINATION, scope="admin", query=AdditionQuery, body=dict[str, Any], answers={200: dict[str, Any]},
     summary="Add or replace a destination",
 )  # fmt: skip
-def put(app: App, call: mp.Call) -> mp.Answer:
+def put(app: App, call: mpa.Call) -> mpa.Answer:
     """Add a destination, or replace the one of this name, in every process within five seconds. The
     fields are those of [notifications.destinations.NAME]; secrets are named by variable or file,
     never given."""
     put_destination(
         app, call.path["name"], call.body, by=call.caller.name, reason=call.query.reason
     )
-    return mp.Answer(_shown_to(call, app))
+    return mpa.Answer(_shown_to(call, app))
 
 
 @application.endpoint(
@@ -314,7 +315,7 @@ def put(app: App, call: mp.Call) -> mp.Answer:
     answers={204: None},
     summary="Remove a destination",
 )
-def remove(app: App, call: mp.Call) -> mp.Answer:
+def remove(app: App, call: mpa.Call) -> mpa.Answer:
     """Remove a destination that was added over the API. One of the configuration holds again. While
     messages wait for it, this is refused (409) with their number; with `force` they go to the
     destination that their URLs then belong to, or out by the defaults."""
@@ -325,7 +326,7 @@ def remove(app: App, call: mp.Call) -> mp.Answer:
         by=call.caller.name,
         reason=call.query.reason,
     )
-    return mp.Answer(status=204)
+    return mpa.Answer(status=204)
 
 
 @application.endpoint(
@@ -336,12 +337,12 @@ def remove(app: App, call: mp.Call) -> mp.Answer:
     answers={200: dict[str, Any]},
     summary="Pause a destination",
 )
-def pause(app: App, call: mp.Call) -> mp.Answer:
+def pause(app: App, call: mpa.Call) -> mpa.Answer:
     """Nothing is sent to it until it is resumed; its messages wait, and no try is counted. It takes
     over from an outage. A pause that is in force stays, with its name and reason: then `changed` is
     false."""
     done = pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
-    return mp.Answer({**_shown_to(call, app), "changed": done.changed})
+    return mpa.Answer({**_shown_to(call, app), "changed": done.changed})
 
 
 @application.endpoint(
@@ -352,20 +353,20 @@ def pause(app: App, call: mp.Call) -> mp.Answer:
     answers={200: dict[str, Any]},
     summary="Resume a destination",
 )
-def resume(app: App, call: mp.Call) -> mp.Answer:
+def resume(app: App, call: mpa.Call) -> mpa.Answer:
     """End a pause or an outage, and close its breaker; the messages that have waited are sent at
     the rate `drain`, if it is given."""
     resume_destination(
         app, call.path["name"], by=call.caller.name, reason=call.body.reason, drain=call.body.drain
     )
-    return mp.Answer(_shown_to(call, app))
+    return mpa.Answer(_shown_to(call, app))
 
 
 @application.endpoint(
     "POST", f"{DESTINATION}/outage", scope="operate", body=OutageRequest, answers={200: dict[str, Any]},
     summary="A partner is down until then",
 )  # fmt: skip
-def outage(app: App, call: mp.Call) -> mp.Answer:
+def outage(app: App, call: mpa.Call) -> mpa.Answer:
     """The partner is down until then: its messages wait, uncounted, and every page shows the
     reason. It ends by itself, and the messages that have waited are sent at the rate `drain`. It
     replaces an outage that is in force; a pause without an end stays (409)."""
@@ -380,16 +381,16 @@ def outage(app: App, call: mp.Call) -> mp.Answer:
         reason=body.reason,
         zone=zone,
     )
-    return mp.Answer(_shown_to(call, app))
+    return mpa.Answer(_shown_to(call, app))
 
 
 @application.endpoint(
     "GET", f"{BASE}/senders", scope="read", answers={200: SenderList}, summary="Figures of senders"
 )
-def list_senders(app: App, call: mp.Call) -> mp.Answer:
+def list_senders(app: App, call: mpa.Call) -> mpa.Answer:
     """The figures of each sender since the ledger began. A key that speaks for a sender, and may
     not operate, sees its own alone."""
-    return mp.Answer(SenderList(sender_views(figures_of(app), seen_sender(call.caller))))
+    return mpa.Answer(SenderList(sender_views(figures_of(app), seen_sender(call.caller))))
 
 
 @application.endpoint(
@@ -399,7 +400,7 @@ def list_senders(app: App, call: mp.Call) -> mp.Answer:
     answers={200: HealthAnswer, 503: HealthAnswer},
     summary="Is the service well?",
 )
-async def health(app: App, call: mp.Call) -> mp.Answer:
+async def health(app: App, call: mpa.Call) -> mpa.Answer:
     """Is the service well: can the ledger be written to, does a worker run? Within two seconds, and
     open to all."""
     try:
@@ -408,7 +409,7 @@ async def health(app: App, call: mp.Call) -> mp.Answer:
         missing = [("ledger", f"it has not answered within {HEALTH_S:g} s")]
     parts = [PartHealth(part, why) for part, why in missing]
     now = f"{app.now():%Y-%m-%dT%H:%M:%SZ}"
-    return mp.Answer(
+    return mpa.Answer(
         HealthAnswer("unhealthy" if parts else "healthy", app.name, now, parts),
         503 if parts else 200,
     )
@@ -424,7 +425,7 @@ def _look(app: App) -> asyncio.Future[list[tuple[str, str]]]:
     return found
 
 
-def _shown_to(call: mp.Call, app: App) -> dict[str, Any]:
+def _shown_to(call: mpa.Call, app: App) -> dict[str, Any]:
     """The destination that the call's URL names, as the caller may see it."""
     check_destination(call.caller, call.path["name"])
     return shown_destination(call.caller, _destination(app, call.path["name"]))
@@ -460,12 +461,12 @@ def _shown(settings: DestinationSettings) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: value for name, value in to_builtins(settings).items() if value is not None
     }
-    return {**found, "headers": mp.redacted(found.get("headers", {}))}
+    return {**found, "headers": mpa.redacted(found.get("headers", {}))}
 
 
-def _own(call: mp.Call, key: str) -> None:
+def _own(call: mpa.Call, key: str) -> None:
     """A caller that speaks for a sender acts on that sender's messages alone."""
-    only, parts = seen_sender(call.caller), mp.key_parts(key)
+    only, parts = seen_sender(call.caller), mpa.key_parts(key)
     if only is not None and (len(parts) < 2 or parts[1] != only):
         _not_there(key)
 

@@ -14,6 +14,7 @@ from urllib.parse import quote as url_quote
 from urllib.parse import urlencode
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_notifications.accept import ANSWERS, accept, answer_of_problem, largest_request
 from milepost_notifications.deliver import Deliverer
 from milepost_notifications.destinations import PAUSED_BY, Destinations, resume_command
@@ -48,7 +49,7 @@ LATE_S = 300
 
 FAULT_CURE = "set it, and they are sent by themselves; 'milepost doctor' in another shell sees the environment of that shell alone"
 
-Samples = dict[tuple[str, ...], float | mp.Histogram]
+Samples = dict[tuple[str, ...], float | mpa.Histogram]
 
 
 class NotificationsState:
@@ -56,7 +57,7 @@ class NotificationsState:
     the same objects."""
 
     def __init__(self, settings: NotificationsSettings) -> None:
-        mp.hide_fields(settings.secret_headers)
+        mpa.hide_fields(settings.secret_headers)
         self.destinations = Destinations(settings)
         self.deliverer = Deliverer(settings, self.destinations)
         self.route = notifications_route(settings, self.destinations, self.deliverer)
@@ -66,7 +67,7 @@ class NotificationsState:
         """The look at the service's health that is under way."""
 
 
-application = mp.Application(
+application = mpa.Application(
     "notifications",
     NotificationsSettings,
     summary="Messages to partners' HTTP APIs.",
@@ -125,7 +126,7 @@ def collect(app: App) -> None:
 
 
 @application.check("destinations")
-def check_destinations(app: App) -> Iterator[mp.Finding]:
+def check_destinations(app: App) -> Iterator[mpa.Finding]:
     """Are the secrets of all destinations there, and does no backlog grow old?"""
     views = destination_views(app)
     troubled = False
@@ -135,27 +136,27 @@ def check_destinations(app: App) -> Iterator[mp.Finding]:
             yield finding
     if not troubled:
         known = sum(one["registered"] is not None for one in views)
-        yield mp.Finding(
+        yield mpa.Finding(
             "ok",
             "notifications",
             f"{known} {'destination is' if known == 1 else 'destinations are'} configured",
         )
 
 
-def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.Finding]:
+def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mpa.Finding]:
     if view["fault"] is not None:
-        yield mp.Finding(
+        yield mpa.Finding(
             "bad", "notifications", f"messages to {name} wait: {view['fault']}", FAULT_CURE
         )
     if view["orphaned"] and view["waiting"]:
         what = f"{view['waiting']:,} messages wait for {name}, which is no destination any more"
         cure = f"put [notifications.destinations.{name}] back, or send them where their URLs belong: {resume_command(name)}"
-        yield mp.Finding("warn", "notifications", what, cure)
+        yield mpa.Finding("warn", "notifications", what, cure)
     late_s = _age_s(view["oldest_due_at"], now)
     # Pauses and open breakers are findings of Milepost's own checks, and explain a backlog.
     if late_s > LATE_S and view["paused"] is None and view["breaker"] is None:
         what = f"the oldest message to {name} has been due for {late_s / 60:.0f} min"
-        yield mp.Finding(
+        yield mpa.Finding(
             "warn",
             "notifications",
             what,
@@ -164,7 +165,7 @@ def _findings(name: str, view: dict[str, object], now: datetime) -> Iterator[mp.
 
 
 @application.metrics
-def metrics(app: App) -> Iterator[mp.Metric]:
+def metrics(app: App) -> Iterator[mpa.Metric]:
     """Figures of senders and destinations. The sets of names are bounded; the rest is counted as
     one."""
     figures = figures_of(app)
@@ -174,7 +175,7 @@ def metrics(app: App) -> Iterator[mp.Metric]:
         for name, one in senders.items()
         for count in SENDER_COUNTS
     }
-    yield mp.Metric(
+    yield mpa.Metric(
         "messages",
         "Messages by sender and what became of them.",
         messages,
@@ -182,7 +183,7 @@ def metrics(app: App) -> Iterator[mp.Metric]:
         "counter",
     )
     starts: Samples = {(name,): one.histogram for name, one in senders.items()}
-    yield mp.Metric(
+    yield mpa.Metric(
         "first_attempt_seconds",
         "Time from acceptance to the first try.",
         starts,
@@ -195,7 +196,7 @@ def metrics(app: App) -> Iterator[mp.Metric]:
         for name, one in figures.destinations.items()
         for outcome in ("succeeded", "failed")
     }
-    yield mp.Metric(
+    yield mpa.Metric(
         "tries_last_day",
         "Tries of the last 24 hours by destination.",
         tries,
@@ -224,7 +225,7 @@ def metrics(app: App) -> Iterator[mp.Metric]:
         ),
     ]
     for name, about, value in gauges:
-        yield mp.Metric(
+        yield mpa.Metric(
             name, about, {(one["name"],): float(value(one)) for one in views}, ("destination",)
         )
 
@@ -236,11 +237,11 @@ def _age_s(due: object, now: datetime) -> float:
 
 
 @application.alerts
-def alert_rules(settings: NotificationsSettings) -> list[mp.AlertRule]:
+def alert_rules(settings: NotificationsSettings) -> list[mpa.AlertRule]:
     """The rule for all messages; it is watched if [notifications.alerts] names a receiver."""
     given = settings.alerts
     return [
-        mp.AlertRule(
+        mpa.AlertRule(
             name="notifications",
             to=given.to,
             route=settings.route,
@@ -255,7 +256,7 @@ def alert_rules(settings: NotificationsSettings) -> list[mp.AlertRule]:
     ]
 
 
-def pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
+def pointer(subject: mpa.AlertSubject) -> mpa.AlertPointer:
     """The command and the page of notifications that show more of an alert. Pure."""
     if subject.kind == "failures":
         chosen = {
@@ -265,10 +266,10 @@ def pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
         }
         options = "".join(f" --{name} {quote(value)}" for name, value in chosen.items())
         page = f"/notifications/messages?{urlencode({'status': 'failed', **chosen})}"
-        return mp.AlertPointer(f"milepost notifications list --status failed{options}", page)
+        return mpa.AlertPointer(f"milepost notifications list --status failed{options}", page)
     if not subject.lane:
-        return mp.AlertPointer("milepost notifications destinations", "/notifications")
-    return mp.AlertPointer(
+        return mpa.AlertPointer("milepost notifications destinations", "/notifications")
+    return mpa.AlertPointer(
         f"milepost notifications destinations {quote(subject.lane)}",
         f"/notifications/destinations/{url_quote(subject.lane, safe='')}",
     )

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_client import MessageRefused
 from milepost_notifications.application import application
 from milepost_notifications.destinations import SIGNED
@@ -117,7 +118,7 @@ CANCELLED = f"was accepted before, and cancelled. To send it all the same: milep
     metavar="TIME",
     help="Not to be delivered before: 18:00 (local), a time with a date, or a span such as 2h.",
 )
-@mp.json_option
+@mpa.json_option
 def send(
     app: App,
     url: str,
@@ -138,7 +139,7 @@ def send(
     now = datetime.now(UTC)
     given: dict[str, Any] = {
         "messageId": message_id or str(uuid4()),
-        "timestamp": timestamp or mp.iso(_ms(now)),
+        "timestamp": timestamp or mpa.iso(_ms(now)),
         "senderId": sender,
         "targetUrl": url,
         "method": method,
@@ -146,7 +147,7 @@ def send(
         "body": None if body is None else _text(body),
         "deliverAt": None
         if deliver_at is None
-        else mp.iso(mp.moment_ms(deliver_at, _ms(now), "--at", mp.local_zone())),
+        else mpa.iso(mpa.moment_ms(deliver_at, _ms(now), "--at", mpa.local_zone())),
     }
     try:
         message = read_message(msgspec.json.encode(given), app.settings.largest_body)
@@ -175,7 +176,7 @@ def send(
             "status": receipt.status,
             "error": error or None,
         }
-        mp.print_json(found)
+        mpa.print_json(found)
     else:
         said = (
             CANCELLED.format(key=shlex.quote(receipt.key))
@@ -215,7 +216,7 @@ def send(
 @click.option(
     "--after", metavar="TOKEN", help="The next page, by the token that the page before has printed."
 )
-@mp.json_option
+@mpa.json_option
 def list_command(
     app: App,
     status: tuple[str, ...],
@@ -230,7 +231,7 @@ def list_command(
         app, _filter(chosen, status), limit=limit, after=after, oldest_first=oldest_first
     )
     if as_json:
-        mp.print_json(found)
+        mpa.print_json(found)
         return
     if not found.messages:
         click.echo(f"No message matches.{_hint(app, chosen)}")
@@ -240,14 +241,14 @@ def list_command(
         (*(one[name] for name in columns), one["blocked"] or next_try(one), _error(one["error"]))
         for one in found.messages
     ]
-    mp.print_table((*columns, "next try", "error"), rows)
-    mp.print_next_page(found.next, found.ordered)
+    mpa.print_table((*columns, "next try", "error"), rows)
+    mpa.print_next_page(found.next, found.ordered)
 
 
 @application.command()
 @click.argument("message")
 @sender_option
-@mp.json_option
+@mpa.json_option
 def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     """Show the record of a message, by its key or its messageId.
 
@@ -264,7 +265,7 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     assert shown is not None
     assert found is not None
     if as_json:
-        mp.print_json(found)
+        mpa.print_json(found)
         return
     simple = [
         (name, value)
@@ -274,7 +275,7 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
     plain = [
         (name, str(value).lower() if isinstance(value, bool) else value) for name, value in simple
     ]
-    mp.print_table(("field", "value"), [*plain, *_result(found)])
+    mpa.print_table(("field", "value"), [*plain, *_result(found)])
     if found["status"] in ("PENDING", "QUEUED", "WAITING", "RETRY_SCHEDULED"):
         names = [found["destination"], *lanes_of(app, found["senderId"], found["targetUrl"])[1:]]
         for view in destination_views(app, names, in_shell=True):
@@ -297,13 +298,13 @@ def show(app: App, message: str, sender: str | None, as_json: bool) -> None:
 @application.command(ledger="write")
 @click.argument("message")
 @sender_option
-@mp.signed
-@mp.json_option
+@mpa.signed
+@mpa.json_option
 def cancel(
     app: App, message: str, sender: str | None, by: str | None, reason: str | None, as_json: bool
 ) -> None:
     """Cancel a message that has had no try."""
-    name, why = mp.check_signed(by, reason)
+    name, why = mpa.check_signed(by, reason)
     key = find_key(app, message, sender)
     cancel_message(app, key, by=name, reason=why)
     _said(f"{message} is cancelled.", {"key": key, "status": "CANCELLED"}, as_json)
@@ -326,8 +327,8 @@ def cancel(
     help="Another body for a single message; '-' reads standard input, '@FILE' a file.",
 )
 @dry_run_option
-@mp.signed
-@mp.json_option
+@mpa.signed
+@mpa.json_option
 def replay(
     app: App,
     messages: tuple[str, ...],
@@ -345,7 +346,7 @@ def replay(
     Each gets a new series of tries, and its earlier history is kept. With --dry-run the command
     counts what would be sent.
     """
-    name, why = mp.check_signed(by, reason, dry_run=dry_run)
+    name, why = mpa.check_signed(by, reason, dry_run=dry_run)
     if messages:
         if dry_run or (body is not None and len(messages) > 1):
             raise mp.UsageError("--dry-run is for a filter, and --body for a single message")
@@ -370,7 +371,7 @@ def replay(
         )
     report = replay_all(app, _filter(chosen), by=name, reason=why, dry_run=dry_run, pace=pace)
     if as_json:
-        mp.print_json(report)
+        mpa.print_json(report)
         return
     done = (
         f"{report.matched:,} would be sent again"
@@ -382,17 +383,17 @@ def replay(
     for title, counts in (
         (("sender", report.senders), ("destination", report.destinations)) if report.matched else ()
     ):
-        mp.print_table((title, "messages"), list(counts.items())[:20], right=("messages",))
+        mpa.print_table((title, "messages"), list(counts.items())[:20], right=("messages",))
     _say_held(app, list(report.destinations))
 
 
 @application.command("dead-letters")
-@mp.json_option
+@mpa.json_option
 def dead_letters_command(app: App, as_json: bool) -> None:
     """Show dead letters by destination and error; faults of the pipeline come first."""
     found = dead_letters(app)
     if as_json:
-        mp.print_json(found)
+        mpa.print_json(found)
         return
     about = (
         ""
@@ -413,7 +414,7 @@ def dead_letters_command(app: App, as_json: bool) -> None:
         for one in causes(found)
     ]
     if rows:
-        mp.print_table(
+        mpa.print_table(
             ("messages", "destination", "fault", "category", "error", "last", "cause"),
             rows,
             right=("messages",),
@@ -428,7 +429,7 @@ def dead_letters_command(app: App, as_json: bool) -> None:
 
 @application.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@mp.json_option
+@mpa.json_option
 def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
     """Show destinations, all or those named, with their state, backlog, success rate and times of
     the last hour."""
@@ -436,7 +437,7 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
         app, [known_destination(app, one) for one in names] or None, in_shell=True
     )
     if as_json:
-        mp.print_json({"destinations": found})
+        mpa.print_json({"destinations": found})
         return
     rows = [
         (
@@ -450,7 +451,7 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
         )
         for one in found
     ]
-    mp.print_table(
+    mpa.print_table(
         ("name", "state", "waiting", "success", "p50", "p95", "why"),
         rows,
         right=("waiting", "success", "p50", "p95"),
@@ -466,8 +467,8 @@ def destinations(app: App, names: tuple[str, ...], as_json: bool) -> None:
     help="When it ends: 18:00 (local), a time with a date, or a span such as 2h.",
 )
 @drain_option
-@mp.signed
-@mp.json_option
+@mpa.signed
+@mpa.json_option
 def outage(
     app: App,
     destination: str,
@@ -482,11 +483,11 @@ def outage(
     The outage ends by itself, and the messages that have waited are sent at the rate --drain. Every
     page shows the reason. Given again, it changes the end. A pause without an end stays.
     """
-    name, why = mp.check_signed(by, reason)
+    name, why = mpa.check_signed(by, reason)
     end = begin_outage(app, destination, until=until, drain=drain, by=name, reason=why)
     [found] = destination_views(app, [destination], in_shell=True)
     _said(
-        f"{destination} is down until {mp.full_time(_ms(end), mp.local_zone())}: {why}",
+        f"{destination} is down until {mpa.full_time(_ms(end), mpa.local_zone())}: {why}",
         found,
         as_json,
     )
@@ -494,14 +495,14 @@ def outage(
 
 @application.command(ledger="write")
 @click.argument("destination")
-@mp.signed
-@mp.json_option
+@mpa.signed
+@mpa.json_option
 def pause(app: App, destination: str, by: str | None, reason: str | None, as_json: bool) -> None:
     """Pause a destination until it is resumed: its messages wait, uncounted.
 
     A pause takes over from an outage, and lets nothing out. A second pause changes nothing.
     """
-    name, why = mp.check_signed(by, reason)
+    name, why = mpa.check_signed(by, reason)
     done = pause_destination(app, destination, by=name, reason=why)
     held = done.pause
     before = f"{destination} was paused before, by {held.by} since {_local(str(held.since))}: {held.reason}. Nothing was changed."
@@ -516,13 +517,13 @@ def pause(app: App, destination: str, by: str | None, reason: str | None, as_jso
 @application.command(ledger="write")
 @click.argument("destination")
 @drain_option
-@mp.signed
-@mp.json_option
+@mpa.signed
+@mpa.json_option
 def resume(
     app: App, destination: str, drain: str | None, by: str | None, reason: str | None, as_json: bool
 ) -> int:
     """End a pause or an outage of a destination, and close its breaker."""
-    name, why = mp.check_signed(by, reason)
+    name, why = mpa.check_signed(by, reason)
     done = resume_destination(app, destination, by=name, reason=why, drain=drain)
     said = (
         f"{destination} is resumed."
@@ -540,8 +541,8 @@ def resume(
     is_flag=True,
     help="Although messages wait for it: they go where their URLs then belong.",
 )
-@mp.signed
-@mp.json_option
+@mpa.signed
+@mpa.json_option
 def remove(
     app: App, destination: str, force: bool, by: str | None, reason: str | None, as_json: bool
 ) -> None:
@@ -559,13 +560,13 @@ def remove(
 
 
 @application.command(ledger="write")
-@mp.json_option
+@mpa.json_option
 def senders(app: App, as_json: bool) -> None:
     """Show the figures of each sender."""
     app.state.collector.turn(app, hold=False)
     found = sender_views(figures_of(app))
     if as_json:
-        mp.print_json({"senders": found})
+        mpa.print_json({"senders": found})
         return
     columns = ("sender", *SENDER_COUNTS)
     rows = [
@@ -576,12 +577,12 @@ def senders(app: App, as_json: bool) -> None:
         )
         for one in found
     ]
-    mp.print_table((*columns, "first try p50", "p95"), rows, right=columns[1:])
+    mpa.print_table((*columns, "first try p50", "p95"), rows, right=columns[1:])
 
 
 def _filter(chosen: dict[str, str | None], status: tuple[str, ...] = ()) -> MessageFilter:
     """The options as a filter; times without a zone are local."""
-    return replace(msgspec.convert(chosen, MessageFilter), status=status, zone=mp.local_zone())
+    return replace(msgspec.convert(chosen, MessageFilter), status=status, zone=mpa.local_zone())
 
 
 def _hint(app: App, chosen: dict[str, str | None]) -> str:
@@ -613,7 +614,7 @@ def _say_scheduled(app: App, keys: list[str]) -> None:
     for key in keys:
         shown = app.show(app.settings.route, key)
         if shown is not None and waits_for_time(shown["status"], shown["not_before"]):
-            click.echo(f"{mp.key_parts(key)[0]} waits for its time: {what_next(app, shown)}")
+            click.echo(f"{mpa.key_parts(key)[0]} waits for its time: {what_next(app, shown)}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -638,7 +639,7 @@ def _text(given: str) -> str:
 
 def _said(text: str, value: Any, as_json: bool) -> None:
     if as_json:
-        mp.print_json(value)
+        mpa.print_json(value)
     else:
         click.echo(text)
 
@@ -657,7 +658,7 @@ def _pause(view: dict[str, Any]) -> str:
 
 def _local(at: str) -> str:
     """A time of a view for people, in the zone of this machine."""
-    return mp.full_time(_ms(datetime.fromisoformat(at)), mp.local_zone())
+    return mpa.full_time(_ms(datetime.fromisoformat(at)), mpa.local_zone())
 
 
 def _result(record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -711,7 +712,7 @@ def _show_timeline(timeline: list[MessageMoment]) -> None:
         )
         for one in timeline
     ]
-    mp.print_table(("at", "took", "next try", "by", "what happened"), rows, right=("took",))
+    mpa.print_table(("at", "took", "next try", "by", "what happened"), rows, right=("took",))
     answer = next((one.answer for one in reversed(timeline) if one.answer is not None), None)
     if answer is not None and answer.body:
         click.echo(

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost_notifications.settings import (
     AuthSettings,
@@ -234,7 +235,7 @@ class Destinations:
         for destination in self._by_origin.get(target.origin, ()):
             if destination.prefix is None:
                 continue
-            hidden = mp.hidden_url(destination.prefix.text)
+            hidden = mpa.hidden_url(destination.prefix.text)
             if _within(target, net.parse_url(_masked(hidden))):
                 return destination.name if HIDDEN not in hidden else None
         return sender_lane(sender, origin_lane(target))
@@ -283,7 +284,7 @@ class Destinations:
                 auth=given.auth,
                 timeouts=net.Timeouts(
                     *(
-                        mp.span_ms(getattr(timeouts, part), part) / 1000
+                        mpa.span_ms(getattr(timeouts, part), part) / 1000
                         for part in ("connect", "read", "total")
                     )
                 ),
@@ -298,7 +299,7 @@ class Destinations:
                     else given.success_statuses,
                     "success_statuses",
                 ),
-                retry_after_cap_ms=mp.span_ms(cap, "retry_after_cap"),
+                retry_after_cap_ms=mpa.span_ms(cap, "retry_after_cap"),
                 gone=given.gone or usual.gone,
                 rate=usual.rate if given.rate is None else given.rate,
                 concurrency=given.concurrency or usual.destination_concurrency,

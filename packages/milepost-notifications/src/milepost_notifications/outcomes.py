@@ -17,6 +17,7 @@ from urllib.parse import unquote, unquote_plus, unquote_to_bytes
 from msgspec import Struct
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost_notifications.destinations import ASK_TO_WAIT, Destination
 
@@ -136,7 +137,7 @@ def of_response(
     )
     facts["statusCode"] = status
     facts["responseTime"] = response_ms
-    facts["httpResponseReceivedAt"] = mp.iso(round(received_at * 1000))
+    facts["httpResponseReceivedAt"] = mpa.iso(round(received_at * 1000))
     facts["response"] = recorded(response, body, destination.response_bytes, secrets)
     if succeeded:
         return DeliveryVerdict(mp.Done(facts))
@@ -289,8 +290,8 @@ def recorded(
     apparent secrets are hidden."""
     headers, shown, cut = _recorded_headers(tuple(response.headers))
     found: dict[str, Any] = {
-        "headers": mp.redacted(_without_secrets(headers, secrets)) if secrets else shown,
-        "body": mp.redacted(body[:limit].decode("utf-8", "replace")),
+        "headers": mpa.redacted(_without_secrets(headers, secrets)) if secrets else shown,
+        "body": mpa.redacted(body[:limit].decode("utf-8", "replace")),
         "size": response.size,
     }
     if cut or response.size > len(response.body) or len(body) > limit:
@@ -320,7 +321,7 @@ def secret_values(headers: Mapping[str, str]) -> Sequence[str]:
 def url_secrets(url: str) -> tuple[str, ...]:
     """The texts of a target URL that look like secrets, also as a partner reads them, the longest
     first: one may be a part of another."""
-    texts = mp.secrets_of_url(url)
+    texts = mpa.secrets_of_url(url)
     forms = dict.fromkeys(
         [
             *texts,
@@ -335,7 +336,7 @@ def url_secrets(url: str) -> tuple[str, ...]:
 
 @lru_cache(256)
 def _secret_values(headers: HeaderPairs) -> tuple[str, ...]:
-    shown = mp.redacted(dict(headers))
+    shown = mpa.redacted(dict(headers))
     found = [
         value.removeprefix("Bearer ").removeprefix("Basic ")
         for name, value in headers
@@ -365,7 +366,7 @@ def _recorded_headers(headers: HeaderPairs) -> tuple[HeaderPairs, Mapping[str, s
     left out. Callers must not change the result: answers with equal headers, as those of one second
     mostly are, share it."""
     kept = _within(headers, HEADER_BYTES)
-    return kept, mp.redacted(dict(kept)), len(kept) < len(headers)
+    return kept, mpa.redacted(dict(kept)), len(kept) < len(headers)
 
 
 def _unescaped(data: bytes) -> bytes:

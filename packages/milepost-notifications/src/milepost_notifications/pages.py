@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_notifications.application import application
 from milepost_notifications.destinations import STAGE
 from milepost_notifications.operate.collector import figures_of
@@ -149,9 +150,9 @@ class ReplayForm(Listing, frozen=True, kw_only=True):
 
 
 @application.page(HOME, title="Notifications")
-def home(app: App, call: mp.Call) -> mp.Page:
+def home(app: App, call: mpa.Call) -> mpa.Page:
     dead, pipeline = dead_letter_numbers(app)
-    return mp.Page(
+    return mpa.Page(
         "notifications.html",
         {
             "destinations": [
@@ -174,8 +175,8 @@ def home(app: App, call: mp.Call) -> mp.Page:
 
 @application.page(DESTINATION)
 def destination(
-    app: App, call: mp.Call, wrong: str = "", form: OutageForm | None = None
-) -> mp.Page:
+    app: App, call: mpa.Call, wrong: str = "", form: OutageForm | None = None
+) -> mpa.Page:
     """The page of a destination; with the form of an outage as it was sent, if something in it is
     wrong."""
     name = call.path["name"]
@@ -192,10 +193,10 @@ def destination(
         "lists": [("Waiting", "live", waiting), ("Dead letters", "failed", failed)],
     }
     values |= {"forecast": _forecast(app, call, name), "wrong": _sentence(wrong), "form": form}
-    return mp.Page("destination.html", values, 400 if wrong else 200)
+    return mpa.Page("destination.html", values, 400 if wrong else 200)
 
 
-def _forecast(app: App, call: mp.Call, destination: str | None = None) -> list[dict[str, Any]]:
+def _forecast(app: App, call: mpa.Call, destination: str | None = None) -> list[dict[str, Any]]:
     """The sentences of the forecast of all messages, or of those to a destination. It counts those
     of all senders: a caller who sees the messages of one sender gets none."""
     if seen_sender(call.caller) is not None:
@@ -208,13 +209,13 @@ def _forecast(app: App, call: mp.Call, destination: str | None = None) -> list[d
 
 
 @application.page(f"{DESTINATION}/pause", scope="operate", form=ReasonForm)
-def pause(app: App, call: mp.Call) -> mp.Redirect:
+def pause(app: App, call: mpa.Call) -> mpa.Redirect:
     pause_destination(app, call.path["name"], by=call.caller.name, reason=call.body.reason)
     return _to_destination(call)
 
 
 @application.page(f"{DESTINATION}/outage", scope="operate", form=OutageForm)
-def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
+def outage(app: App, call: mpa.Call) -> mpa.Page | mpa.Redirect:
     body: OutageForm = call.body
     try:
         by, drain, zone = call.caller.name, body.drain or None, named_zone(body.zone or None)
@@ -235,7 +236,7 @@ def outage(app: App, call: mp.Call) -> mp.Page | mp.Redirect:
 
 
 @application.page(f"{DESTINATION}/resume", scope="operate", form=ReasonForm)
-def resume(app: App, call: mp.Call) -> mp.Redirect:
+def resume(app: App, call: mpa.Call) -> mpa.Redirect:
     resume_destination(
         app,
         call.path["name"],
@@ -247,7 +248,7 @@ def resume(app: App, call: mp.Call) -> mp.Redirect:
 
 
 @application.page(f"{HOME}/messages", query=Listing)
-def messages(app: App, call: mp.Call) -> mp.Page:
+def messages(app: App, call: mpa.Call) -> mpa.Page:
     """An invalid field is shown with a sentence that says what is wrong."""
     asked: Listing = call.query
     wrong, found, only = "", None, seen_sender(call.caller)
@@ -270,7 +271,7 @@ def messages(app: App, call: mp.Call) -> mp.Page:
         if found is None
         else dict.fromkeys(one["destination"] for one in found.messages if one["status"] in WAITING)
     )
-    return mp.Page(
+    return mpa.Page(
         "messages.html",
         {
             "here": HOME,
@@ -293,7 +294,7 @@ def messages(app: App, call: mp.Call) -> mp.Page:
 
 
 @application.page(f"{HOME}/messages/{{key:path}}")
-def message(app: App, call: mp.Call) -> mp.Page:
+def message(app: App, call: mpa.Call) -> mpa.Page:
     key, only = call.path["key"], seen_sender(call.caller)
     shown, record = app.show(app.settings.route, key), read_record(app, key)
     if shown is None or record is None or (only is not None and record["senderId"] != only):
@@ -308,7 +309,7 @@ def message(app: App, call: mp.Call) -> mp.Page:
         and not record.get("totalAttempts")
         and not record.get("totalLostTries")
     )
-    return mp.Page(
+    return mpa.Page(
         "message.html",
         {
             "here": HOME,
@@ -332,25 +333,25 @@ def message(app: App, call: mp.Call) -> mp.Page:
 
 
 @application.page(f"{HOME}/cancel", scope="operate", form=MessageForm)
-def cancel(app: App, call: mp.Call) -> mp.Redirect:
+def cancel(app: App, call: mpa.Call) -> mpa.Redirect:
     cancel_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return _to_message(call.body.key)
 
 
 @application.page(f"{HOME}/send-now", scope="operate", form=MessageForm)
-def send_at_once(app: App, call: mp.Call) -> mp.Redirect:
+def send_at_once(app: App, call: mpa.Call) -> mpa.Redirect:
     send_now(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return _to_message(call.body.key)
 
 
 @application.page(f"{HOME}/give-up", scope="operate", form=MessageForm)
-def give_up(app: App, call: mp.Call) -> mp.Redirect:
+def give_up(app: App, call: mpa.Call) -> mpa.Redirect:
     give_up_message(app, call.body.key, by=call.caller.name, reason=call.body.reason)
     return _to_message(call.body.key)
 
 
 @application.page(f"{HOME}/replay-one", scope="operate", form=MessageForm)
-def replay(app: App, call: mp.Call) -> mp.Redirect:
+def replay(app: App, call: mpa.Call) -> mpa.Redirect:
     body: MessageForm = call.body
     changes = {"body": body.body.replace("\r\n", "\n")} if body.change else None
     replay_message(app, body.key, by=call.caller.name, reason=body.reason, changes=changes)
@@ -358,24 +359,24 @@ def replay(app: App, call: mp.Call) -> mp.Redirect:
 
 
 @application.page(f"{HOME}/dead-letters")
-def dead_letter_page(app: App, call: mp.Call) -> mp.Page:
-    return mp.Page("dead_letters.html", {"here": HOME, "letters": dead_letters(app, call.caller)})
+def dead_letter_page(app: App, call: mpa.Call) -> mpa.Page:
+    return mpa.Page("dead_letters.html", {"here": HOME, "letters": dead_letters(app, call.caller)})
 
 
 @application.page(f"{HOME}/replay", scope="operate", query=Listing)
-def replay_preview(app: App, call: mp.Call) -> mp.Page:
+def replay_preview(app: App, call: mpa.Call) -> mpa.Page:
     asked: Listing = call.query
     report = replay_all(app, asked.filter(), by=call.caller.name, reason="preview", dry_run=True)
     held = _held_destinations(app, call, list(report.destinations))
-    return mp.Page("replay.html", {"here": HOME, "asked": asked, "report": report, "held": held})
+    return mpa.Page("replay.html", {"here": HOME, "asked": asked, "report": report, "held": held})
 
 
 @application.page(f"{HOME}/replay", scope="operate", form=ReplayForm)
-def replay_chosen(app: App, call: mp.Call) -> mp.Redirect:
+def replay_chosen(app: App, call: mpa.Call) -> mpa.Redirect:
     body: ReplayForm = call.body
     replay_all(app, body.filter(), by=call.caller.name, reason=body.reason, pace=body.pace or None)
     still = {name: text for name, text in body.fields.items() if name in ("sender", "destination")}
-    return mp.Redirect(f"{HOME}/messages?{urlencode({**still, 'status': 'live'})}")
+    return mpa.Redirect(f"{HOME}/messages?{urlencode({**still, 'status': 'live'})}")
 
 
 def _sentence(text: str) -> str:
@@ -403,7 +404,7 @@ def _rows(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _held_destinations(app: App, call: mp.Call, lanes: list[str]) -> list[dict[str, Any]]:
+def _held_destinations(app: App, call: mpa.Call, lanes: list[str]) -> list[dict[str, Any]]:
     """The destinations among these that hold their messages back."""
     found = destination_views(app, lanes[:HELD]) if lanes else []
     return [
@@ -442,7 +443,7 @@ def seconds(value: float | None) -> str:
     )
 
 
-def _held(app: App, call: mp.Call, record: Mapping[str, Any]) -> dict[str, Any]:
+def _held(app: App, call: mpa.Call, record: Mapping[str, Any]) -> dict[str, Any]:
     """The reasons why the destination holds a message back, as the caller may see them: its pause,
     its breaker, or a secret that is missing."""
     lane = record.get("destination")
@@ -453,9 +454,9 @@ def _held(app: App, call: mp.Call, record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: next((view[name] for view in views if view[name]), None) for name in REASONS}
 
 
-def _to_destination(call: mp.Call) -> mp.Redirect:
-    return mp.Redirect(f"{HOME}/destinations/{quote(call.path['name'], safe='')}")
+def _to_destination(call: mpa.Call) -> mpa.Redirect:
+    return mpa.Redirect(f"{HOME}/destinations/{quote(call.path['name'], safe='')}")
 
 
-def _to_message(key: str) -> mp.Redirect:
-    return mp.Redirect(f"{HOME}/messages/{quote(key, safe='')}")
+def _to_message(key: str) -> mpa.Redirect:
+    return mpa.Redirect(f"{HOME}/messages/{quote(key, safe='')}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_client import INLINE_BODY
 
 _STATUS = re.compile(r"[1-5]xx\Z")
@@ -25,7 +26,7 @@ SCHEDULES: dict[str, mp.Backoff] = {
 seconds."""
 
 
-class RetrySettings(mp.AppSettings, frozen=True):
+class RetrySettings(mpa.AppSettings, frozen=True):
     """How failed tries are repeated: by a named `schedule`; or `base * factor**n` within `cap`, or
     the listed `delays`, spread by ± `jitter`; at most `attempts` tries. What is given replaces that
     part of the schedule, which is "day" if nothing is given, else "seed"."""
@@ -46,7 +47,7 @@ class RetrySettings(mp.AppSettings, frozen=True):
         return mp.Backoff(**{name: getattr(usual, name) for name in parts} | given)
 
 
-class TimeoutSettings(mp.AppSettings, frozen=True):
+class TimeoutSettings(mpa.AppSettings, frozen=True):
     """Time limits of one try: to connect, for the partner's silence, and for the whole try."""
 
     connect: str | float = "5s"
@@ -54,7 +55,7 @@ class TimeoutSettings(mp.AppSettings, frozen=True):
     total: str | float = "10s"
 
 
-class BreakerSettings(mp.AppSettings, frozen=True):
+class BreakerSettings(mpa.AppSettings, frozen=True):
     """Circuit breaker: opens after this many failures in a row `within` the span, probes again
     after `cooldown`."""
 
@@ -69,7 +70,7 @@ class BreakerSettings(mp.AppSettings, frozen=True):
         )
 
 
-class TlsSettings(mp.AppSettings, frozen=True):
+class TlsSettings(mpa.AppSettings, frozen=True):
     """Files (PEM) of the authorities to trust, and of the client certificate for mutual TLS."""
 
     ca_file: str | None = None
@@ -77,7 +78,7 @@ class TlsSettings(mp.AppSettings, frozen=True):
     key_file: str | None = None
 
 
-class RedirectSettings(mp.AppSettings, frozen=True):
+class RedirectSettings(mpa.AppSettings, frozen=True):
     """Redirects of GET and HEAD that are followed: to these hosts, and to the host that was
     asked."""
 
@@ -85,21 +86,21 @@ class RedirectSettings(mp.AppSettings, frozen=True):
     most: int = 5
 
 
-class HeadersAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="headers"):
+class HeadersAuth(mpa.AppSettings, frozen=True, tag_field="kind", tag="headers"):
     """Headers whose values are secrets: each names a variable of the environment, or a file."""
 
     env: dict[str, str] = {}
     file: dict[str, str] = {}
 
 
-class BearerAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="bearer"):
+class BearerAuth(mpa.AppSettings, frozen=True, tag_field="kind", tag="bearer"):
     """Authorization: Bearer, with a token from the environment or a file."""
 
     token_env: str | None = None
     token_file: str | None = None
 
 
-class BasicAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="basic"):
+class BasicAuth(mpa.AppSettings, frozen=True, tag_field="kind", tag="basic"):
     """Authorization: Basic, with a password from the environment or a file."""
 
     username: str
@@ -107,7 +108,7 @@ class BasicAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="basic"):
     password_file: str | None = None
 
 
-class OAuth2Auth(mp.AppSettings, frozen=True, tag_field="kind", tag="oauth2"):
+class OAuth2Auth(mpa.AppSettings, frozen=True, tag_field="kind", tag="oauth2"):
     """OAuth 2.0 client credentials: a token is fetched from `token_url` and kept until shortly
     before it expires."""
 
@@ -122,7 +123,7 @@ class OAuth2Auth(mp.AppSettings, frozen=True, tag_field="kind", tag="oauth2"):
 AuthSettings = HeadersAuth | BearerAuth | BasicAuth | OAuth2Auth
 
 
-class DestinationSettings(mp.AppSettings, frozen=True):
+class DestinationSettings(mpa.AppSettings, frozen=True):
     """A destination: target URLs that begin with `url`, and how they are called. What is not given
     here is as in [notifications]."""
 
@@ -147,13 +148,13 @@ class DestinationSettings(mp.AppSettings, frozen=True):
     response_bytes: int | None = None
 
 
-class SenderSettings(mp.AppSettings, frozen=True):
+class SenderSettings(mpa.AppSettings, frozen=True):
     """Limits of one sender. `rate`: messages that one process accepts from it, such as "50/s"."""
 
     rate: str | float | None = None
 
 
-class AlertSettings(mp.AppSettings, frozen=True):
+class AlertSettings(mpa.AppSettings, frozen=True):
     """Recipients of alerts, which are sent when messages end as dead letters, a breaker opens, or a
     destination is paused because it answered 410; and when the trouble is over."""
 
@@ -167,7 +168,7 @@ class AlertSettings(mp.AppSettings, frozen=True):
     """The URL at which people open the dashboard; alerts then link to its pages."""
 
 
-class NotificationsSettings(mp.AppSettings, frozen=True):
+class NotificationsSettings(mpa.AppSettings, frozen=True):
     """The table [notifications] of milepost.toml; see docs/guides/notifications.md."""
 
     route: str = "notifications"
@@ -201,7 +202,7 @@ class NotificationsSettings(mp.AppSettings, frozen=True):
     response_bytes: int = 4_096
 
 
-App = mp.AppContext[NotificationsSettings]
+App = mpa.AppContext[NotificationsSettings]
 
 
 def statuses(given: tuple[int | str, ...], place: str) -> frozenset[int]:

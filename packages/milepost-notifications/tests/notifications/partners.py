@@ -16,6 +16,7 @@ from tests.http.live_server import HttpAnswer, LiveServer
 from tests.net.partner import Line, Partner, Received
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.http.server.assembly import HttpServer
 from milepost_notifications import application
 from milepost_testing.clock import VirtualClock
@@ -32,7 +33,7 @@ class Service(LiveServer):
         super().__init__(milepost, door)
         self.configured = configured
         self.state = configured.state
-        self.app: mp.AppContext[Any] = configured.on(milepost.context)
+        self.app: mpa.AppContext[Any] = configured.on(milepost.context)
 
     def post(
         self,
@@ -74,7 +75,7 @@ class Service(LiveServer):
         """The failed attempts of a message, from its history."""
         return [line for line in self.item(message)["history"] if "attempt_number" in line]
 
-    def findings(self) -> list[mp.Finding]:
+    def findings(self) -> list[mpa.Finding]:
         """What the health check of the destinations finds."""
         app = self.configured.on(self.ctx)
         return [finding for part in application.checks for finding in part.function(app)]

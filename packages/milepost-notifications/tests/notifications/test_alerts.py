@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook
 from tests.notifications.partners import Partner, Service, answers, message, service
 from tests.subscribers.mail_server import MailServer
 
-import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost.application.installation import services
 from milepost.engine.alerts.watch import AlertWatch
@@ -189,7 +189,7 @@ def test_an_alert_may_be_a_signed_webhook(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_alert_points_to_the_command_and_the_page_of_notifications(
     lane: str, group: str, kind: str, command: str, page: str
 ) -> None:
-    found = pointer(mp.AlertSubject(kind, "notifications", "deliver", lane, group))
+    found = pointer(mpa.AlertSubject(kind, "notifications", "deliver", lane, group))
     assert (found.command, found.page) == (
         f"milepost notifications {command}",
         f"/notifications{page}",

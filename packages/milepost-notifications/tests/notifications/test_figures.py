@@ -10,6 +10,7 @@ import pytest
 from tests.notifications.partners import Partner, VirtualClock, answers, message, service
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.core.history import Attempt, encode_line
 from milepost_notifications.operate.figures import (
     MOST_DESTINATIONS,
@@ -249,7 +250,7 @@ def _ms(text: str) -> int:
 
 
 def test_a_histogram_answers_what_share_is_within() -> None:
-    found = mp.Histogram.empty((1.0, 2.0))
+    found = mpa.Histogram.empty((1.0, 2.0))
     for value in (0.5, 1.5, 1.5, 9.0):
         found.add(value)
     assert (found.within(0.25), found.within(0.75), found.within(1.0)) == (1.0, 2.0, None)

@@ -21,6 +21,7 @@ from tests.notifications.partners import (
 )
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.core.due import Lease
 from milepost.engine.acts.controls import limit
 from milepost.engine.auth import make_key
@@ -304,4 +305,4 @@ def test_on_sqlite_a_pause_of_a_url_is_known_to_a_process_that_starts_later(
         waiting = post(at, f"{partner.url}s410", "bob", "b2")
         at.work()
         assert (statuses(at, waiting), len(partner.requests)) == ({"WAITING"}, 1)
-        assert isinstance(at.app, mp.AppContext)
+        assert isinstance(at.app, mpa.AppContext)

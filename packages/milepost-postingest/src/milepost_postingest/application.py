@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_postingest.dialects import INGESTED
 from milepost_postingest.route import open_worker, postingest, queues_of
 
 
-class PostingestSettings(mp.AppSettings, frozen=True):
+class PostingestSettings(mpa.AppSettings, frozen=True):
     """The table [postingest] of milepost.toml; see docs/guides/postingest.md."""
 
     route: str = "postingest"
@@ -22,7 +23,7 @@ class PostingestSettings(mp.AppSettings, frozen=True):
     recheck: str | None = None
 
 
-application = mp.Application(
+application = mpa.Application(
     "postingest",
     PostingestSettings,
     summary="Assets after their ingest: on disk, then on tape.",
@@ -45,7 +46,7 @@ def routes(settings: PostingestSettings) -> list[mp.Route]:
 
 
 @application.check("workers")
-def workers(app: mp.AppContext[PostingestSettings]) -> Iterator[mp.Finding]:
+def workers(app: mpa.AppContext[PostingestSettings]) -> Iterator[mpa.Finding]:
     """Whether the repository and ScoutAM can be reached from here. A process that only reads the
     ledger does not need them."""
     for queue in queues_of(app.settings.queues, app.settings.dialect):
@@ -53,22 +54,22 @@ def workers(app: mp.AppContext[PostingestSettings]) -> Iterator[mp.Finding]:
             yield _worker(queue.queue_alias, queue.worker)
 
 
-def _worker(stage: str, kind: str) -> mp.Finding:
+def _worker(stage: str, kind: str) -> mpa.Finding:
     from milepost_postingest.custodial_copy import ROOT
     from milepost_postingest.tape import NEEDED
 
     variables = (ROOT,) if kind == "ocfl" else NEEDED
     if not any(os.environ.get(name) for name in variables):
         what = f"the worker of {stage} is not set up in this environment; 'milepost up' and 'milepost work' need {', '.join(variables)}"
-        return mp.Finding("ok", "postingest", what)
+        return mpa.Finding("ok", "postingest", what)
     try:
         with open_worker(kind, os.environ) as worker:
             fault = worker.fault()
     except mp.ConfigMistake as mistake:
         fault = str(mistake)
     if fault is None:
-        return mp.Finding("ok", "postingest", f"the worker of {stage} reaches its storage")
-    return mp.Finding(
+        return mpa.Finding("ok", "postingest", f"the worker of {stage} reaches its storage")
+    return mpa.Finding(
         "bad",
         "postingest",
         f"assets wait at {stage}: {fault}",

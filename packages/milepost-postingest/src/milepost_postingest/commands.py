@@ -6,7 +6,7 @@ import os
 
 import click
 
-import milepost as mp
+import milepost.application as mpa
 from milepost_postingest.application import PostingestSettings, application
 
 
@@ -19,7 +19,7 @@ from milepost_postingest.application import PostingestSettings, application
     show_default=True,
     help="Pause between two turns, such as 60s or 5m.",
 )
-def confirmer(app: mp.AppContext[PostingestSettings], once: bool, every: str) -> int:
+def confirmer(app: mpa.AppContext[PostingestSettings], once: bool, every: str) -> int:
     """Confirm assets on the rows of a table, without a ledger.
 
     Receives messages from a queue, runs the check, and writes the confirmation on the asset's row.

@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-import milepost as mp
+import milepost.application as mpa
 
 INGESTED = "Asset has been ingested to the Preservation System."
 ON_DISK = "Asset has been written to custodial copy disk."
@@ -74,7 +74,7 @@ def _notification(
     dialect: str, envelope: dict[str, Any], kind: str, stage: str, text: str
 ) -> dict[str, Any]:
     key, correlation = envelope["data"]["key"], envelope["correlationid"]
-    asset, batch = mp.key_parts(key)
+    asset, batch = mpa.key_parts(key)
     parameters = {"assetId": asset, "status": text}
     if dialect == "seed":
         return {"body": {"properties": {"messageType": kind}, "parameters": parameters}}

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_postingest.comparison import Comparison, compared
 from milepost_postingest.program import program_of
 
@@ -37,7 +38,7 @@ def add_recheck(
         raise mp.ConfigMistake(
             "recheck needs a stage that Milepost checks by itself: give a queue the worker 'ocfl' or 'scoutam'"
         )
-    interval = timedelta(milliseconds=mp.span_ms(every, "recheck"))
+    interval = timedelta(milliseconds=mpa.span_ms(every, "recheck"))
     route.then(
         recheck_route(f"{route.name}-recheck", checks, interval, retry),
         partial(recheck_input, interval, list(checks)),
@@ -118,7 +119,7 @@ class Recheck:
 
 def _on_date(item: mp.Item) -> str:
     """The date of this check by the ledger's clock."""
-    claimed_at = mp.iso(item.row.claimed_at)
+    claimed_at = mpa.iso(item.row.claimed_at)
     return "" if claimed_at is None else f" on {claimed_at[:10]}"
 
 

@@ -1,5 +1,5 @@
-"""Old import paths of what is in packages of its own now: for one version they lead there, with a
-warning."""
+"""Old names of what has moved: import paths of packages of their own, and names that `milepost` had.
+For one version they lead to the new place, with a warning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
@@ -71,3 +71,19 @@ class MovedModules:
             stacklevel=2,
         )
         sys.modules[old] = import_module(new)
+
+
+def moved_name(name: str) -> Any:
+    """What `milepost` had under this name and `milepost.application` has now. Raises KeyError for
+    any other name."""
+    import warnings
+
+    application = import_module("milepost.application")
+    if name not in application.__all__:
+        raise KeyError(name)
+    warnings.warn(
+        f"milepost.{name} is milepost.application.{name} now; the old name goes with the next version",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return getattr(application, name)

@@ -59,7 +59,7 @@ def load_application(spec: str) -> Application[Any]:
             else f"{'several: ' + there if there else 'no application'}"
         )
         raise ConfigMistake(
-            f"{place} has {wanted}; write  application = milepost.Application('NAME', Settings)"
+            f"{place} has {wanted}; write  application = milepost.application.Application('NAME', Settings)"
         )
     return next(iter(found.values()))
 
@@ -82,7 +82,7 @@ def _named(name: str) -> Application[Any]:
         )
     if not isinstance(application, Application):
         raise ConfigMistake(
-            f"the application {name!r} is {type(application).__name__}; its entry point must name a milepost.Application"
+            f"the application {name!r} is {type(application).__name__}; its entry point must name a milepost.application.Application"
         )
     return application
 

@@ -9,15 +9,16 @@ import click
 from msgspec import Struct
 
 import milepost as mp
+import milepost.application as mpa
 
 
-class Settings(mp.AppSettings, frozen=True):
+class Settings(mpa.AppSettings, frozen=True):
     heaviest: int = 1000
     fault: str = ""
     origins: list[str] = []
 
 
-application = mp.Application(
+application = mpa.Application(
     "parcels-desk",
     Settings,
     summary="Parcels that are weighed.",
@@ -42,14 +43,14 @@ def routes(settings: Settings) -> list[mp.Route]:
 @application.command(ledger="write")
 @click.argument("key")
 @click.option("--grams", type=int, default=1)
-def hand_in(app: mp.AppContext[Settings], key: str, grams: int) -> None:
+def hand_in(app: mpa.AppContext[Settings], key: str, grams: int) -> None:
     """Hand in a parcel."""
     [receipt] = app.submit("weighed", {"id": key, "grams": grams})
     click.echo(f"{key}: {receipt.answer}, at most {app.settings.heaviest} g")
 
 
 @application.command("count")
-def counted(app: mp.AppContext[Settings]) -> int:
+def counted(app: mpa.AppContext[Settings]) -> int:
     """How many parcels there are; the exit code is 3 if there are none."""
     total = app.status()["routes"].get("weighed", {}).get("total", 0)
     click.echo(f"{total} in all")
@@ -57,22 +58,22 @@ def counted(app: mp.AppContext[Settings]) -> int:
 
 
 @application.command(ledger="none")
-def limits(app: mp.AppContext[Settings]) -> None:
+def limits(app: mpa.AppContext[Settings]) -> None:
     click.echo(f"{app.settings.heaviest} g")
 
 
 @application.check("scale", ready=True)
-def scale(app: mp.AppContext[Settings]) -> Iterator[mp.Finding]:
+def scale(app: mpa.AppContext[Settings]) -> Iterator[mpa.Finding]:
     if app.settings.fault == "raises":
         raise ValueError("the cable is cut")
     if app.settings.fault:
-        yield mp.Finding("bad", "scale", f"the scale is {app.settings.fault}", "call the mechanic")
+        yield mpa.Finding("bad", "scale", f"the scale is {app.settings.fault}", "call the mechanic")
     else:
-        yield mp.Finding("ok", "scale", "the scale answers")
+        yield mpa.Finding("ok", "scale", "the scale answers")
 
 
 @application.service("poll", every="1h")
-def poll(app: mp.AppContext[Settings]) -> None:
+def poll(app: mpa.AppContext[Settings]) -> None:
     calls.append(app.settings.heaviest)
     if app.settings.fault == "raises":
         raise ValueError("the cable is cut")
@@ -94,8 +95,8 @@ class Note(Struct):
     grams: int
 
 
-def own_shape(problem: mp.Problem) -> mp.Answer:
-    return mp.Answer(
+def own_shape(problem: mpa.Problem) -> mpa.Answer:
+    return mpa.Answer(
         {"success": False, "message": problem.detail, "code": problem.code}, problem.status
     )
 
@@ -108,12 +109,12 @@ def own_shape(problem: mp.Problem) -> mp.Answer:
     answers={201: SubmitAnswer},
     summary="Hand in a parcel",
 )
-def hand_in_over_http(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
+def hand_in_over_http(app: mpa.AppContext[Settings], call: mpa.Call) -> mpa.Answer:
     """The parcel is on disk when this is answered."""
     [receipt] = app.submit(
         "weighed", {"id": call.body.id, "grams": call.body.grams}, by=call.caller.name
     )
-    return mp.Answer(SubmitAnswer(call.body.id, receipt.answer), 201)
+    return mpa.Answer(SubmitAnswer(call.body.id, receipt.answer), 201)
 
 
 @application.endpoint(
@@ -126,33 +127,33 @@ def hand_in_over_http(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
     origins=lambda settings: settings.origins,
     on_problem=own_shape,
 )
-async def raw(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
+async def raw(app: mpa.AppContext[Settings], call: mpa.Call) -> mpa.Answer:
     if call.body == b"fails":
         raise mp.MalformedInput("there is no id", field="id")
-    return mp.Answer(
+    return mpa.Answer(
         {"success": True, "size": len(call.body), "kind": call.headers.get("content-type")}
     )
 
 
 @application.page("/parcels-desk", title="Parcels")
-def parcels_page(app: mp.AppContext[Settings], call: mp.Call) -> mp.Page:
+def parcels_page(app: mpa.AppContext[Settings], call: mpa.Call) -> mpa.Page:
     total = app.status()["routes"].get("weighed", {}).get("total", 0)
-    return mp.Page(
+    return mpa.Page(
         "parcels.html", {"total": total, "heaviest": app.settings.heaviest, "note": "<b>heavy</b>"}
     )
 
 
 @application.page("/parcels-desk/new", scope="submit", form=Note)
-def new_parcel(app: mp.AppContext[Settings], call: mp.Call) -> mp.Redirect:
+def new_parcel(app: mpa.AppContext[Settings], call: mpa.Call) -> mpa.Redirect:
     app.submit("weighed", {"id": call.body.key, "grams": call.body.grams}, by=call.caller.name)
-    return mp.Redirect("/parcels-desk")
+    return mpa.Redirect("/parcels-desk")
 
 
 @application.metrics
-def figures(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
+def figures(app: mpa.AppContext[Settings]) -> Iterator[mpa.Metric]:
     if app.settings.fault == "raises":
         raise ValueError("the cable is cut")
-    yield mp.Metric(
+    yield mpa.Metric(
         "heaviest_grams",
         "The most that is taken.",
         {("scale-1",): app.settings.heaviest},

@@ -14,6 +14,7 @@ from tests.cli.conftest import Shell
 from tests.http.live_server import LiveServer
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost.core.outcome import outcome_of_exception
 from milepost.http.server.assembly import HttpServer
@@ -26,7 +27,7 @@ OFFICE = "https://office.example/"
 MAIL = Mail(id="1", sender="a@example.org", to=["b@example.org"], subject="1", text="1")
 
 
-class Settings(mp.AppSettings, frozen=True):
+class Settings(mpa.AppSettings, frozen=True):
     allow_cidrs: list[str] = []
     url: str = OFFICE
     timeout: float = 1.0
@@ -45,7 +46,7 @@ class Partner:
 def parts_of(**settings: Any) -> tuple[Partner, list[mp.Route]]:
     """The state and the routes of an application with these settings, of which both make a
     client."""
-    application = mp.Application("desk", Settings, state=Partner)
+    application = mpa.Application("desk", Settings, state=Partner)
 
     @application.routes
     def routes(own: Settings) -> Iterator[mp.Route]:
@@ -106,24 +107,24 @@ def test_a_setting_that_the_client_refuses_is_a_usage_error(case: str) -> None:
 DESK = """
 from __future__ import annotations
 
-import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 
-application = mp.Application("desk", mp.AppSettings)
+application = mpa.Application("desk", mpa.AppSettings)
 
 
 @application.command(ledger="none")
-def url(app: mp.AppContext[mp.AppSettings]) -> None:
+def url(app: mpa.AppContext[mpa.AppSettings]) -> None:
     net.parse_url("ftp://office.example")
 
 
 @application.command(ledger="none")
-def secret(app: mp.AppContext[mp.AppSettings]) -> None:
+def secret(app: mpa.AppContext[mpa.AppSettings]) -> None:
     net.webhook_headers("sesame", "1", b"")
 
 
 @application.command(ledger="none")
-def call(app: mp.AppContext[mp.AppSettings]) -> None:
+def call(app: mpa.AppContext[mpa.AppSettings]) -> None:
     with net.Client() as client:
         client.request("GET", "http://127.0.0.1:9/")
 """
@@ -190,18 +191,18 @@ class Hook(Struct):
 def test_an_endpoint_that_gets_a_wrong_url_answers_400_and_a_failed_call_is_no_internal_error() -> (
     None
 ):
-    application = mp.Application("desk", mp.AppSettings)
+    application = mpa.Application("desk", mpa.AppSettings)
 
     @application.endpoint("POST", "/hook", scope="submit", body=Hook, summary="Check a URL")
-    def hook(app: mp.AppContext[Any], call: mp.Call) -> mp.Answer:
+    def hook(app: mpa.AppContext[Any], call: mpa.Call) -> mpa.Answer:
         net.parse_url(call.body.url)
-        return mp.Answer({})
+        return mpa.Answer({})
 
     @application.endpoint("POST", "/hook/async", scope="submit", body=Hook, summary="Call a URL")
-    async def ask(app: mp.AppContext[Any], call: mp.Call) -> mp.Answer:
+    async def ask(app: mpa.AppContext[Any], call: mpa.Call) -> mpa.Answer:
         async with net.Client() as client:
             await client.request_async("GET", call.body.url)
-        return mp.Answer({})
+        return mpa.Answer({})
 
     configured = application.configured({}, environment={})
     with mp.open("memory:", applications=[configured]) as desk:
@@ -238,7 +239,7 @@ ANSWER = net.Response(503, net.HeaderList([("Retry-After", "7")]), b"", 0, OFFIC
 def test_an_error_is_translated_and_its_outcome_is_the_same(
     error: Exception, kind: type[Exception]
 ) -> None:
-    with pytest.raises(mp.MilepostError) as caught, mp.translated_net_errors():
+    with pytest.raises(mp.MilepostError) as caught, mpa.translated_net_errors():
         raise error
     assert type(caught.value) is kind
     assert (str(caught.value), caught.value.__cause__) == (str(error), error)
@@ -250,14 +251,14 @@ def test_an_error_is_translated_and_its_outcome_is_the_same(
 
 @pytest.mark.parametrize("error", [ValueError("a"), mp.NotFound("b"), KeyboardInterrupt()])
 def test_other_errors_go_through_as_they_are(error: BaseException) -> None:
-    with pytest.raises(type(error)) as caught, mp.translated_net_errors():
+    with pytest.raises(type(error)) as caught, mpa.translated_net_errors():
         raise error
     assert caught.value is error
     assert milepost_error(error) is None
 
 
 def test_it_decorates_a_function_and_changes_no_result() -> None:
-    @mp.translated_net_errors()
+    @mpa.translated_net_errors()
     def host(url: str) -> str:
         return net.parse_url(url).host
 

@@ -11,6 +11,7 @@ from tests.application import parcels_application
 from tests.application.parcels_application import Settings, application
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.application import installation
 from milepost.engine.health.doctor import doctor, unready
 from milepost.engine.health.findings import Finding
@@ -101,9 +102,9 @@ def test_two_alert_rules_of_one_name_are_a_mistake() -> None:
     """They would share a cursor: each failure would be seen by one of them alone."""
     found = []
     for name in ("letters", "parcels"):
-        found.append(mp.Application(name, mp.AppSettings))
+        found.append(mpa.Application(name, mpa.AppSettings))
         found[-1].alerts(
-            lambda settings, route=name: [mp.AlertRule(name="failures", route=route, to=["log"])]
+            lambda settings, route=name: [mpa.AlertRule(name="failures", route=route, to=["log"])]
         )
     with (
         mp.open("memory:", applications=found) as desk,
@@ -120,10 +121,10 @@ def test_two_alert_rules_of_one_name_are_a_mistake() -> None:
     ],
 )
 def test_a_check_that_yields_something_else_is_a_finding_too(given: Any, said: str) -> None:
-    odd = mp.Application("odd", mp.AppSettings)
+    odd = mpa.Application("odd", mpa.AppSettings)
 
     @odd.check("scale")
-    def scale(app: mp.AppContext[mp.AppSettings]) -> Any:
+    def scale(app: mpa.AppContext[mpa.AppSettings]) -> Any:
         yield given
 
     with mp.open("memory:", applications=[odd]) as desk:
@@ -136,13 +137,13 @@ def test_a_check_that_hangs_holds_up_no_view(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(installation, "AFRESH_S", 0.01)
     monkeypatch.setattr(installation, "QUICK_S", 0.01)
     asked, answer = [], threading.Event()
-    hangs = mp.Application("hangs", mp.AppSettings)
+    hangs = mpa.Application("hangs", mpa.AppSettings)
 
     @hangs.check("scale", ready=True)
-    def scale(app: mp.AppContext[mp.AppSettings]) -> list[mp.Finding]:
+    def scale(app: mpa.AppContext[mpa.AppSettings]) -> list[mpa.Finding]:
         asked.append(app.name)
         answer.wait(60)
-        return [mp.Finding("warn", "hangs", "the scale is slow")]
+        return [mpa.Finding("warn", "hangs", "the scale is slow")]
 
     with mp.open("memory:", applications=[hangs]) as desk:
         assert [one.what for one in doctor(desk.context).findings if one.about == "hangs"] == [
@@ -189,7 +190,7 @@ def test_only_a_command_that_writes_works_by_itself() -> None:
     assert worked == [3]
 
 
-class NoSettings(mp.AppSettings, frozen=True):
+class NoSettings(mpa.AppSettings, frozen=True):
     pass
 
 
@@ -202,11 +203,11 @@ def test_an_application_is_called_before_an_operator_ends_a_pause_in_one_of_its_
     )
     for route in (one, other, elsewhere):
         route.stage("weigh")(lambda item: mp.Done())
-    made = mp.Application("desk", NoSettings)
+    made = mpa.Application("desk", NoSettings)
     made.routes(lambda settings: [one, other])
 
     @made.resuming
-    def resuming(app: mp.AppContext[NoSettings], pause: mp.PauseView, by: str) -> None:
+    def resuming(app: mpa.AppContext[NoSettings], pause: mp.PauseView, by: str) -> None:
         told.append((pause.scope, pause.reason, by))
         if pause.scope == "one":
             raise mp.ActRefused("not this one")

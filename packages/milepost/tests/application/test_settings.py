@@ -8,18 +8,19 @@ from typing import Any, Literal
 import pytest
 
 import milepost as mp
+import milepost.application as mpa
 
 
-class Retry(mp.AppSettings, frozen=True):
+class Retry(mpa.AppSettings, frozen=True):
     attempts: int = 3
     base: str = "1s"
 
 
-class Destination(mp.AppSettings, frozen=True):
+class Destination(mpa.AppSettings, frozen=True):
     url: str
 
 
-class Wishes(mp.AppSettings, frozen=True):
+class Wishes(mpa.AppSettings, frozen=True):
     inbox: str
     mode: Literal["fast", "slow"] = "slow"
     limit: int = 10
@@ -30,7 +31,7 @@ class Wishes(mp.AppSettings, frozen=True):
 
 
 def read(table: dict[str, Any], **environment: str) -> Wishes:
-    return mp.Application("mail-box", Wishes).configured(table, environment).settings
+    return mpa.Application("mail-box", Wishes).configured(table, environment).settings
 
 
 def test_a_table_with_tables_in_it_becomes_a_typed_value() -> None:
@@ -114,20 +115,20 @@ def test_a_mistake_in_the_environment_names_the_variable() -> None:
 @pytest.mark.parametrize("name", ["", "Mail", "mail box", "9mail", "mail_box", "m" * 41])
 def test_a_name_that_can_be_no_table_and_no_command_is_refused(name: str) -> None:
     with pytest.raises(mp.UsageError, match="an application cannot be called"):
-        mp.Application(name, mp.AppSettings)
+        mpa.Application(name, mpa.AppSettings)
 
 
 def test_settings_must_be_declared_as_such() -> None:
     with pytest.raises(mp.UsageError, match="write a subclass of"):
-        mp.Application("mail", dict)  # type: ignore[type-var]
+        mpa.Application("mail", dict)  # type: ignore[type-var]
 
 
-class Caller(mp.AppSettings, frozen=True):
+class Caller(mpa.AppSettings, frozen=True):
     allow_cidrs: tuple[str, ...] = ()
 
 
 def test_an_application_adds_to_the_networks_that_requests_may_go_to() -> None:
-    application = mp.Application("caller", Caller)
+    application = mpa.Application("caller", Caller)
     found = application.configured(
         {"allow_cidrs": ["10.1.0.0/16"]}, {}, allow_cidrs=["127.0.0.0/8"]
     )
@@ -139,7 +140,7 @@ def test_an_application_adds_to_the_networks_that_requests_may_go_to() -> None:
         {}, {"MILEPOST_CALLER_ALLOW_CIDRS": '["10.1.0.0/16"]'}
     ).settings
     assert by_variable == Caller(allow_cidrs=("10.1.0.0/16",))
-    without = mp.Application("mail-box", Wishes).configured(
+    without = mpa.Application("mail-box", Wishes).configured(
         {"inbox": "in"}, {}, allow_cidrs=["127.0.0.0/8"]
     )
     assert without.settings == Wishes(inbox="in")
@@ -150,4 +151,4 @@ def test_a_network_that_cannot_be_is_named_with_its_field() -> None:
         mp.ConfigMistake,
         match=r"milepost.toml: \[caller\] allow_cidrs\[1\] is '10.0.0.1/8', .* write '10.0.0.0/8'",
     ):
-        mp.Application("caller", Caller).configured({"allow_cidrs": ["::1/128", "10.0.0.1/8"]}, {})
+        mpa.Application("caller", Caller).configured({"allow_cidrs": ["::1/128", "10.0.0.1/8"]}, {})

@@ -125,7 +125,7 @@ def test_settings_that_are_wrong_are_told_with_their_field(desk) -> None:
 def test_mistakes_in_naming_them(desk, toml: str, told: str) -> None:
     desk.write(
         "status.py",
-        "import milepost as mp\napplication = mp.Application('status', mp.AppSettings)\n",
+        "import milepost.application as mpa\napplication = mpa.Application('status', mpa.AppSettings)\n",
     )
     desk.write("milepost.toml", toml + "\n")
     answer = desk("status")

@@ -225,7 +225,7 @@ def services(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def declared(parts: Parts) -> list[iam.PolicyStatement]:
-    """AWS resources outside the ledger that the applications declare (`mp.AwsAccess`)."""
+    """AWS resources outside the ledger that the applications declare (`AwsAccess`)."""
     access = parts.settings.access
     send = ("SendMessage", "GetQueueUrl", "GetQueueAttributes")
     take = (

@@ -54,40 +54,41 @@ APPLICATION = """
 from __future__ import annotations
 
 import milepost as mp
+import milepost.application as mpa
 
-application = mp.Application("desk", mp.AppSettings)
+application = mpa.Application("desk", mpa.AppSettings)
 
 
 @application.routes
-def routes(settings: mp.AppSettings) -> list[mp.Route]:
+def routes(settings: mpa.AppSettings) -> list[mp.Route]:
     route = mp.Route("desk", key="id")
     route.external("answer")
     return [route]
 
 
 @application.alerts
-def alerts(settings: mp.AppSettings) -> list[mp.AlertRule]:
-    return [mp.AlertRule(name="desk", to=["log", "sns:arn:aws:sns:eu-west-2:123456789012:ops"], route="desk")]
+def alerts(settings: mpa.AppSettings) -> list[mpa.AlertRule]:
+    return [mpa.AlertRule(name="desk", to=["log", "sns:arn:aws:sns:eu-west-2:123456789012:ops"], route="desk")]
 
 
 @application.aws
-def aws(settings: mp.AppSettings) -> mp.AwsAccess:
+def aws(settings: mpa.AppSettings) -> mpa.AwsAccess:
     theirs = "https://sqs.us-east-1.amazonaws.com/123456789012/their-input"
-    return mp.AwsAccess(sends_to=(theirs,), receives_from=("our-results",), objects=("s3://desk-files/in/box/",), sends_mail=True, secrets=("DESK_PASSWORD",))
+    return mpa.AwsAccess(sends_to=(theirs,), receives_from=("our-results",), objects=("s3://desk-files/in/box/",), sends_mail=True, secrets=("DESK_PASSWORD",))
 
 
 @application.endpoint("POST", "/ask", scope="submit", summary="Ask")
-async def ask(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Answer:
-    return mp.Answer({})
+async def ask(app: mpa.AppContext[mpa.AppSettings], call: mpa.Call) -> mpa.Answer:
+    return mpa.Answer({})
 
 
 @application.endpoint("GET", "/asked/{key}", scope="read", summary="Read")
-async def asked(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Answer:
-    return mp.Answer({})
+async def asked(app: mpa.AppContext[mpa.AppSettings], call: mpa.Call) -> mpa.Answer:
+    return mpa.Answer({})
 
 
 @application.service("poll", every="5m")
-def poll(app: mp.AppContext[mp.AppSettings]) -> None:
+def poll(app: mpa.AppContext[mpa.AppSettings]) -> None:
     app.submit("desk", {"id": "polled"})
 """
 
@@ -167,7 +168,7 @@ def write_case(folder: Path, name: str) -> list[str]:
     for file, text in files.items():
         (folder / file).write_text(text)
         arguments += [
-            "--application" if "mp.Application(" in text else "--routes",
+            "--application" if "mpa.Application(" in text else "--routes",
             str(folder / file),
         ]
     return arguments

@@ -10,6 +10,7 @@ import pytest
 from tests.aws.infra.templates import ASSETS, EMAIL, TOPIC
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route, Stage
 from milepost.route_files import load_application
@@ -180,14 +181,14 @@ def test_the_functions_are_given_the_settings_of_their_applications() -> None:
 @pytest.mark.parametrize(
     ("access", "said"),
     [
-        (mp.AwsAccess(sends_to=("their queue",)), "uses the queue 'their queue'"),
-        (mp.AwsAccess(objects=("files",)), "give s3://BUCKET/PREFIX"),
-        (mp.AwsAccess(publishes_to=("ops",)), "publishes to 'ops'"),
-        (mp.AwsAccess(secrets=("DSPACE_PASSWORD",)), "give --secret DSPACE_PASSWORD=NAME"),
+        (mpa.AwsAccess(sends_to=("their queue",)), "uses the queue 'their queue'"),
+        (mpa.AwsAccess(objects=("files",)), "give s3://BUCKET/PREFIX"),
+        (mpa.AwsAccess(publishes_to=("ops",)), "publishes to 'ops'"),
+        (mpa.AwsAccess(secrets=("DSPACE_PASSWORD",)), "give --secret DSPACE_PASSWORD=NAME"),
     ],
 )
 def test_what_an_application_uses_must_be_named(
-    tmp_path: Path, access: mp.AwsAccess, said: str
+    tmp_path: Path, access: mpa.AwsAccess, said: str
 ) -> None:
     route = mp.Route("desk")
     route.external("answer")

@@ -178,7 +178,7 @@ def test_without_an_endpoint_that_submits_the_function_says_so(
 ) -> None:
     file = tmp_path / "bare_application.py"
     file.write_text(
-        "import milepost as mp\napplication = mp.Application('bare', mp.AppSettings)\n"
+        "import milepost as mp\nimport milepost.application as mpa\napplication = mpa.Application('bare', mpa.AppSettings)\n"
         "@application.routes\ndef routes(settings):\n    route = mp.Route('bare', key='id')\n    route.external('a')\n    return [route]\n"
     )
     monkeypatch.setenv("MILEPOST_APPLICATIONS", str(file))

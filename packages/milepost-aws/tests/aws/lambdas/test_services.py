@@ -21,13 +21,14 @@ from milepost_aws.lambdas import services, start
 
 SOURCE = """
 import milepost as mp
+import milepost.application as mpa
 
 
-class Settings(mp.AppSettings, frozen=True):
+class Settings(mpa.AppSettings, frozen=True):
     fails: bool = False
 
 
-application = mp.Application("desk", Settings)
+application = mpa.Application("desk", Settings)
 
 
 @application.routes
@@ -39,7 +40,7 @@ def routes(settings):
 
 @application.alerts
 def alerts(settings):
-    return [mp.AlertRule(name="desk", to=["log"], route="desk", pauses_by=["robot"])]
+    return [mpa.AlertRule(name="desk", to=["log"], route="desk", pauses_by=["robot"])]
 
 
 @application.service("poll", every="1m")

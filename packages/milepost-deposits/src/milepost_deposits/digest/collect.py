@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.subscribers.email import MailNotSent, MailRefused, MailTransport, mail_transport
 from milepost_deposits.common_cause import common_cause
 from milepost_deposits.controls import PartnerWait, partner_waits
@@ -97,7 +98,7 @@ def place_cursor(app: DepositsApp) -> DigestCursor:
     document = app.documents.get(CURSOR)
     if document is None:
         since = app.now() - timedelta(
-            milliseconds=mp.span_ms(app.settings.mail.first, "[deposits.mail] first")
+            milliseconds=mpa.span_ms(app.settings.mail.first, "[deposits.mail] first")
         )
         after = place_at(app, since)
         # False: another process has set it.
@@ -166,7 +167,9 @@ def collect_when_due(app: DepositsApp) -> list[str]:
     """`collect_digests`, if the last collection is longer ago than [deposits.mail] every."""
     document = app.documents.get(CURSOR)
     if app.settings.mail is not None and document is not None:
-        every = timedelta(milliseconds=mp.span_ms(app.settings.mail.every, "[deposits.mail] every"))
+        every = timedelta(
+            milliseconds=mpa.span_ms(app.settings.mail.every, "[deposits.mail] every")
+        )
         # A time in the future is that of a clock that was set back.
         if abs(app.now() - datetime.fromisoformat(document.value["at"])) < every:
             return []

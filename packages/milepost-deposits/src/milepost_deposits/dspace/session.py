@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost_deposits.dspace.errors import (
     DSpaceForbidden,
@@ -59,7 +60,7 @@ class DSpaceSession:
     hears of one that is refused before another thread can try it too.
     """
 
-    @mp.translated_net_errors()
+    @mpa.translated_net_errors()
     def __init__(
         self,
         url: str,

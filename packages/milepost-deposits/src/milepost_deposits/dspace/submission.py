@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.controls import LedgerControls
 from milepost_deposits.dspace.api import (
     DSpace,
@@ -196,7 +197,7 @@ class DSpaceSubmission:
         self._sleep = sleep
         self._environment = os.environ if environment is None else environment
         self._now = now
-        self._apart_s = mp.span_ms(settings.submit.apart, "[deposits.submit] apart") / 1000
+        self._apart_s = mpa.span_ms(settings.submit.apart, "[deposits.submit] apart") / 1000
         self._timeout = timeout
         self._records = SubmissionRecords(files)
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.controls import CONFIGURATION, LedgerControls, operators_fault
 from milepost_deposits.dspace.api import DSpace, open_dspace
 from milepost_deposits.dspace.login import LoginHold
@@ -98,7 +99,7 @@ class DssSubmission:
         self._now = now
         self._given_sqs = sqs
         self._records = SubmissionRecords(files)
-        self._apart_s = mp.span_ms(self._dss.apart, "[deposits.submit] dss.apart") / 1000
+        self._apart_s = mpa.span_ms(self._dss.apart, "[deposits.submit] dss.apart") / 1000
 
     @cached_property
     def dspace(self) -> DSpace:
@@ -207,7 +208,7 @@ class DssSubmission:
             answer = self.sqs.send_message(QueueUrl=url, **message)
         except Exception as error:
             return self._queue_failed(error, unknown=not _refused(error))
-        within = mp.span_ms(self._dss.answer_within, "[deposits.submit] dss.answer_within") / 1000
+        within = mpa.span_ms(self._dss.answer_within, "[deposits.submit] dss.answer_within") / 1000
         if item.attempt >= self._settings.attempts.submit:
             # After the last try people deposit by hand: by then the service must not be able to
             # read the message any more.

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost_deposits.files import FileStore, waits_for_store
 from milepost_deposits.settings import DepositsSettings, check_settings
@@ -33,7 +34,7 @@ class ContentStage:
     """Handler of the content stage. Every failure of the publisher is a counted try: it may provide
     the PDF later."""
 
-    @mp.translated_net_errors()
+    @mpa.translated_net_errors()
     def __init__(
         self,
         settings: DepositsSettings,
@@ -45,7 +46,7 @@ class ContentStage:
         self._redirects = net.Redirects(settings.content_redirects)
 
     @cached_property
-    @mp.translated_net_errors()
+    @mpa.translated_net_errors()
     def _client(self) -> net.Client:
         return net.Client(
             allow_cidrs=self._settings.allow_cidrs,

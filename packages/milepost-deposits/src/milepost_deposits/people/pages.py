@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.acts import FAILED, abandon, keys_of, mark_deposited, requeue, search_first
 from milepost_deposits.application import application
 from milepost_deposits.controls import partner_waits
@@ -87,9 +88,9 @@ class DigestForm(Struct, frozen=True):
 
 
 @application.page(HOME, title="Deposits")
-def home(app: DepositsApp, call: mp.Call) -> mp.Page:
+def home(app: DepositsApp, call: mpa.Call) -> mpa.Page:
     counts = word_counts(app)
-    return mp.Page(
+    return mpa.Page(
         "deposits.html",
         {
             "counts": [(word, count, COLOURS.get(word, "")) for word, count in counts.items()],
@@ -104,15 +105,15 @@ def home(app: DepositsApp, call: mp.Call) -> mp.Page:
 
 
 @application.page(f"{HOME}/find", query=FindDoi)
-def find_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect:
+def find_doi(app: DepositsApp, call: mpa.Call) -> mpa.Redirect:
     try:
-        return mp.Redirect(_doi_path(normalise(call.query.doi)))
+        return mpa.Redirect(_doi_path(normalise(call.query.doi)))
     except DoiMistake as mistake:
         raise mp.UsageError(str(mistake)) from None
 
 
 @application.page(f"{HOME}/digests/{{key}}")
-def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
+def digest(app: DepositsApp, call: mpa.Call) -> mpa.Page:
     key = call.path["key"]
     view = None if app.settings.mail is None else app.show(app.settings.digests_route, key)
     if view is None or not view["input"]:
@@ -125,7 +126,7 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
         ("Deposited", "deposited", content.deposited),
         ("Were in DSpace already", "present", content.present),
     ]
-    return mp.Page(
+    return mpa.Page(
         "digest.html",
         {
             "here": HOME,
@@ -146,7 +147,7 @@ def digest(app: DepositsApp, call: mp.Call) -> mp.Page:
 
 
 @application.page(f"{HOME}/send-again", scope="operate", form=DigestForm)
-def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
+def send_again(app: DepositsApp, call: mpa.Call) -> mpa.Redirect:
     body: DigestForm = call.body
     route = app.settings.digests_route
     refused = app.act(
@@ -154,17 +155,17 @@ def send_again(app: DepositsApp, call: mp.Call) -> mp.Redirect:
     ).refused
     for why in dict(refused).values():
         raise mp.ActRefused(why)
-    return mp.Redirect(f"{HOME}/digests/{quote(body.key, safe='')}")
+    return mpa.Redirect(f"{HOME}/digests/{quote(body.key, safe='')}")
 
 
 @application.page(f"{HOME}/worklist", query=WorklistQuery)
-def work(app: DepositsApp, call: mp.Call) -> mp.Page:
+def work(app: DepositsApp, call: mpa.Call) -> mpa.Page:
     query: WorklistQuery = call.query
     found = worklist_page(
         app, search=query.search, after=query.after, before=query.before, most=SHOWN_WORK
     )
     site = app.settings.submit.site
-    return mp.Page(
+    return mpa.Page(
         "worklist.html",
         {
             "here": HOME,
@@ -183,8 +184,8 @@ def worklist_path(query: WorklistQuery) -> str:
 
 
 @application.page(f"{HOME}/worklist.csv", query=WorklistQuery)
-def export(app: DepositsApp, call: mp.Call) -> mp.Download:
-    return mp.Download(
+def export(app: DepositsApp, call: mpa.Call) -> mpa.Download:
+    return mpa.Download(
         "manual-deposits.csv",
         worklist_csv(whole_worklist(app, call.query.search)),
         "text/csv; charset=utf-8",
@@ -192,23 +193,23 @@ def export(app: DepositsApp, call: mp.Call) -> mp.Download:
 
 
 @application.page(f"{HOME}/dois/{{doi:path}}")
-def doi_page(app: DepositsApp, call: mp.Call) -> mp.Page:
+def doi_page(app: DepositsApp, call: mpa.Call) -> mpa.Page:
     return _doi_page(app, call.path["doi"])
 
 
 @application.page(f"{HOME}/claim", scope="operate", form=ClaimForm)
-def claim_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+def claim_doi(app: DepositsApp, call: mpa.Call) -> mpa.Redirect | mpa.Page:
     name = call.body.name or call.caller.name
     return _act(app, call, lambda: claim(app, call.body.doi, name=name, by=_signature(call, name)))
 
 
 @application.page(f"{HOME}/release", scope="operate", form=ClaimForm)
-def release_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+def release_doi(app: DepositsApp, call: mpa.Call) -> mpa.Redirect | mpa.Page:
     return _act(app, call, lambda: release(app, call.body.doi, by=_signature(call, call.body.name)))
 
 
 @application.page(f"{HOME}/deposited", scope="operate", form=DepositedForm)
-def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+def deposited(app: DepositsApp, call: mpa.Call) -> mpa.Redirect | mpa.Page:
     body: DepositedForm = call.body
     return _act(
         app,
@@ -220,7 +221,7 @@ def deposited(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
 
 
 @application.page(f"{HOME}/requeue", scope="operate", form=DoiActForm)
-def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+def requeue_doi(app: DepositsApp, call: mpa.Call) -> mpa.Redirect | mpa.Page:
     return _act(
         app,
         call,
@@ -233,7 +234,7 @@ def requeue_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
 
 
 @application.page(f"{HOME}/abandon", scope="operate", form=DoiActForm)
-def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
+def abandon_doi(app: DepositsApp, call: mpa.Call) -> mpa.Redirect | mpa.Page:
     return _act(
         app,
         call,
@@ -245,7 +246,7 @@ def abandon_doi(app: DepositsApp, call: mp.Call) -> mp.Redirect | mp.Page:
     )
 
 
-def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
+def _act(app: DepositsApp, call: mpa.Call, act: Any) -> mpa.Redirect | mpa.Page:
     """Carry out an act. If it is refused, the DOI's page says why, with the form as it was filled
     in."""
     try:
@@ -253,12 +254,12 @@ def _act(app: DepositsApp, call: mp.Call, act: Any) -> mp.Redirect | mp.Page:
     except (mp.UsageError, mp.ActRefused) as refusal:
         return _doi_page(app, call.body.doi, str(refusal), msgspec.to_builtins(call.body))
     back = call.body.back
-    return mp.Redirect(
+    return mpa.Redirect(
         _doi_path(keys_of([call.body.doi])[0]) if back == "doi" else f"{HOME}/{back}"
     )
 
 
-def _signature(call: mp.Call, name: str) -> str:
+def _signature(call: mpa.Call, name: str) -> str:
     """The author of an act's line: the caller, and the person for whom it acts, if that is another
     one."""
     person = person_name(name) if name.strip() else call.caller.name
@@ -276,7 +277,7 @@ def _doi_path(doi: str) -> str:
 
 def _doi_page(
     app: DepositsApp, doi: str, problem: str = "", typed: dict[str, Any] | None = None
-) -> mp.Page:
+) -> mpa.Page:
     [key] = keys_of([doi])
     settings = app.settings
     view = app.show(settings.route, key)
@@ -289,7 +290,7 @@ def _doi_page(
     )
     word = word_of(status)
     two = twins_of(app, key)
-    return mp.Page(
+    return mpa.Page(
         "doi.html",
         {
             "here": HOME,
@@ -401,9 +402,9 @@ class WorklistCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     "GET", f"{BASE}/worklist", scope="read", query=WorklistCall, answers={200: WorklistPage},
     summary="The DOIs that need a manual deposit, the latest failure first",
 )  # fmt: skip
-def read_worklist(app: DepositsApp, call: mp.Call) -> mp.Answer:
+def read_worklist(app: DepositsApp, call: mpa.Call) -> mpa.Answer:
     query: WorklistCall = call.query
-    return mp.Answer(
+    return mpa.Answer(
         worklist_page(
             app, search=query.search, after=query.after, before=query.before, most=query.limit
         )
@@ -423,5 +424,5 @@ class RunList(Struct, frozen=True):
     answers={200: RunList},
     summary="The latest runs: running, finished, failed or interrupted",
 )
-def read_runs(app: DepositsApp, call: mp.Call) -> mp.Answer:
-    return mp.Answer(RunList(runs(app)))
+def read_runs(app: DepositsApp, call: mpa.Call) -> mpa.Answer:
+    return mpa.Answer(RunList(runs(app)))

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_aws.aws_model import AwsModel
 from milepost_deposits.application import application
 from milepost_deposits.controls import PAUSED_BY
@@ -56,7 +57,7 @@ class MailedScene:
 
     @property
     def app(self) -> DepositsApp:
-        return mp.AppContext("deposits", self.settings, self.ledger.context)
+        return mpa.AppContext("deposits", self.settings, self.ledger.context)
 
     def deposit(self, *dois: str) -> None:
         self.ledger.submit("deposits", *({"doi": doi} for doi in dois))
@@ -127,7 +128,7 @@ def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(
     cursor first."""
     scene = make(OWNERS)
     scene.deposit("10.1002/a")
-    submit = mp.AppContext.submit
+    submit = mpa.AppContext.submit
     second: list[bool] = []
 
     def submit_after_another(self: DepositsApp, *args: Any, **more: Any) -> Any:
@@ -138,7 +139,7 @@ def test_a_doi_that_ends_between_two_collections_at_once_is_mailed(
         return submit(self, *args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mp.AppContext, "submit", submit_after_another)
+        patch.setattr(mpa.AppContext, "submit", submit_after_another)
         collect_digests(scene.app)
     collect_digests(scene.app)
     assert scene.mailed() == ["10.1002/a", "10.1002/b", "10.5555/c"]
@@ -161,7 +162,7 @@ def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(
             return False
         return put(self, *args, **more)
 
-    show = mp.AppContext.show
+    show = mpa.AppContext.show
 
     def blind(self: DepositsApp, route: str, key: str) -> Any:
         return (
@@ -175,7 +176,7 @@ def test_a_doi_that_ends_after_another_process_has_collected_is_mailed(
         patch.setattr(type(scene.app.documents), "put", put_after_another)
         collect_digests(scene.app)
         scene.deposit("10.1002/b", "10.5555/c")
-        patch.setattr(mp.AppContext, "show", blind)
+        patch.setattr(mpa.AppContext, "show", blind)
         collect_digests(scene.app)
     collect_digests(scene.app)
     assert scene.mailed() == ["10.1002/a", "10.1002/b", "10.5555/c"]
@@ -191,14 +192,14 @@ def test_a_process_that_dies_between_the_mails_of_two_owners_leaves_none_out(
 
     scene = make(OWNERS)
     scene.deposit("10.1002/a", "10.5555/c")
-    submit = mp.AppContext.submit
+    submit = mpa.AppContext.submit
 
     def first_of(self: DepositsApp, route: str, *inputs: Any, **more: Any) -> Any:
         submit(self, route, *inputs[:1], **more)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(mp.AppContext, "submit", first_of)
+        patch.setattr(mpa.AppContext, "submit", first_of)
         with pytest.raises(Killed):
             collect_digests(scene.app)
     collect_digests(scene.app)
@@ -226,14 +227,14 @@ def test_the_first_digest_of_an_old_ledger_begins_a_week_ago_and_says_so(
     scene.clock.advance_to(scene.clock.now() + 30 * DAY_MS)
     scene.deposit("10.1002/new")
     reads: list[int] = []
-    feed = mp.AppContext.feed
+    feed = mpa.AppContext.feed
 
     def counted(self: DepositsApp, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
         found = feed(self, after, limit)
         reads.append(len(found))
         return found
 
-    monkeypatch.setattr(mp.AppContext, "feed", counted)
+    monkeypatch.setattr(mpa.AppContext, "feed", counted)
     collect_digests(scene.app)
     assert scene.mailed() == ["10.1002/new"]
     [digest] = scene.sent

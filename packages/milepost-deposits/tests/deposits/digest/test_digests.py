@@ -246,7 +246,7 @@ def test_in_continuous_mode_a_digest_comes_once_a_day(
     made.take_in()
     made.ledger.run(until_idle=0)
     assert collect_when_due(app) == []
-    monkeypatch.setattr(collect.mp, "span_ms", lambda span, name: 0)
+    monkeypatch.setattr(collect.mpa, "span_ms", lambda span, name: 0)
     assert len(collect_when_due(app)) == 1
 
 

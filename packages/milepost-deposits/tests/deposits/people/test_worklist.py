@@ -14,6 +14,7 @@ import pytest
 from tests.deposits.submit_scene import SubmitScene, submit_scene
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_deposits.acts import abandon, mark_deposited, requeue
 from milepost_deposits.digest.mail import advice_of
 from milepost_deposits.people.doi_view import moments_of
@@ -281,15 +282,15 @@ def test_a_claim_that_is_written_between_reading_and_writing_wins(
     scene: SubmitScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the timing: the write is conditional on what was read."""
-    app, write, bob = scene.app, mp.AppContext.note, []
+    app, write, bob = scene.app, mpa.AppContext.note, []
 
-    def slow(context: mp.AppContext[Any], *given: Any, **more: Any) -> object:
+    def slow(context: mpa.AppContext[Any], *given: Any, **more: Any) -> object:
         if not bob:
             bob.append(True)
             bob.append(claim(app, REFUSED, name="Bob"))
         return write(context, *given, **more)
 
-    monkeypatch.setattr(mp.AppContext, "note", slow)
+    monkeypatch.setattr(mpa.AppContext, "note", slow)
     with pytest.raises(mp.ActRefused, match="claimed by Bob"):
         claim(app, REFUSED, name="Ann")
     assert noted(scene, REFUSED) == [("manual deposit claimed by Bob", "Bob")]

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost_notifications.operate.figures import (
     MOST_SENDERS,
@@ -48,7 +49,7 @@ ALONE_S = 5.0
 """A process that has not counted for so long runs no services, such as the function behind API
 Gateway: its calls add what is malformed."""
 
-App = mp.AppContext[NotificationsSettings]
+App = mpa.AppContext[NotificationsSettings]
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_notifications.destinations import STAGE
 from milepost_notifications.operate.messages import MessageFilter, find_messages
 from milepost_notifications.operate.record import FAILED
@@ -93,7 +94,7 @@ class ReplayReport(Struct, frozen=True):
     """More match than one replay takes; repeat it."""
 
 
-def dead_letters(app: App, caller: mp.Caller | None = None) -> DeadLetters:
+def dead_letters(app: App, caller: mpa.Caller | None = None) -> DeadLetters:
     """All dead letters by destination and error. A caller who may see one sender's messages alone
     gets no error of another's as a sample."""
     samples, total = caller is None or seen_sender(caller) is None, _total(app)
@@ -190,7 +191,7 @@ def replay_all(
     route = app.settings.route
     statuses = [status for status in wanted.status or FAILED if status in FAILED]
     if pace is not None:
-        mp.CallRate.of(pace, "pace")  # raises UsageError, also if nothing matches
+        mpa.CallRate.of(pace, "pace")  # raises UsageError, also if nothing matches
     if not statuses:
         raise mp.UsageError(
             f"a bulk replay is for {' and '.join(FAILED)}; replay others one by one"

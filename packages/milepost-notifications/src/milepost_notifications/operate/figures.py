@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_notifications.outcomes import response_ms, status_line
 
 MOST_SENDERS, MOST_DESTINATIONS = 200, 100
@@ -67,8 +68,8 @@ class SenderFigures(Struct):
     starts_s: float = 0.0
 
     @property
-    def histogram(self) -> mp.Histogram:
-        return mp.Histogram(START_S, self.starts or [0] * (len(START_S) + 1), self.starts_s)
+    def histogram(self) -> mpa.Histogram:
+        return mpa.Histogram(START_S, self.starts or [0] * (len(START_S) + 1), self.starts_s)
 
 
 class HourFigures(Struct, array_like=True):
@@ -208,7 +209,7 @@ def add_tally(figures: Figures, tally: Mapping[str, int]) -> bool:
 def parties_of(key: str) -> tuple[str, str]:
     """The sender and the target URL of a message's key. Several lines of a page are about one
     message."""
-    _, sender, _, target, *_ = (*mp.key_parts(key), "", "", "")
+    _, sender, _, target, *_ = (*mpa.key_parts(key), "", "", "")
     return sender, target
 
 
@@ -216,7 +217,7 @@ def tries_since(figures: DestinationFigures, now_ms: int) -> TryFigures:
     """The tries of the present hour and of the hour before it."""
     begin = now_ms // HOUR_MS - 1
     window = [one for one in figures.hours if one.hour >= begin]
-    times = mp.Histogram.empty(TRY_S)
+    times = mpa.Histogram.empty(TRY_S)
     for one in window:
         for number, n in enumerate(one.times):
             times.counts[number] += n
@@ -265,11 +266,11 @@ def _count_try(destination: DestinationFigures, line: mp.Line, began_ms: int) ->
     hour, took_ms = _hour(destination, line.at // HOUR_MS), None
     if line.attempt is None:
         hour.succeeded += 1
-        destination.last_success = mp.iso(line.at)
+        destination.last_success = mpa.iso(line.at)
     else:
         details = line.attempt.public_details
         hour.failed += 1
-        destination.last_failure = mp.iso(line.at)
+        destination.last_failure = mpa.iso(line.at)
         destination.last_error = _short(_error_text(line.attempt.category, details))
         took_ms = response_ms(details)
     hour.times = _with_one(hour.times, TRY_S, (took_ms or line.at - began_ms) / 1000)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_client import KEY, Message, MessageRefused, check_message
 from milepost_notifications.destinations import SIGNED
 from milepost_notifications.operate.record import blocks_of, identity_of, record_of
@@ -34,7 +35,7 @@ def read_message(data: bytes, largest_body: int) -> Message:
         raise MessageRefused("INVALID_JSON", "Request body is not valid JSON") from None
     if not isinstance(given, dict):
         raise MessageRefused("INVALID_JSON", "Request body must be a JSON object")
-    twice = mp.name_given_twice(data)
+    twice = mpa.name_given_twice(data)
     if twice is not None:
         raise MessageRefused("INVALID_JSON", f"Request body gives the name {twice!r} twice")
     return check_message(given, largest_body, msgspec.json.encode)
@@ -83,7 +84,7 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
 
 def named_zone(name: str | None) -> tzinfo | None:
     """The time zone of this name; None: no name is given."""
-    return None if name is None else mp.zone_of(name, "zone")
+    return None if name is None else mpa.zone_of(name, "zone")
 
 
 class MessagePage(Struct, frozen=True):
@@ -230,8 +231,8 @@ def _parts_of(app: App, key: str) -> list[str]:
     """The parts of a message's key as conditions of a filter that begins with the key: other keys
     may begin so too. One that was accepted before URLs were hidden in keys has another last part
     than a filter; then no other key may begin so."""
-    parts = [f"{field}={value}" for field, value in zip(KEY, mp.key_parts(key), strict=True)]
-    if mp.url_in_key(mp.key_parts(key)[-1]) == mp.key_parts(key)[-1]:
+    parts = [f"{field}={value}" for field, value in zip(KEY, mpa.key_parts(key), strict=True)]
+    if mp.url_in_key(mpa.key_parts(key)[-1]) == mpa.key_parts(key)[-1]:
         return parts
     if len(app.items(app.settings.route, prefix=key, limit=2)) > 1:
         raise mp.ActRefused(

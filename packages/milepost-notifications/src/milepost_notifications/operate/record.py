@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-import milepost as mp
+import milepost.application as mpa
 from milepost_client import KEY
 from milepost_notifications.outcomes import (
     NETWORK_ERROR,
@@ -64,7 +64,7 @@ def record_of(shown: Mapping[str, Any], most_attempts: int) -> dict[str, Any]:
     return {
         **{field: message[field] for field in KEY},
         "method": message["method"],
-        "headers": mp.redacted(message["headers"])
+        "headers": mpa.redacted(message["headers"])
         if isinstance(message["headers"], Mapping)
         else {},
         "body": message["body"],
@@ -122,14 +122,14 @@ def _content(shown: Mapping[str, Any]) -> dict[str, Any]:
 def identity_of(key: str) -> dict[str, str]:
     """The fields of a message that are in its key; those that a key of another form lacks are
     empty."""
-    return dict.fromkeys(KEY, "") | dict(zip(KEY, mp.key_parts(key), strict=False))
+    return dict.fromkeys(KEY, "") | dict(zip(KEY, mpa.key_parts(key), strict=False))
 
 
 def retry_entry(line: Mapping[str, Any]) -> dict[str, Any]:
     """A failed try in the eleven fields of `retryHistory`; headers of the partner's answer are
     redacted."""
     return {
-        name: mp.redacted(line.get(field)) if name == "errorDetails" else line.get(field)
+        name: mpa.redacted(line.get(field)) if name == "errorDetails" else line.get(field)
         for name, field in _ELEVEN.items()
     }
 
@@ -184,7 +184,7 @@ def _delivery_result(
         "statusCode": last["http_status"],
         "statusText": status_text(last["http_status"]),
         "responseTime": details.get("responseTime", last["response_time"]),
-        "errorDetails": mp.redacted(details),
+        "errorDetails": mpa.redacted(details),
         "timestamp": last["at"],
         "correlationId": shown["correlation_id"],
         "httpResponseReceivedAt": details.get("httpResponseReceivedAt") or None,
@@ -211,7 +211,7 @@ def _final_failure(
         "lastResponseTime": last.get("error_details", {}).get(
             "responseTime", last.get("response_time")
         ),
-        "lastErrorDetails": mp.redacted(last.get("error_details")),
+        "lastErrorDetails": mpa.redacted(last.get("error_details")),
         "targetUrl": message["targetUrl"],
         "senderId": message["senderId"],
         "messageTimestamp": message["timestamp"],
@@ -352,7 +352,7 @@ def _answer(facts: Mapping[str, Any]) -> AnswerView | None:
     if not isinstance(response, Mapping):
         return None
     headers = response.get("headers")
-    headers = mp.redacted(dict(headers)) if isinstance(headers, Mapping) else {}
+    headers = mpa.redacted(dict(headers)) if isinstance(headers, Mapping) else {}
     body = str(response.get("body") or "")
     status = facts.get("statusCode")
     return AnswerView(

@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 from milepost_notifications.destinations import (
     PAUSED_BY,
@@ -137,7 +138,7 @@ def url_pauses(app: App) -> list[mp.PauseView]:
     return [pause for pause in found if paused_at(pause.scope) is not None]
 
 
-@mp.translated_net_errors()
+@mpa.translated_net_errors()
 def lanes_of(app: App, sender: str, url: str) -> list[str]:
     """The lane of a sender's messages to this URL, and the name of the pause of the URL if there is
     one. Raises UsageError if the URL is none."""
@@ -157,7 +158,7 @@ def put_destination(
         names = ", ".join(one.encode_name for one in msgspec.structs.fields(DestinationSettings))
         raise mp.UsageError(f"destination {name!r}: {error}; the settings are {names}") from None
     secret = next(
-        (one for one, shown in mp.redacted(read.headers).items() if shown != read.headers[one]),
+        (one for one, shown in mpa.redacted(read.headers).items() if shown != read.headers[one]),
         None,
     )
     if secret is not None:
@@ -219,7 +220,7 @@ def begin_outage(
     `zone`, or in that of this machine. Returns the time that it means. It replaces an outage that
     is in force. Raises ActRefused for a destination with a pause, which would end with the
     outage."""
-    lane, end = known_destination(app, name), end_of(until, app.now(), zone or mp.local_zone())
+    lane, end = known_destination(app, name), end_of(until, app.now(), zone or mpa.local_zone())
     held = app.pause(
         app.settings.route,
         STAGE,
@@ -231,9 +232,9 @@ def begin_outage(
         endless_stays=True,
     )
     if held.until is None:
-        since = mp.full_time(
+        since = mpa.full_time(
             round(datetime.fromisoformat(str(held.since)).timestamp() * 1000),
-            zone or mp.local_zone(),
+            zone or mpa.local_zone(),
         )
         raise mp.ActRefused(
             f"{name} is paused by {held.by} since {since}, until it is resumed: {held.reason}. Its messages wait already, and nothing was changed,"
@@ -431,10 +432,10 @@ def end_of(text: str, now: datetime, zone: tzinfo) -> datetime:
     """The end of an outage, from "18:00" (the next one), a date with a time (in `zone`, if it names
     none), or a span such as "2h". Pure."""
     found = datetime.fromtimestamp(
-        mp.moment_ms(text, round(now.timestamp() * 1000), "until", zone) / 1000, UTC
+        mpa.moment_ms(text, round(now.timestamp() * 1000), "until", zone) / 1000, UTC
     )
     if found <= now:
-        shown = mp.full_time(round(found.timestamp() * 1000), zone)
+        shown = mpa.full_time(round(found.timestamp() * 1000), zone)
         raise mp.UsageError(
             f"until is {text!r}, which is {shown} and past; give a later time, or a span from now such as '2h'"
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_client import KEY, MessageRefused
 from milepost_notifications.destinations import paused_at, sender_lane
 from milepost_notifications.operate.figures import SENDER_COUNTS, Figures
@@ -23,7 +24,7 @@ WITHOUT_READING = (*KEY, "key", "destination", "requestId", "status", "createdAt
 """Fields of a record that the answer to an act has for a key that may not read."""
 
 
-def check_sender(caller: mp.Caller, sender: str) -> None:
+def check_sender(caller: mpa.Caller, sender: str) -> None:
     """Refuse a message if the caller may not speak as its sender. Without any keys, and with the
     scope `admin`, a caller may speak as anyone."""
     bound = caller.attributes.get(ATTRIBUTE)
@@ -36,13 +37,13 @@ def check_sender(caller: mp.Caller, sender: str) -> None:
     raise MessageRefused("FORBIDDEN", text, status=403, sender=bound)
 
 
-def own_sender(caller: mp.Caller) -> str | None:
+def own_sender(caller: mpa.Caller) -> str | None:
     """The one sender for which the caller speaks; None: it speaks for none, or for all."""
     bound = caller.attributes.get(ATTRIBUTE)
     return None if bound == ANYONE else bound
 
 
-def seen_sender(caller: mp.Caller) -> str | None:
+def seen_sender(caller: mpa.Caller) -> str | None:
     """The sender whose messages alone the caller may read and cancel; None: it may do so with those
     of all, since it operates, speaks for all, or cannot submit anything and has the scope `read`
     for people. Raises NotAllowed for a program's key that speaks for no sender."""
@@ -53,7 +54,7 @@ def seen_sender(caller: mp.Caller) -> str | None:
     return own_sender(caller)
 
 
-def shown_record(caller: mp.Caller, record: Mapping[str, Any] | None) -> dict[str, Any]:
+def shown_record(caller: mpa.Caller, record: Mapping[str, Any] | None) -> dict[str, Any]:
     """The record of a message after an act on it: without the scope `read` its identity and its
     status alone, without what may be secret in its URL."""
     known = {} if record is None else record
@@ -63,7 +64,7 @@ def shown_record(caller: mp.Caller, record: Mapping[str, Any] | None) -> dict[st
     return bare | ({"targetUrl": mp.url_in_key(bare["targetUrl"])} if "targetUrl" in bare else {})
 
 
-def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, Any]:
+def shown_destination(caller: mpa.Caller, view: Mapping[str, Any]) -> dict[str, Any]:
     """A destination as the caller may see it: errors quote partners' answers, which may be about
     another sender's message."""
     if caller.may("read") and seen_sender(caller) is None:
@@ -78,20 +79,20 @@ def shown_destination(caller: mp.Caller, view: Mapping[str, Any]) -> dict[str, A
 
 
 def shown_destinations(
-    caller: mp.Caller, views: Iterable[Mapping[str, Any]]
+    caller: mpa.Caller, views: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The destinations that the caller may see, as it may see them: of unregistered targets a
     sender sees its own."""
     return [shown_destination(caller, view) for view in views if _may_see(caller, view["name"])]
 
 
-def check_destination(caller: mp.Caller, name: str) -> None:
+def check_destination(caller: mpa.Caller, name: str) -> None:
     """Raise NotFound for a destination that the caller may not see."""
     if not _may_see(caller, name):
         raise mp.NotFound(f"there is no destination {name!r}")
 
 
-def _may_see(caller: mp.Caller, name: str) -> bool:
+def _may_see(caller: mpa.Caller, name: str) -> bool:
     """Is this neither the lane of another sender nor a pause of a URL, which are the business of
     those who see all?"""
     only = seen_sender(caller)
@@ -114,7 +115,7 @@ class SenderLimits:
         self._own = {
             name: _rate(one.rate, f"senders.{name}.rate") for name, one in settings.senders.items()
         }
-        self._rates = mp.Rates()
+        self._rates = mpa.Rates()
 
     def check(self, sender: str) -> None:
         """Take one message of this sender; MessageRefused with 429 if it sends too often."""
@@ -143,9 +144,9 @@ def sender_views(figures: Figures, only: str | None = None) -> list[dict[str, An
     ]
 
 
-def _speaks_for_none(caller: mp.Caller) -> str:
+def _speaks_for_none(caller: mpa.Caller) -> str:
     return f"Key {caller.name!r} speaks for no sender; make one with --attribute {ATTRIBUTE}=NAME"
 
 
-def _rate(text: str | float | None, place: str) -> mp.CallRate | None:
-    return None if text is None else mp.CallRate.of(text, f"[notifications] {place}")
+def _rate(text: str | float | None, place: str) -> mpa.CallRate | None:
+    return None if text is None else mpa.CallRate.of(text, f"[notifications] {place}")

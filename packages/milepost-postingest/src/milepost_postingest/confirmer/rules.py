@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_postingest.dialects import as_json
 from milepost_postingest.program import program_of
 
@@ -171,7 +172,9 @@ def wait_s(received: int, after: float | int | str | None, held_s: float) -> int
     """Seconds for which a message stays hidden from now on: by its number of receipts, unless
     `after` says it. `held_s`: for how long it has been hidden already."""
     wanted_ms = (
-        _WAITS.exponential_ms(max(received, 1) - 1) if after is None else mp.span_ms(after, "after")
+        _WAITS.exponential_ms(max(received, 1) - 1)
+        if after is None
+        else mpa.span_ms(after, "after")
     )
     return int(max(0.0, min(wanted_ms / 1000, LONGEST_S - held_s)))
 

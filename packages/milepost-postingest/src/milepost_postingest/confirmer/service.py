@@ -25,6 +25,7 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_postingest.confirmer.rows import NotWritten, RowGone, Rows
 from milepost_postingest.confirmer.rules import (
     PREFIXES,
@@ -333,7 +334,7 @@ def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
     """Run turns until a signal, or one turn; returns the exit code. Raises mp.UsageError if the
     environment or the span is wrong."""
     try:
-        pause = mp.span_ms(every, "--every") / 1000
+        pause = mpa.span_ms(every, "--every") / 1000
     except mp.UsageError:
         raise mp.UsageError(f"--every is {every!r}; give a span such as 60s or 5m") from None
     settings = read_settings(env)

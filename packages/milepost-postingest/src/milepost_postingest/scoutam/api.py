@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import milepost as mp
+import milepost.application as mpa
 import milepost_net as net
 
 TIMEOUT = 10.0
@@ -87,7 +88,7 @@ class ScoutAM:
     refused login: calls in this time get the same error at once.
     """
 
-    @mp.translated_net_errors()
+    @mpa.translated_net_errors()
     def __init__(
         self,
         url: str,

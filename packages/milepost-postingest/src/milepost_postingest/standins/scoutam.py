@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any
 
 import milepost as mp
+import milepost.application as mpa
 from milepost_testing.http_standin import (
     FOR_EVER,
     HttpFault,
@@ -166,7 +167,7 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(args)
     try:
-        after = mp.span_ms(given.after, "--after") / 1000
+        after = mpa.span_ms(given.after, "--after") / 1000
     except mp.UsageError:
         parser.error(f"--after is {given.after!r}; give a span such as 30s, 10m or 2h")
     standin = StandIn(root=given.root, everything=True, after=after, port=given.port)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-import milepost as mp
+import milepost.application as mpa
 from milepost_postingest.dialects import COMPLETE, TEXTS, UPDATE, message_id
 
 LAST = {"seed": "Scout", "today": "TC"}
@@ -64,7 +64,7 @@ class Oracle:
         """What identifies each notification of a key, in the order in which they must come."""
         texts = [INGESTED, *TEXTS[self.dialect].values()]
         stages, kinds = ["", "CC", self.last], [UPDATE, UPDATE, COMPLETE]
-        asset, _ = mp.key_parts(key)
+        asset, _ = mpa.key_parts(key)
         if self.dialect == "seed":
             return [(asset, kind, text) for kind, text in zip(kinds, texts, strict=True)]
         return [

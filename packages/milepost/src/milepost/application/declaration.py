@@ -161,7 +161,7 @@ class Application(Generic[S]):
             )
         if not (isinstance(settings, type) and issubclass(settings, AppSettings)):
             raise UsageError(
-                f"the settings of application {name!r} are {settings!r}; write a subclass of milepost.AppSettings"
+                f"the settings of application {name!r} are {settings!r}; write a subclass of milepost.application.AppSettings"
             )
         self.name, self.settings, self.summary = name, settings, summary
         self.templates = None if templates is None else Path(templates)

@@ -18,7 +18,7 @@ PREFIX = "MILEPOST"
 
 class AppSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Base class for an application's settings and for the tables within them: `class
-    Settings(mp.AppSettings, frozen=True)`. A field that is not declared is a mistake. A field
+    Settings(AppSettings, frozen=True)`. A field that is not declared is a mistake. A field
     `allow_cidrs` holds the networks at the top of milepost.toml and then the application's own, for
     `net.Client(allow_cidrs=settings.allow_cidrs)`."""
 

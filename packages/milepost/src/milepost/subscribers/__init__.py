@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from milepost.lazy_names import importer
 from milepost.subscribers.in_process import CallSubscriber, LogSubscriber
 
 if TYPE_CHECKING:
@@ -22,17 +22,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EmailSubscriber": "email.subscriber",
-    "WebhookSubscriber": "webhook",
-    "open_subscriber": "addresses",
+    "subscribers.addresses": ("open_subscriber",),
+    "subscribers.email.subscriber": ("EmailSubscriber",),
+    "subscribers.webhook": ("WebhookSubscriber",),
 }
+"""Imported at their first use: a process without a webhook does not load the HTTP client."""
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name
-
-    def __getattr__(name: str) -> Any:
-        """Import these at their first use: a process without a webhook does not load the HTTP
-        client."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    __getattr__ = importer(__name__, _HOMES)

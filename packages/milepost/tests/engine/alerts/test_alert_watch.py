@@ -18,6 +18,7 @@ from tests.standins import REGION
 from tests.subscribers.mail_server import MailServer
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.application.installation import alert_watches
 from milepost.core.events import Envelope
 from milepost.engine.alerts import record as rules
@@ -40,7 +41,7 @@ class Scene:
         self.errors: dict[str, str] = {}
         self.told: list[dict[str, Any]] = []
         self.post = mp.open(url, routes=[self._route()], clock=self.clock)
-        self.rule = mp.AlertRule(
+        self.rule = mpa.AlertRule(
             **{"name": "post", "to": ["log"], "route": "parcels", "items": "parcels"} | rule
         )
         self.watches = [self.watch() for _ in range(processes)]
@@ -319,7 +320,7 @@ def test_an_alert_and_its_end_are_mails_of_one_conversation(server: MailServer) 
     address = f"email:smtp://127.0.0.1:{server.port}?from=m@example.org&to=ops@example.org"
     with scene.post:
         scene.watches = alert_watches(
-            scene.post.context, [mp.AlertRule(name="post", to=[address], route="parcels")]
+            scene.post.context, [mpa.AlertRule(name="post", to=[address], route="parcels")]
         )
         scene.errors = {"van": "no street"}
         scene.send("van", 4)
@@ -348,13 +349,13 @@ def test_a_receiver_that_cannot_be_is_said_at_the_start(
 ) -> None:
     scene = Scene("memory:", processes=0)
     with scene.post, pytest.raises(mp.ConfigMistake, match=said):
-        alert_watches(scene.post.context, [mp.AlertRule(name="post", **rule)])  # type: ignore[arg-type]
+        alert_watches(scene.post.context, [mpa.AlertRule(name="post", **rule)])  # type: ignore[arg-type]
 
 
 def test_a_rule_that_cannot_be_is_refused() -> None:
     for fields in ({"name": "a b"}, {"to": "log"}, {"pauses_by": "ops"}, {"quiet": "soon"}):
         with pytest.raises(mp.UsageError):
-            mp.AlertRule(**{"name": "post", "to": ["log"]} | fields)  # type: ignore[arg-type]
+            mpa.AlertRule(**{"name": "post", "to": ["log"]} | fields)  # type: ignore[arg-type]
 
 
 def test_an_alert_is_a_cloud_event() -> None:
@@ -444,13 +445,13 @@ def test_records_of_alerts_that_are_over_do_not_pile_up(monkeypatch: pytest.Monk
     assert sorted(kept) == ["c10", "c11", "c7", "c8", "c9"]
 
 
-def _no_pointer(subject: mp.AlertSubject) -> mp.AlertPointer:
+def _no_pointer(subject: mpa.AlertSubject) -> mpa.AlertPointer:
     raise KeyError(subject.lane)
 
 
 @pytest.mark.parametrize(
     "pointer",
-    [_no_pointer, lambda subject: "milepost doctor", lambda subject: mp.AlertPointer("x", None)],
+    [_no_pointer, lambda subject: "milepost doctor", lambda subject: mpa.AlertPointer("x", None)],
 )  # type: ignore[arg-type]
 def test_a_pointer_that_fails_stops_no_alert(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pointer: Any

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tests.http.guarded_server import GuardedServer, guarded_server
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.cli.commands import cli
 from milepost.engine.alerts.watch import AlertWatch
 from milepost.subscribers import CallSubscriber
@@ -36,7 +37,7 @@ def at(tmp_path: Path, clock: VirtualClock) -> Iterator[GuardedServer]:
     )
     routes[1].stage("send")(lambda item: mp.Done())
     with guarded_server(f"sqlite:///{tmp_path}/ledger.db", routes, clock) as made:
-        rule = mp.AlertRule(name="post", to=["log"])
+        rule = mpa.AlertRule(name="post", to=["log"])
         watch = AlertWatch(made.ctx, rule, [CallSubscriber(fail, name="pager")], "w")
         watch.run_once()
         made.milepost.submit("parcels", {"id": "a", "by": "van 1"}, {"id": "b", "by": "van 1"})

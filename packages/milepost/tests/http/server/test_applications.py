@@ -15,6 +15,7 @@ from tests.http.live_server import LiveServer, sample_route
 from tests.http.page_text import text_of
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.engine.auth import make_key
 from milepost.http.server.assembly import HttpServer
 
@@ -23,7 +24,7 @@ SHOP = "https://shop.example"
 
 
 @contextmanager
-def served(*others: mp.Application[Any], base: str = "", **settings: Any) -> Iterator[LiveServer]:
+def served(*others: mpa.Application[Any], base: str = "", **settings: Any) -> Iterator[LiveServer]:
     applications = [
         application.with_settings(Settings(**settings)),
         *(one.configured() for one in others),
@@ -80,11 +81,11 @@ def test_it_asks_for_the_scope_and_for_all_routes_of_the_application(at: LiveSer
 
 
 def test_it_sees_the_attributes_of_the_callers_key() -> None:
-    desk = mp.Application("desk", Settings)
+    desk = mpa.Application("desk", Settings)
 
     @desk.endpoint("GET", "/who", scope="read", summary="Who calls")
-    def who(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
-        return mp.Answer({"name": call.caller.name, "attributes": dict(call.caller.attributes)})
+    def who(app: mpa.AppContext[Settings], call: mpa.Call) -> mpa.Answer:
+        return mpa.Answer({"name": call.caller.name, "attributes": dict(call.caller.attributes)})
 
     with served(desk) as at:
         assert at.call("GET", "/who").body == {"name": "local", "attributes": {}}
@@ -99,7 +100,7 @@ def test_a_key_that_is_bound_to_some_of_its_items_still_receives_the_stream_of_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("milepost.http.api.events.CHECK_S", 0.0)
-    desk = mp.Application("desk", Settings, bound_by="sender")
+    desk = mpa.Application("desk", Settings, bound_by="sender")
 
     @desk.routes
     def routes(settings: Settings) -> list[mp.Route]:
@@ -184,14 +185,14 @@ def test_a_page_has_the_layout_and_stands_in_the_menu(at: LiveServer) -> None:
 
 
 def test_a_histogram_of_an_application_is_in_the_metrics() -> None:
-    desk = mp.Application("desk", Settings)
+    desk = mpa.Application("desk", Settings)
 
     @desk.metrics
-    def latency(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
-        found = mp.Histogram.empty((0.5, 1.0))
+    def latency(app: mpa.AppContext[Settings]) -> Iterator[mpa.Metric]:
+        found = mpa.Histogram.empty((0.5, 1.0))
         for seconds in (0.25, 0.75, 3.0):
             found.add(seconds)
-        yield mp.Metric(
+        yield mpa.Metric(
             "latency_seconds", "How long it takes.", {("shop",): found}, ("sender",), "histogram"
         )
 
@@ -205,15 +206,15 @@ def test_a_histogram_of_an_application_is_in_the_metrics() -> None:
 def test_a_metric_that_comes_twice_is_left_out_because_prometheus_would_refuse_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    desk = mp.Application("desk", Settings)
+    desk = mpa.Application("desk", Settings)
 
     @desk.metrics
-    def parcels(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
-        yield mp.Metric("parcels", "By sender.", {("shop",): 1.0}, ("sender",))
+    def parcels(app: mpa.AppContext[Settings]) -> Iterator[mpa.Metric]:
+        yield mpa.Metric("parcels", "By sender.", {("shop",): 1.0}, ("sender",))
 
     @desk.metrics
-    def more(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
-        yield mp.Metric("parcels", "By sender.", {("office",): 1.0}, ("sender",))
+    def more(app: mpa.AppContext[Settings]) -> Iterator[mpa.Metric]:
+        yield mpa.Metric("parcels", "By sender.", {("office",): 1.0}, ("sender",))
 
     with served(desk) as at:
         shown = at.call("GET", "/metrics").raw.decode()
@@ -234,15 +235,15 @@ def test_a_metric_that_comes_twice_is_left_out_because_prometheus_would_refuse_a
 def test_a_metric_that_cannot_be_written_is_left_out_and_hides_no_other(
     metric: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = mp.Application("desk", Settings)
+    desk = mpa.Application("desk", Settings)
 
     @desk.metrics
-    def wrong(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
-        yield mp.Metric(*metric)
+    def wrong(app: mpa.AppContext[Settings]) -> Iterator[mpa.Metric]:
+        yield mpa.Metric(*metric)
 
     @desk.metrics
-    def sound(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
-        yield mp.Metric("sound", "It can.", {("shop",): 1.0}, ("sender",))
+    def sound(app: mpa.AppContext[Settings]) -> Iterator[mpa.Metric]:
+        yield mpa.Metric("sound", "It can.", {("shop",): 1.0}, ("sender",))
 
     with served(desk) as at:
         shown = at.call("GET", "/metrics").raw.decode()
@@ -314,11 +315,11 @@ def test_its_metrics_stand_beside_the_others_and_its_faults_hide_none(
     ("method", "path"), [("GET", "/items/{name}"), ("POST", "/parcel"), ("GET", "/healthz")]
 )
 def test_a_path_that_is_taken_is_a_mistake(method: str, path: str) -> None:
-    other = mp.Application("other", mp.AppSettings)
+    other = mpa.Application("other", mpa.AppSettings)
 
     @other.endpoint(method, path, scope=None, summary="Taken")
-    def taken(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Answer:
-        return mp.Answer()
+    def taken(app: mpa.AppContext[mpa.AppSettings], call: mpa.Call) -> mpa.Answer:
+        return mpa.Answer()
 
     with (
         pytest.raises(
@@ -332,10 +333,10 @@ def test_a_path_that_is_taken_is_a_mistake(method: str, path: str) -> None:
 def test_a_function_that_returns_something_else_is_a_failure_of_this_call_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    other = mp.Application("other", mp.AppSettings)
+    other = mpa.Application("other", mpa.AppSettings)
 
     @other.endpoint("GET", "/other", scope=None, summary="Wrong")
-    def wrong(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> Any:
+    def wrong(app: mpa.AppContext[mpa.AppSettings], call: mpa.Call) -> Any:
         return {"status": "fine"}
 
     with served(other) as at:
@@ -348,19 +349,19 @@ def test_a_function_that_returns_something_else_is_a_failure_of_this_call_alone(
 
 
 def test_a_page_may_be_a_file_and_a_form_reads_what_it_has_written() -> None:
-    other = mp.Application("other", mp.AppSettings)
+    other = mpa.Application("other", mpa.AppSettings)
 
     @other.page("/other/table.csv")
-    def table(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Download:
-        return mp.Download("größe.csv", b"a,b\r\n", "text/csv; charset=utf-8")
+    def table(app: mpa.AppContext[mpa.AppSettings], call: mpa.Call) -> mpa.Download:
+        return mpa.Download("größe.csv", b"a,b\r\n", "text/csv; charset=utf-8")
 
     @other.page("/other/count", scope="operate", form=Settings)
-    def count(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Redirect:
+    def count(app: mpa.AppContext[mpa.AppSettings], call: mpa.Call) -> mpa.Redirect:
         for _ in range(2):
             held = app.documents.get("count")
             version, number = (0, 0) if held is None else (held.version, held.value)
             assert app.documents.put("count", number + 1, expect=version)
-        return mp.Redirect("/other")
+        return mpa.Redirect("/other")
 
     with served(other) as at:
         file = at.call("GET", "/other/table.csv")
