@@ -149,7 +149,7 @@ if TYPE_CHECKING:
     from milepost.ports.retention import not_ended as not_ended
     from milepost.ports.runner import Chance as Chance
     from milepost.ports.runner import Clock as Clock
-    from milepost.ports.runner import Service as Service
+    from milepost.ports.service import Service as Service
     from milepost.ports.upkeep import BackupReport as BackupReport
     from milepost.ports.upkeep import FutureCount as FutureCount
     from milepost.ports.upkeep import LedgerUpkeep as LedgerUpkeep
@@ -334,8 +334,8 @@ _HOMES = {
     "ports.runner": (
         "Chance",
         "Clock",
-        "Service",
     ),
+    "ports.service": ("Service",),
     "ports.upkeep": (
         "BackupReport",
         "FutureCount",
