@@ -22,7 +22,7 @@ import msgspec
 from bench.measure import Span, facts_of, ledger_bytes
 from bench.route import FEW, NAME, STAGES
 from milepost.ledgers.sqlite.file.store import SqliteFile
-from milepost.ledgers.sqlite.rows.names import Transaction
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 
 BATCH = 1_000
 QUEUED, PROCESSING, COMPLETED = 1, 2, 5
@@ -137,17 +137,34 @@ def _names(connection: sqlite3.Connection) -> list[tuple[int, int]]:
     return numbers
 
 
-def _count(connection: sqlite3.Connection, pattern: Pattern, deltas: Deltas, times: int) -> None:
+def _count(tx: Transaction, pattern: Pattern, deltas: Deltas, times: int) -> None:
     hour = pattern.now // 3_600_000
-    connection.executemany(COUNT, [(stage, status, hour, n * times) for stage, status, n in deltas])
+    tx.executemany(COUNT, [(stage, status, hour, n * times) for stage, status, n in deltas])
     if any(n < 0 for _, _, n in deltas):
-        connection.execute("DELETE FROM counter WHERE n = 0")
+        tx.execute("DELETE FROM counter WHERE n = 0")
+
+
+class NoNames(NameNumbers):
+    """Names are numbered once, in the pattern: no write has to read them first."""
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        pass
+
+
+def _open(ledger: str) -> SqliteFile:
+    store = SqliteFile(ledger)
+    store.names = NoNames()
+    return store
+
+
+def _pattern(tx: Transaction, with_output: bool) -> Pattern:
+    return Pattern(tx.connection, with_output)
 
 
 def intake(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, insert: row, input, first line, counters."""
-    store = SqliteFile(ledger)
-    pattern = store.write(Pattern)
+    store = _open(ledger)
+    pattern = store.write(_pattern, False)
     with Span() as span:
         number = _first_free(store)
         for lines, keys in _parsed(path, BATCH):
@@ -165,22 +182,22 @@ def _first_free(store: SqliteFile) -> int:
 
 def _insertion(
     pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]
-) -> Callable[[sqlite3.Connection], None]:
+) -> Callable[[Transaction], None]:
     before, head = HEADS[0], HEADS[1]
 
-    def run(connection: sqlite3.Connection) -> None:
+    def run(tx: Transaction) -> None:
         numbers = range(first, first + len(keys))
         rows = [
             (head, number, key, CORRELATION_ID, DIGEST)
             for number, key in zip(numbers, keys, strict=True)
         ]
-        connection.executemany(pattern.insert, rows)
-        connection.executemany(
+        tx.executemany(pattern.insert, rows)
+        tx.executemany(
             NEW_CONTENT,
             [(number, INPUT, 0, line) for number, line in zip(numbers, lines, strict=True)],
         )
-        connection.executemany(HISTORY, [(number, before, pattern.line) for number in numbers])
-        _count(connection, pattern, pattern.came, len(keys))
+        tx.executemany(HISTORY, [(number, before, pattern.line) for number in numbers])
+        _count(tx, pattern, pattern.came, len(keys))
 
     return run
 
@@ -188,8 +205,8 @@ def _insertion(
 def again(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and
     does nothing."""
-    store = SqliteFile(ledger)
-    pattern = store.write(Pattern)
+    store = _open(ledger)
+    pattern = store.write(_pattern, False)
     with Span() as span:
         for _, keys in _parsed(path, BATCH):
             store.write(
@@ -202,9 +219,9 @@ def again(ledger: str, path: str, n: int) -> dict[str, float]:
     return facts_of(span, n)
 
 
-def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connection], None]:
-    def run(connection: sqlite3.Connection) -> None:
-        if connection.executemany(sql, rows).rowcount:
+def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[Transaction], None]:
+    def run(tx: Transaction) -> None:
+        if tx.executemany(sql, rows).rowcount:
             raise SystemExit("the second intake took in a key that was there before")
 
     return run
@@ -212,8 +229,8 @@ def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connectio
 
 def select(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, and merely look the keys up."""
-    store = SqliteFile(ledger)
-    route = store.write(Pattern).route
+    store = _open(ledger)
+    route = store.write(_pattern, False).route
     found = 0
     with Span() as span:
         for _, keys in _parsed(path, BATCH):
@@ -239,8 +256,8 @@ def _parsed(path: str, size: int) -> Iterator[tuple[list[bytes], list[str]]]:
 def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
     """The last n items, batch by batch through the three stages: a commit for the claim, one for
     the settle."""
-    store = SqliteFile(ledger)
-    pattern = store.write(lambda connection: Pattern(connection, handlers == "output"))
+    store = _open(ledger)
+    pattern = store.write(_pattern, handlers == "output")
     last = _first_free(store) - 1
     size = FEW if handlers == "few" else BATCH
     with Span() as span:
@@ -253,8 +270,8 @@ def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
 def ones(ledger: str, path: str, n: int) -> dict[str, float]:
     """One item at a time: taken in, then through the three stages, with a commit for each claim and
     each settle."""
-    store = SqliteFile(ledger)
-    pattern = store.write(Pattern)
+    store = _open(ledger)
+    pattern = store.write(_pattern, False)
     with Span() as span:
         for number, (lines, keys) in enumerate(_parsed(path, 1), _first_free(store)):
             store.write(_insertion(pattern, number, lines, keys))
@@ -269,22 +286,20 @@ def _through(store: SqliteFile, pattern: Pattern, numbers: range) -> None:
         store.write(_settling(pattern, step, numbers))
 
 
-def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
-    def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(step.claim, [(number,) for number in numbers])
-        _count(connection, pattern, step.claimed, len(numbers))
+def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[Transaction], None]:
+    def run(tx: Transaction) -> None:
+        tx.executemany(step.claim, [(number,) for number in numbers])
+        _count(tx, pattern, step.claimed, len(numbers))
 
     return run
 
 
-def _settling(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
-    def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(step.settle, [(step.head, number) for number in numbers])
-        connection.executemany(HISTORY, [(number, step.before, step.line) for number in numbers])
+def _settling(pattern: Pattern, step: Step, numbers: range) -> Callable[[Transaction], None]:
+    def run(tx: Transaction) -> None:
+        tx.executemany(step.settle, [(step.head, number) for number in numbers])
+        tx.executemany(HISTORY, [(number, step.before, step.line) for number in numbers])
         if step.puts:
-            connection.executemany(
-                CONTENT, [(number, *put) for number in numbers for put in step.puts]
-            )
-        _count(connection, pattern, step.settled, len(numbers))
+            tx.executemany(CONTENT, [(number, *put) for number in numbers for put in step.puts])
+        _count(tx, pattern, step.settled, len(numbers))
 
     return run

@@ -10,7 +10,7 @@ from functools import partial
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ports.items import KnownKey, NewItem, Refused, add_unknown
+from milepost.ports.items import Additions, KnownKey, NewItem, Refused
 from milepost_aws.ledger.refused_rows import UNREADABLE, UNWRITABLE, unwritable
 from milepost_aws.ledger.store import AwsStore
 from milepost_aws.ledger.tables.conditional_write import put_new, put_of
@@ -61,13 +61,11 @@ def add(
         plan.name,
         _keys_to_check(store, plan.name, [new_item.change.after.key for new_item in new_items]),
     )
-    return add_unknown(
-        new_items,
-        seals,
-        lambda fresh: store.requests.each(
-            [partial(_put, store, layout, new_item) for new_item in fresh]
-        ),
-    )
+    additions = Additions(new_items, seals)
+    while batch := additions.next_batch():
+        puts = [partial(_put, store, layout, new_item) for new_item in batch]
+        additions.record(store.requests.each(puts))
+    return additions.answers
 
 
 def _keys_to_check(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import compress, islice, repeat
 from operator import is_not
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -126,17 +126,19 @@ class TakenBatch(Struct, frozen=True):
     def receipts(self) -> list[Receipt]:
         """One receipt for each input."""
         others = self.others
+        same = cast("Sequence[Same]", self.answers)  # each that is looked at
         return [
-            others[place] if place in others else Receipt(key, "known", same.status, same.stage)  # type: ignore[union-attr]
-            for place, (key, same) in enumerate(zip(self.keys, self.answers, strict=True))
+            others[place] if place in others else Receipt(key, "known", answer.status, answer.stage)
+            for place, (key, answer) in enumerate(zip(self.keys, same, strict=True))
         ]
 
     def counts(self) -> Counter[str]:
         """How many inputs got each answer."""
-        found: Counter[str] = Counter(receipt.answer for receipt in self.others.values())
-        if same := len(self.keys) - len(self.others):
-            found["known"] += same
-        return found
+        counts: Counter[str] = Counter(receipt.answer for receipt in self.others.values())
+        same = len(self.keys) - len(self.others)
+        if same:
+            counts["known"] += same
+        return counts
 
 
 def take_in(
@@ -204,104 +206,89 @@ def take_in_batch(
 ) -> TakenBatch:
     """Take in one batch with one look-up, and at most one write for each `BATCH` of its inputs."""
     check_open(plan)
-    by, failed_again, dry_run = (
-        options.get("by"),
-        options.get("failed_again"),
-        options.get("dry_run", False),
-    )
-    if failed_again is not None and not dry_run:
-        signed(by if isinstance(by, str) else "", failed_again)
+    dry_run = options.get("dry_run", False)
+    if not dry_run:
+        _check_signature(options)
     if batch.refused:
         return _take_in_sound(ctx, plan, batch, options)
-    batch = replace(
-        batch, parsed=batch.parsed._replace(keys=keys_of_new(ctx, plan, batch.parsed.keys))
-    )
-    keys, digests = batch.parsed.keys, batch.digests
-    answers, doubtful = _recognised(ctx, plan, batch)
-    known: dict[str, KnownKey | Same | Refused | None] = {
-        keys[place]: answers[place] for place in doubtful
-    }
-    invalid_keys = ctx.ledger.invalid_keys(plan, list(known))
+    keys = keys_of_new(ctx, plan, batch.parsed.keys)
+    batch = replace(batch, parsed=batch.parsed._replace(keys=keys))
+    lookup = look_up(ctx, plan, batch)
     ctx.check_clock()
-    seals: dict[str, KnownKey] = {}
-    if failed_again is not None:
-        seals = {
-            key: one
-            for key, one in known.items()
-            if isinstance(one, KnownKey) and one.sealed and one.status in UNDONE
-        }
-    acceptable = {
-        *[key for key, known_key in known.items() if known_key is None],
-        *seals,
-    } - invalid_keys.keys()
-    others: dict[int, Receipt] = {}
-    repeats = len(doubtful) > len(known)  # a key comes more than once in this batch
+    maker = NewItemMaker(ctx, plan, batch, lookup, options)
+    receipts = BatchReceipts(batch, lookup)
     # In portions, so that other processes write in between, and memory is soon used again.
-    for start in range(0, len(doubtful), BATCH):
-        portion = doubtful[start : start + BATCH]
+    for start in range(0, len(lookup.doubtful), BATCH):
+        portion = lookup.doubtful[start : start + BATCH]
         now = ctx.clock.now()
-        arrivals = _arrivals(ctx, plan, batch, portion, acceptable, seals, now, options)
-        acceptable -= arrivals.keys()
-        if dry_run:
-            known |= dict.fromkeys(arrivals)
-        elif arrivals:
-            # Another process may have recorded an item meanwhile: it was first, and the ledger says
-            # so.
-            try:
-                known.update(
-                    zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True)
-                )
-            except LedgerError as error:
-                error.recorded = sum(receipt.answer == "new" for receipt in others.values())
-                raise
-        for place in portion:
-            key = keys[place]
-            known_key = known[key]
-            if key in invalid_keys:
-                others[place] = Receipt("", "malformed", error=invalid_keys[key])
-            elif known_key is None:
-                row = arrivals[key].change.after
-                others[place] = Receipt(
-                    key, "new", row.status, row.stage, created_at=row.created_at
-                )
-                if repeats:
-                    known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
-            elif isinstance(known_key, Refused):
-                others[place] = Receipt(
-                    "",
-                    "malformed",
-                    error=f"the item {key[:100]!r} cannot be stored: {known_key.reason}",
-                )
-            elif isinstance(known_key, KnownKey) and (
-                known_key.forgotten or known_key.current_digest == digests[place]
-            ):
-                # Of a forgotten item no digest is left: whether the content is another one is not
-                # known.
-                others[place] = Receipt(key, "known", known_key.status, known_key.stage)
-            else:
-                first = isinstance(known_key, KnownKey) and known_key.input_digest == digests[place]
-                why = REPLACED_SINCE if first else OTHER_CONTENT
-                others[place] = Receipt(
-                    key, "changed", known_key.status, known_key.stage, why, first_content=first
-                )
-    taken = TakenBatch(keys, answers, others)
+        new_items = maker.make(portion, now)
+        try:
+            answers = write_new(ctx, plan, new_items, now, dry_run=dry_run)
+        except LedgerError as error:
+            error.recorded = receipts.count_new()
+            raise
+        receipts.add(portion, new_items, answers)
+    taken = TakenBatch(keys, lookup.answers, receipts.others)
     if not dry_run:
         ctx.observer.submitted(plan.name, taken.counts())
     return taken
 
 
-def _recognised(
-    ctx: Context, plan: Plan, batch: InputBatch
-) -> tuple[Sequence[KnownKey | Same | None], Sequence[int]]:
-    """The ledger's answer for each key, and the places where it is not Same. A key that comes more
-    than once is looked up once, with its last content; where an earlier one differs from that, it
-    is a doubtful place, too."""
-    keys, digests = batch.parsed.keys, batch.digests
+def _check_signature(options: IntakeOptions) -> None:
+    """Raise UsageError if keys are to be taken in again and nobody has signed it."""
+    by, failed_again = options.get("by"), options.get("failed_again")
+    if failed_again is not None:
+        signed(by if isinstance(by, str) else "", failed_again)
+
+
+class Lookup(Struct, frozen=True):
+    """What the ledger knows of the keys of a batch."""
+
+    answers: Sequence[KnownKey | Same | None]
+    """The answer for each input."""
+    doubtful: Sequence[int]
+    """The places of all inputs but those that are known with the same content."""
+    known: dict[str, KnownKey | Same | None]
+    """The answers for the keys of the doubtful inputs."""
+    invalid_keys: dict[str, str]
+    """Those of these keys that the ledger cannot take, with the reason."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a doubtful key comes more than once."""
+        return len(self.doubtful) > len(self.known)
+
+    def seals_of_undone(self) -> dict[str, KnownKey]:
+        """The keys that an operator may have taken in again: their rows were pruned after they had
+        failed or were cancelled."""
+        return {
+            key: known
+            for key, known in self.known.items()
+            if isinstance(known, KnownKey) and known.sealed and known.status in UNDONE
+        }
+
+
+def look_up(ctx: Context, plan: Plan, batch: InputBatch) -> Lookup:
+    """Ask the ledger for all keys of the batch."""
     if batch.distinct:
-        answers: Sequence[KnownKey | Same | None] = ctx.ledger.recognise(plan.name, keys, digests)
-        return answers, list(
-            compress(range(len(keys)), map(is_not, map(type, answers), repeat(Same)))
+        answers: Sequence[KnownKey | Same | None] = ctx.ledger.recognise(
+            plan.name, batch.parsed.keys, batch.digests
         )
+        differs = map(is_not, map(type, answers), repeat(Same))
+        doubtful = list(compress(range(len(answers)), differs))
+    else:
+        answers, doubtful = _look_up_repeated(ctx, plan, batch)
+    known = {batch.parsed.keys[place]: answers[place] for place in doubtful}
+    return Lookup(answers, doubtful, known, ctx.ledger.invalid_keys(plan, list(known)))
+
+
+def _look_up_repeated(
+    ctx: Context, plan: Plan, batch: InputBatch
+) -> tuple[Sequence[KnownKey | Same | None], list[int]]:
+    """The answers and the doubtful places of a batch in which a key comes more than once. It is
+    looked up once, with its last content; where an earlier one differs from that, it is a doubtful
+    place, too."""
+    keys, digests = batch.parsed.keys, batch.digests
     distinct = list(dict.fromkeys(keys))
     if isinstance(digests, KeyDigests):
         asked: Sequence[bytes] = KeyDigests(digests.field, distinct)
@@ -314,86 +301,164 @@ def _recognised(
             for place, (key, digest) in enumerate(zip(keys, digests, strict=True))
             if digest != last[key]
         }
-    found = dict(zip(distinct, ctx.ledger.recognise(plan.name, distinct, asked), strict=True))
-    answers = [found[key] for key in keys]
-    return answers, [
+    recognised = ctx.ledger.recognise(plan.name, distinct, asked)
+    by_key = dict(zip(distinct, recognised, strict=True))
+    answers = [by_key[key] for key in keys]
+    doubtful = [
         place
-        for place, kind in enumerate(map(type, answers))
-        if kind is not Same or place in differing
+        for place, answer in enumerate(answers)
+        if type(answer) is not Same or place in differing
     ]
+    return answers, doubtful
 
 
-def _arrivals(
-    ctx: Context,
-    plan: Plan,
-    batch: InputBatch,
-    places: Sequence[int],
-    acceptable: Set[str],
-    seals: Mapping[str, KnownKey],
-    now: int,
-    options: IntakeOptions,
-) -> dict[str, NewItem]:
-    """The new items at these places of a batch, by key. A key that comes more than once is accepted
-    with its first content."""
-    arrivals: dict[str, NewItem] = {}
-    if not acceptable:
-        return arrivals
-    (keys, contents, own_ids), digests = batch.parsed, batch.digests
-    prefix, carries = ctx.chance.token(), plan.route.carries is not None
-    acceptances: dict[tuple[int | None, str | None], Acceptance] = {}
-    list_id, failed_again = options.get("list_id"), options.get("failed_again")
-    authors, starts, ids = (
-        _each(options.get(name), places) for name in ("by", "not_before", "correlation_id")
-    )
-    for place, author, start, given_id in zip(
-        places, authors, starts, ids, strict=False
-    ):  # one for all has no end
-        key = keys[place]
-        if key not in acceptable or key in arrivals:
-            continue
-        content = contents[place]
-        at = plan.route.start_of(content, now) if start is None else start
-        seal = seals.get(key)
-        if seal is not None:
-            accept = Acceptance(
-                plan,
-                now,
-                list_id=list_id,
-                by=author,
-                not_before=at,
-                why=failed_again,
-                note=_after(ctx, plan, seal),
-                anew=True,
-            )
-        elif (at, author) in acceptances:
-            accept = acceptances[at, author]
-        else:
-            accept = acceptances[at, author] = Acceptance(
-                plan, now, list_id=list_id, by=author, not_before=at
-            )
-        own_id = (
-            (own_ids and own_ids[place])
-            or given_id
-            or (key if carries else f"{prefix}-{len(arrivals):x}")
+class NewItemMaker:
+    """Makes the new items of a batch: for keys that are not known, and for those that an operator
+    has taken in again. A key that comes more than once is accepted with its first content."""
+
+    def __init__(
+        self, ctx: Context, plan: Plan, batch: InputBatch, lookup: Lookup, options: IntakeOptions
+    ) -> None:
+        self._ctx, self._plan, self._batch, self._options = ctx, plan, batch, options
+        self._seals: dict[str, KnownKey] = {}
+        if options.get("failed_again") is not None:
+            self._seals = lookup.seals_of_undone()
+        unknown = [key for key, known in lookup.known.items() if known is None]
+        self._wanted = {*unknown, *self._seals} - lookup.invalid_keys.keys()
+
+    def make(self, places: Sequence[int], now: int) -> dict[str, NewItem]:
+        """The new items at these places, by key."""
+        new_items: dict[str, NewItem] = {}
+        if not self._wanted:
+            return new_items
+        keys, contents, own_ids = self._batch.parsed
+        prefix = self._ctx.chance.token()
+        acceptances: dict[tuple[int | None, str | None], Acceptance] = {}
+        authors, starts, given_ids = (
+            _each(self._options.get(name), places)
+            for name in ("by", "not_before", "correlation_id")
         )
-        change = accept(key, content, correlation_id=own_id, digest=digests[place])
-        arrivals[key] = NewItem(change, content, None if seal is None else seal.head)
-    return arrivals
+        for place, author, start, given_id in zip(
+            places, authors, starts, given_ids, strict=False
+        ):  # one for all has no end
+            key = keys[place]
+            if key not in self._wanted or key in new_items:
+                continue
+            content = contents[place]
+            if start is None:
+                start = self._plan.route.start_of(content, now)
+            seal = self._seals.get(key)
+            if seal is not None:
+                accept = self._acceptance_after(seal, now, start, author)
+            elif (start, author) in acceptances:
+                accept = acceptances[start, author]
+            else:
+                accept = self._acceptance(now, start, author)
+                acceptances[start, author] = accept
+            own_id = own_ids[place] if own_ids else None
+            correlation_id = own_id or given_id
+            if not correlation_id and self._plan.route.carries is not None:
+                correlation_id = key
+            elif not correlation_id:
+                correlation_id = f"{prefix}-{len(new_items):x}"
+            digest = self._batch.digests[place]
+            change = accept(key, content, correlation_id=correlation_id, digest=digest)
+            new_items[key] = NewItem(change, content, None if seal is None else seal.head)
+        self._wanted -= new_items.keys()
+        return new_items
+
+    def _acceptance(self, now: int, start: int | None, author: str | None) -> Acceptance:
+        list_id = self._options.get("list_id")
+        return Acceptance(self._plan, now, list_id=list_id, by=author, not_before=start)
+
+    def _acceptance_after(
+        self, seal: KnownKey, now: int, start: int | None, author: str | None
+    ) -> Acceptance:
+        """For a key that is taken in again."""
+        return Acceptance(
+            self._plan,
+            now,
+            list_id=self._options.get("list_id"),
+            by=author,
+            not_before=start,
+            why=self._options.get("failed_again"),
+            note=_after(self._ctx, self._plan, seal),
+            anew=True,
+        )
+
+
+def write_new(
+    ctx: Context, plan: Plan, new_items: dict[str, NewItem], now: int, *, dry_run: bool
+) -> dict[str, KnownKey | Refused | None]:
+    """Write new items; returns the ledger's answer for each key. Another process may have recorded
+    an item meanwhile: it was first, and the ledger says so."""
+    if dry_run or not new_items:
+        return dict.fromkeys(new_items)
+    answers = ctx.ledger.add(plan, list(new_items.values()), now)
+    return dict(zip(new_items, answers, strict=True))
+
+
+class BatchReceipts:
+    """Makes the receipts of a batch's doubtful inputs, by place and in order."""
+
+    def __init__(self, batch: InputBatch, lookup: Lookup) -> None:
+        self.others: dict[int, Receipt] = {}
+        self._keys, self._digests = batch.parsed.keys, batch.digests
+        self._invalid_keys, self._repeats = lookup.invalid_keys, lookup.repeats
+        self._known: dict[str, KnownKey | Same | Refused | None] = {**lookup.known}
+
+    def add(
+        self,
+        places: Sequence[int],
+        new_items: Mapping[str, NewItem],
+        answers: Mapping[str, KnownKey | Refused | None],
+    ) -> None:
+        """Add the receipts for these places; `answers` are those for its new items."""
+        self._known.update(answers)
+        for place in places:
+            key = self._keys[place]
+            known = self._known[key]
+            if key in self._invalid_keys:
+                receipt = Receipt("", "malformed", error=self._invalid_keys[key])
+            elif known is None:
+                row = new_items[key].change.after
+                receipt = Receipt(key, "new", row.status, row.stage, created_at=row.created_at)
+                if self._repeats:
+                    self._known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
+            elif isinstance(known, Refused):
+                why = f"the item {key[:100]!r} cannot be stored: {known.reason}"
+                receipt = Receipt("", "malformed", error=why)
+            else:
+                receipt = _receipt_of_known(key, known, self._digests[place])
+            self.others[place] = receipt
+
+    def count_new(self) -> int:
+        return sum(receipt.answer == "new" for receipt in self.others.values())
+
+
+def _receipt_of_known(key: str, known: KnownKey | Same, digest: bytes) -> Receipt:
+    """The receipt of an input whose key is known, or comes earlier in its batch."""
+    first_content = False
+    if isinstance(known, KnownKey):
+        # Of a forgotten item no digest is left: whether the content is another one is not known.
+        if known.forgotten or known.current_digest == digest:
+            return Receipt(key, "known", known.status, known.stage)
+        first_content = known.input_digest == digest
+    why = REPLACED_SINCE if first_content else OTHER_CONTENT
+    return Receipt(key, "changed", known.status, known.stage, why, first_content=first_content)
 
 
 def _each(given: Any, places: Sequence[int]) -> Iterable[Any]:
     """The value for each of these items of a batch."""
-    found = _at_places(given, places)
-    return found if isinstance(found, list) else repeat(found)
+    values = _at_places(given, places)
+    return values if isinstance(values, list) else repeat(values)
 
 
 def _at_places(given: Any, places: Sequence[int]) -> Any:
     """The values for these items of a batch: one for all, or a list with one for each."""
-    return (
-        given
-        if given is None or isinstance(given, (str, int))
-        else [given[place] for place in places]
-    )
+    if given is None or isinstance(given, (str, int)):
+        return given
+    return [given[place] for place in places]
 
 
 def _after(ctx: Context, plan: Plan, seal: KnownKey) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -110,49 +110,62 @@ class NewItem(Struct, frozen=True, gc=False):
         return there.sealed and self.over is not None and there.head == self.over
 
 
-def add_unknown(
-    new_items: Sequence[NewItem],
-    known: Mapping[str, KnownKey],
-    write: Callable[[list[NewItem]], Sequence[KnownKey | Refused | None]],
-) -> list[KnownKey | Refused | None]:
-    """The answers of `LedgerItems.add`, by a `write` that takes items with different keys. Keys
-    that are `known`, such as sealed ones, are not written. Of several items with one key, the first
-    that the storage does not refuse is written; the later ones are known."""
-    answers: list[KnownKey | Refused | None] = [None] * len(new_items)
-    places: Sequence[int] = range(len(new_items))
-    while places:
-        first: dict[str, int] = {}
+class Additions:
+    """The answers of `LedgerItems.add`, for a ledger that writes batches of items with different
+    keys. Keys that are `known`, such as sealed ones, are not written. Of several items with one
+    key, the first that the storage does not refuse is written; the later ones are known.
+
+        additions = Additions(new_items, known)
+        while batch := additions.next_batch():
+            additions.record(write(batch))
+        return additions.answers
+    """
+
+    def __init__(self, new_items: Sequence[NewItem], known: Mapping[str, KnownKey]) -> None:
+        self.answers: list[KnownKey | Refused | None] = [None] * len(new_items)
+        self._new_items, self._known = new_items, known
+        self._unanswered: Sequence[int] = range(len(new_items))
+        self._batch: dict[str, int] = {}
+        """The place of the item that is written now, by key."""
+
+    def next_batch(self) -> list[NewItem]:
+        """The first unanswered item of each key; empty: all are answered."""
+        self._batch = {}
         later: list[int] = []
-        for place in places:
-            new_item = new_items[place]
+        for place in self._unanswered:
+            new_item = self._new_items[place]
             key = new_item.change.after.key
-            if key in first:
+            known_key = self._known.get(key)
+            if key in self._batch:
                 later.append(place)
-            elif (there := known.get(key)) is not None and not new_item.passes(there):
-                answers[place] = there
+            elif known_key is not None and not new_item.passes(known_key):
+                self.answers[place] = known_key
             else:
-                first[key] = place
-        for place, answer in zip(
-            first.values(), write([new_items[place] for place in first.values()]), strict=True
-        ):
-            answers[place] = answer
+                self._batch[key] = place
+        self._unanswered = later
+        return [self._new_items[place] for place in self._batch.values()]
+
+    def record(self, answers: Sequence[KnownKey | Refused | None]) -> None:
+        """Note what became of each item of the batch: written (None), known, or refused. Where one
+        was refused, a later one with its key is in the next batch."""
+        for place, answer in zip(self._batch.values(), answers, strict=True):
+            self.answers[place] = answer
         refused: list[int] = []
-        for place in later:
-            ahead = new_items[first[new_items[place].change.after.key]].change.after
-            answer = answers[first[ahead.key]]
+        for place in self._unanswered:
+            written = self._batch[self._new_items[place].change.after.key]
+            answer = self.answers[written]
             if isinstance(answer, Refused):
                 refused.append(place)
             else:
-                answers[place] = answer or KnownKey(
-                    ahead.key,
-                    ahead.status,
-                    ahead.input_digest,
-                    ahead.stage,
-                    ahead.list_id,
-                    head=ahead.head,
-                )
-        places = refused
-    return answers
+                self.answers[place] = answer or self._key_of_new(written)
+        self._unanswered = refused
+
+    def _key_of_new(self, place: int) -> KnownKey:
+        """The answer for items with the key of this one, which was written."""
+        row = self._new_items[place].change.after
+        return KnownKey(
+            row.key, row.status, row.input_digest, row.stage, row.list_id, head=row.head
+        )
 
 
 class ClaimRequest(Struct, frozen=True):

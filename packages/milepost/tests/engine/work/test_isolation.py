@@ -352,7 +352,7 @@ def test_a_fragile_item_and_a_call_that_hangs_do_not_stop_the_others(tmp_path: P
         ledger = post.context.ledger
         item = ledger.get([("parcels", "fragile")])[0]
         assert item is not None
-        ledger._write(
+        ledger._store.write(
             lambda tx: tx.execute("UPDATE item SET losses = 2 WHERE id = ?", (item.row.handle,))
         )  # type: ignore[attr-defined]
         with Running(post):

@@ -88,7 +88,7 @@ def test_an_outcome_that_loses_its_race_is_not_counted(world: World) -> None:
 def test_a_closed_breaker_is_not_written_to(world: World) -> None:
     statements: list[str] = []
     store = world.ledger._store  # type: ignore[attr-defined]
-    store.write(lambda connection: connection.set_trace_callback(statements.append))
+    store.write(lambda tx: tx.connection.set_trace_callback(statements.append))
     world.add("p1", "p2", "p3")
     for item in world.claim().items:
         world.settle(item, Done())

@@ -205,5 +205,5 @@ def _counted(ctx: Context, query: Query, found: int) -> int:
         finally:
             tx.connection.set_progress_handler(None, 1)
 
-    assert len(ctx.ledger._read(read).items) == found
+    assert len(ctx.ledger._store.read(read).items) == found
     return steps

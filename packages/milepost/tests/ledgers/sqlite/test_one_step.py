@@ -21,6 +21,7 @@ from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
+from milepost.ledgers.sqlite import apply as apply_module
 from milepost.ledgers.sqlite import ledger as ledger_module
 from milepost.ledgers.sqlite.rows import changes as writing
 from milepost.ledgers.sqlite.rows import fence
@@ -266,14 +267,14 @@ def test_a_write_that_fails_as_a_whole_is_logged_and_made_row_by_row(
     ctx = plain_context(tmp_path)
     submit(ctx, "r", [{"id": key} for key in KEYS])
     items = claim_all(ctx, "a", "first")
-    real = ledger_module.write_changes
+    real = apply_module.write_changes
 
     def for_one_row(tx: Any, changes: Any, tally: Any) -> None:
         if len(changes) > 1:
             raise TypeError("a fault of the statement for many rows")
         real(tx, changes, tally)
 
-    monkeypatch.setattr(ledger_module, "write_changes", for_one_row)
+    monkeypatch.setattr(apply_module, "write_changes", for_one_row)
     answers, _, _ = step(ctx, items, "b", "second")
     assert answers == [None] * len(KEYS)
     [said] = [

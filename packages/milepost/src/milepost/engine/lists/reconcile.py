@@ -11,23 +11,21 @@ A list that is interrupted (the file cannot be read further, the process dies, t
 
 from __future__ import annotations
 
-import errno
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain
-from typing import TypedDict, Unpack
+from typing import Generic, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.change import Change
-from milepost.core.errors import LedgerError, LedgerFull, MilepostError, UsageError
-from milepost.core.item import Item, Row, digest_of
+from milepost.core.errors import LedgerError, MilepostError, UsageError
+from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
 from milepost.core.values.difference import FieldDifference, difference
 from milepost.core.values.durations import Moment, iso
@@ -36,13 +34,23 @@ from milepost.engine.act_log import enter, finish, has_line, signed
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.intake import TakenBatch, check_open, start_ms, take_in_batch
+from milepost.engine.intake import (
+    InputBatch,
+    IntakeOptions,
+    TakenBatch,
+    check_open,
+    start_ms,
+    take_in_batch,
+)
 from milepost.engine.lists.formats import BadLine, LineBatch, bad_line
-from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
-from milepost.engine.lists.source import Bytes, Source, open_source, parse_ahead
+from milepost.engine.lists.keys import SortedKeys, missing, unpack
+from milepost.engine.lists.recording import NOTE, ListPreview, ListRecording
+from milepost.engine.lists.source import Bytes, ParsedLines, Source, open_source, parse_ahead
 from milepost.engine.views.items import counted, lists
-from milepost.ports.documents import LIST, Act, ListRecord
+from milepost.ports.documents import Act, ListRecord
 from milepost.ports.items import Same
+
+T = TypeVar("T")
 
 SHOWN = 1_000
 """Most malformed lines, changed lines and vanished keys in a report; the counts include all."""
@@ -52,8 +60,6 @@ COMPARED = 100
 SPARSE = 20
 """If at most one of so many lines is new, changed or malformed, these are few and are sorted
 apart."""
-NUMBER, DIGEST = 12, 16
-"""Characters of the line number and of the content digest in a dry run's note of each new line."""
 MEANING = {
     "new": "accepted",
     "replaced": "known with different content; replaced",
@@ -191,142 +197,232 @@ def take_in_list(
     ctx: Context, route: str, source: Source, title: str, **options: Unpack[ListOptions]
 ) -> ListReport:
     """`submit_list` for an open source."""
-    by, reason = options.get("by"), options.get("reason", "")
-    dry_run, on_progress = options.get("dry_run", False), options.get("on_progress")
-    replace_changed, rerun = options.get("replace_changed", False), options.get("rerun", False)
-    failed_again = options.get("failed_again", False)
-    plan = ctx.plan(route)
-    check_open(plan)
-    starts_at = start_ms(ctx, options.get("not_before"))
-    if rerun and not replace_changed:
-        raise UsageError("rerun needs replace_changed")
-    if (replace_changed or failed_again) and not dry_run:
-        signed(by or "", reason)
-    again = reason if failed_again else None
-    earlier = lists(ctx, route)
-    # Keep lists in order of time, even if two arrive within a millisecond.
-    at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
-    counts = {"replaced": 0} if replace_changed else {}
-    record = ListRecord(
-        ctx.chance.token(), route, title, "", at, options.get("full", False), counts, "", by or ""
-    )
-    malformed: list[BadLine] = []
-    changed: list[ChangedLine] = []
-    notes: list[str] = []
-    refused = conflicts = new_items = reported_at = 0
-    begun = dry_run
-    replacing = (
-        ReplaceChanged(ctx, plan, record, by or "", reason, rerun, dry_run)
-        if replace_changed
-        else None
-    )
-    parsed = parse_ahead(source, plan, options.get("format"), options.get("no_header", False))
-    with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed, parsed as batches:
-        for batch, inputs, lines_done, bytes_done in batches:
-            if not begun and (batch.inputs or batch.bad):
-                # Recorded before its first item, so that an item's list can be found even if the
-                # list is interrupted.
-                ctx.ledger.write(LIST, record.id, record)
-                begun = True
-            if batch.note:
-                notes.append(batch.note)
-            bad = batch.bad
-            if batch.inputs:
-                try:
-                    taken = take_in_batch(
-                        ctx,
-                        plan,
-                        inputs,
-                        by=by,
-                        list_id=record.id,
-                        dry_run=dry_run,
-                        not_before=starts_at,
-                        failed_again=again,
-                    )
-                except LedgerError as error:
-                    if n := new_items + error.recorded:
-                        done = f"{counted(n, 'new item')} of this list {'is' if n == 1 else 'are'} recorded"
-                        error.after(f"{done}; submit it again: recorded items are recognised")
-                    raise
-                new_items += taken.counts()["new"]
-                changed_lines = [] if replacing is None else replacing.batch(batch, taken)
-                bad = _add_keys(batch, taken, keys)
-                noted = _note_new(plan.route, batch, taken, previewed) if dry_run else frozenset()
-                others = [
-                    ChangedLine(batch.numbers[place], one.key)
-                    for place, one in taken.others.items()
-                    if one.answer == "changed" and place not in noted
-                ]
-                conflicts += len(others)
-                changed += (others if replacing is None else changed_lines)[: SHOWN - len(changed)]
-            refused += len(bad)
-            malformed += bad[: SHOWN - len(malformed)]
-            if on_progress is not None and (now := ctx.clock.now()) - reported_at >= PROGRESS_MS:
-                reported_at = now
-                on_progress(lines_done, bytes_done, source.size)
-        if on_progress is not None:
-            on_progress(source.lines_done, source.bytes_done, source.size)
-        if keys.total == refused == 0:
-            raise UsageError(
-                f"{title} is empty: no line of it holds an item. Nothing was recorded; check its delivery, and submit it again"
+    with SortedKeys() as keys, SortedKeys(width=NOTE) as new_lines:
+        return Reconciliation(ctx, route, source, title, keys, new_lines, **options).run()
+
+
+class Sample(Generic[T]):
+    """Counts all values, and keeps the first ones to show."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.shown: list[T] = []
+
+    def add(self, values: Sequence[T]) -> None:
+        self.total += len(values)
+        self.shown += values[: SHOWN - len(self.shown)]
+
+
+class Reconciliation:
+    """Takes in one list, batch by batch, and reconciles it with the ledger. A dry run differs in
+    its recording alone (see `ListPreview`): nothing is written, and the report is the same."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        route: str,
+        source: Source,
+        title: str,
+        keys: SortedKeys,
+        new_lines: SortedKeys,
+        *,
+        format: str | None = None,
+        no_header: bool = False,
+        full: bool = False,
+        dry_run: bool = False,
+        by: str | None = None,
+        not_before: Moment | None = None,
+        replace_changed: bool = False,
+        rerun: bool = False,
+        failed_again: bool = False,
+        reason: str = "",
+        on_progress: Progress | None = None,
+    ) -> None:
+        self._ctx, self._plan = ctx, ctx.plan(route)
+        self._source, self._title = source, title
+        self._format, self._no_header = format, no_header
+        check_open(self._plan)
+        starts_at = start_ms(ctx, not_before)
+        if rerun and not replace_changed:
+            raise UsageError("rerun needs replace_changed")
+        if (replace_changed or failed_again) and not dry_run:
+            signed(by or "", reason)
+        earlier = lists(ctx, route)
+        # Keep lists in order of time, even if two arrive within a millisecond.
+        at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
+        counts = {"replaced": 0} if replace_changed else {}
+        self._record = ListRecord(
+            ctx.chance.token(), route, title, "", at, full, counts, "", by or ""
+        )
+        self._last_full = _last_full(earlier)
+        self._intake: IntakeOptions = {
+            "by": by,
+            "list_id": self._record.id,
+            "dry_run": dry_run,
+            "not_before": starts_at,
+            "failed_again": reason if failed_again else None,
+        }
+        self._replacing: ReplaceChanged | None = None
+        if replace_changed:
+            self._replacing = ReplaceChanged(
+                ctx, self._plan, self._record, by or "", reason, rerun, dry_run
             )
-        if record.full and keys.total == 0:
+        self._recording: ListRecording | ListPreview = ListRecording(ctx)
+        if dry_run:
+            self._recording = ListPreview(self._plan.route, new_lines)
+        self._on_progress = on_progress
+        self._reported_at = 0
+        self._keys = keys
+        self._malformed = Sample[BadLine]()
+        self._changed: list[ChangedLine] = []
+        self._conflicts = 0
+        """Lines whose key is known with other content, and stays so."""
+        self._new_items = 0
+        self._notes: list[str] = []
+
+    def run(self) -> ListReport:
+        """Take in all lines; returns the report."""
+        source = self._source
+        with parse_ahead(source, self._plan, self._format, self._no_header) as batches:
+            for lines in batches:
+                self._add(lines)
+                self._show_progress(lines)
+        if self._on_progress is not None:
+            self._on_progress(source.lines_done, source.bytes_done, source.size)
+        if self._keys.total == self._malformed.total == 0:
+            raise UsageError(
+                f"{self._title} is empty: no line of it holds an item. Nothing was recorded; check its delivery, and submit it again"
+            )
+        if self._replacing is not None:
+            self._replacing.finish()
+        return self._finish()
+
+    def _add(self, lines: ParsedLines) -> None:
+        batch = lines.batch
+        if batch.inputs or batch.bad:
+            self._recording.begin(self._record)
+        if batch.note:
+            self._notes.append(batch.note)
+        malformed = batch.bad
+        if batch.inputs:
+            taken = self._take_in(lines.inputs)
+            replaced_lines: list[ChangedLine] = []
+            if self._replacing is not None:
+                replaced_lines = self._replacing.batch(batch, taken)
+            malformed = _add_keys(batch, taken, self._keys)
+            self._add_changed(batch, taken, replaced_lines)
+        self._malformed.add(malformed)
+
+    def _take_in(self, inputs: InputBatch) -> TakenBatch:
+        try:
+            taken = take_in_batch(self._ctx, self._plan, inputs, **self._intake)
+        except LedgerError as error:
+            recorded = self._new_items + error.recorded
+            if recorded:
+                verb = "is" if recorded == 1 else "are"
+                error.after(
+                    f"{counted(recorded, 'new item')} of this list {verb} recorded; submit it again: recorded items are recognised"
+                )
+            raise
+        self._new_items += taken.counts()["new"]
+        return taken
+
+    def _add_changed(
+        self, batch: LineBatch, taken: TakenBatch, replaced_lines: list[ChangedLine]
+    ) -> None:
+        """Note the lines whose key is known with other content. Where known items are replaced, all
+        lines that were to be replaced are shown."""
+        noted = self._recording.note_new(batch, taken)
+        conflicts = [
+            ChangedLine(batch.numbers[place], receipt.key)
+            for place, receipt in taken.others.items()
+            if receipt.answer == "changed" and place not in noted
+        ]
+        self._conflicts += len(conflicts)
+        shown = conflicts if self._replacing is None else replaced_lines
+        self._changed += shown[: SHOWN - len(self._changed)]
+
+    def _show_progress(self, lines: ParsedLines) -> None:
+        if self._on_progress is None:
+            return
+        now = self._ctx.clock.now()
+        if now - self._reported_at >= PROGRESS_MS:
+            self._reported_at = now
+            self._on_progress(lines.lines_done, lines.bytes_done, self._source.size)
+
+    def _finish(self) -> ListReport:
+        """Count keys and conflicts, store the keys, find vanished keys, and record the list."""
+        record = replace(self._record, digest=self._source.digest)
+        if record.full and self._keys.total == 0:
             # Compared with nothing, every key would have vanished.
             record = replace(record, full=False)
-            notes.append(
+            self._notes.append(
                 "vanished keys are not determined: no line of this list has a key that can be read"
             )
-        record = replace(record, digest=source.digest)
-        if replacing is not None:
-            replacing.finish()
-        if dry_run:
-            others = [
-                ChangedLine(line, key, "" if replacing is None else _TWICE.text)
-                for line, key in _previewed_conflicts(previewed)
-            ]
-            conflicts += len(others)
-            # One that comes twice in a batch is among them already, where known ones are replaced.
-            changed = sorted(
-                {one.line: one for one in [*others, *changed]}.values(), key=lambda one: one.line
-            )[:SHOWN]
-        return _finish(
-            ctx,
-            record,
-            keys,
-            malformed,
-            changed,
-            conflicts,
-            refused,
-            notes,
-            _last_full(earlier),
-            dry_run,
+        changed = self._all_changed()
+        marks = dict.fromkeys(_CATEGORIES, 0)
+        record = self._recording.store_keys(record, self._counted_blocks(marks))
+        counts = {category: marks[mark] for mark, category in _CATEGORIES.items()}
+        counts["changed"] = self._conflicts
+        if self._replacing is None:
+            del counts["replaced"]
+        counts["repeated"] = self._keys.total - sum(counts.values())
+        counts["malformed"] = self._malformed.total
+        lines = sum(counts.values())
+        vanished = self._vanished() if record.full else None
+        if vanished is not None:
+            counts["vanished"] = vanished.total
+        self._recording.finish(replace(record, counts=counts))
+        compared_with = self._last_full if vanished is not None else None
+        return ListReport(
+            id=self._recording.id_of(record),
+            route=record.route,
+            name=record.name,
+            digest=record.digest,
+            at=record.at,
+            full=record.full,
+            dry_run=self._recording.dry_run,
+            lines=lines,
+            counts=counts,
+            malformed=self._malformed.shown,
+            changed=changed,
+            vanished=[] if vanished is None else vanished.shown,
+            compared_with="" if compared_with is None else compared_with.id,
+            notes=self._notes,
         )
 
+    def _all_changed(self) -> list[ChangedLine]:
+        """The changed lines, with those that only the end of a dry run shows."""
+        left = "" if self._replacing is None else _TWICE.text
+        repeated = [
+            ChangedLine(line, key, left)
+            for line, key in self._recording.repeated_with_other_content()
+        ]
+        self._conflicts += len(repeated)
+        # One that comes twice in a batch is in both, where known items are replaced.
+        by_line = {changed.line: changed for changed in [*repeated, *self._changed]}
+        return [by_line[line] for line in sorted(by_line)][:SHOWN]
 
-def _note_new(
-    route: Route, batch: LineBatch, taken: TakenBatch, previewed: SortedKeys
-) -> Collection[int]:
-    """Note key, line and digest of each line with a new key: a dry run writes nothing, so the
-    ledger cannot recognise a repeated key. Returns their places."""
-    keys = {receipt.key for receipt in taken.others.values() if receipt.answer == "new"}
-    new = {place: receipt.key for place, receipt in taken.others.items() if receipt.key in keys}
-    digests = [digest_of(route.read(batch.inputs[place]).content).hex()[:DIGEST] for place in new]
-    marks = [
-        f"{batch.numbers[place]:0{NUMBER}d}{digest}"
-        for place, digest in zip(new, digests, strict=True)
-    ]
-    previewed.add(list(new.values()), marks)
-    return new.keys()
+    def _counted_blocks(self, marks_total: dict[str, int]) -> Iterator[list[str]]:
+        """The sorted keys in blocks, each key once; meanwhile the marks are counted."""
+        for keys, marks in self._keys.distinct_blocks():
+            for mark in marks_total:
+                marks_total[mark] += marks.count(mark)
+            yield keys
 
-
-def _previewed_conflicts(previewed: SortedKeys) -> Iterator[tuple[int, str]]:
-    """The numbers and keys of a dry run's lines that differ from the first line with their key."""
-    last = first = ""
-    for key, mark in previewed.all():
-        if key != last:
-            last, first = key, mark[NUMBER:]
-        elif mark[NUMBER:] != first:
-            yield int(mark[:NUMBER]), key
+    def _vanished(self) -> Sample[str] | None:
+        """The keys that the last full list has and this one has not; None: they are unknown."""
+        vanished = Sample[str]()
+        if self._last_full is None:
+            return vanished
+        own_keys = (keys for keys, _ in self._keys.distinct_blocks())
+        try:
+            for keys in missing(_keys_of(self._ctx, self._last_full), own_keys):
+                vanished.add(keys)
+        except MilepostError as error:
+            self._notes.append(f"vanished keys are unknown: {error}")
+            return None
+        return vanished
 
 
 def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
@@ -392,82 +488,6 @@ def _marks_of(taken: TakenBatch) -> list[str]:
         known = receipt.answer == "known" and receipt.status
         marks[place] = _MARK_OF_STATUS[known] if known else _MARK_OF_ANSWER[receipt.answer]
     return marks
-
-
-def _finish(
-    ctx: Context,
-    record: ListRecord,
-    keys: SortedKeys,
-    malformed: list[BadLine],
-    changed: list[ChangedLine],
-    conflicts: int,
-    refused: int,
-    notes: list[str],
-    before: ListRecord | None,
-    dry_run: bool,
-) -> ListReport:
-    """Count keys and conflicts, store the keys, find vanished keys, and record the list."""
-    tally = dict.fromkeys(_CATEGORIES, 0)
-
-    def blocks() -> Iterator[list[str]]:
-        for some, marks in keys.distinct_blocks():
-            for mark in tally:
-                tally[mark] += marks.count(mark)
-            yield some
-
-    if dry_run:
-        for _ in blocks():
-            pass
-    else:
-        record = replace(record, keys_blob=f"lists/{record.id}")
-        try:
-            ctx.blobs.write(record.keys_blob, pack(blocks()))
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            what = f"the keys of the list {record.name!r} cannot be stored: {'the disk is full' if full else error}"
-            raise (LedgerFull if full else LedgerError)(
-                f"{what}; its items are recorded. Submit it again: recorded items are recognised"
-            ) from error
-    counts = {category: tally[mark] for mark, category in _CATEGORIES.items()}
-    counts["changed"] = conflicts
-    if "replaced" not in record.counts:
-        del counts["replaced"]
-    counts |= {"repeated": keys.total - sum(counts.values()), "malformed": refused}
-    lines = sum(counts.values())
-    vanished: list[str] = []
-    if record.full:
-        n, known = (
-            0,
-            ()
-            if before is None
-            else missing(_keys_of(ctx, before), (some for some, _ in keys.distinct_blocks())),
-        )
-        try:
-            for gone in known:
-                n += len(gone)
-                vanished += gone[: SHOWN - len(vanished)]
-            counts["vanished"] = n
-        except MilepostError as error:
-            vanished = []
-            notes.append(f"vanished keys are unknown: {error}")
-    if not dry_run:
-        ctx.ledger.write(LIST, record.id, replace(record, counts=counts))
-    return ListReport(
-        id="" if dry_run else record.id,
-        route=record.route,
-        name=record.name,
-        digest=record.digest,
-        at=record.at,
-        full=record.full,
-        dry_run=dry_run,
-        lines=lines,
-        counts=counts,
-        malformed=malformed,
-        changed=changed,
-        vanished=vanished,
-        compared_with=before.id if before is not None and "vanished" in counts else "",
-        notes=notes,
-    )
 
 
 def _last_full(earlier: list[ListRecord]) -> ListRecord | None:

@@ -6,7 +6,7 @@ The SELECT is in `rows.due_rows`, the UPDATE that writes a lease is `rows.row_gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from milepost.core.admission.breakers import PROBE_CANDIDATES
@@ -72,6 +72,17 @@ class Served:
     def note(self, place: int) -> None:
         self._claims += 1
         self._last[place] = self._claims
+
+
+def claim(
+    tx: Transaction, served: Served, asks: Sequence[ClaimRequest], now: int, jitter: float
+) -> list[ClaimResult]:
+    """Answer claim requests, each with what the ones before it have left."""
+    admission = Admission(tx.connection)
+    tally = CounterDeltas()
+    answers = [claim_one(tx, admission, tally, served, ask, now, jitter) for ask in asks]
+    tally.write(tx)
+    return answers
 
 
 def claim_one(

@@ -51,6 +51,10 @@ ROW_REFUSED = (
 """Exceptions that mean one row cannot be written. Any other is a problem with the whole file."""
 
 
+class RowRefused(Exception):
+    """One row cannot be written; what the savepoint around it has written is rolled back."""
+
+
 def primary_code(error: sqlite3.Error) -> int:
     """The error's code without its extension."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

@@ -5,33 +5,38 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from milepost.core.change import Change
-from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.errors import LedgerError
 from milepost.core.forecast import LaneCount
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.values.file_modes import PRIVATE, mode_text
-from milepost.ledgers.sqlite import claim, documents, find, lane_counts, read, retention, upkeep
-from milepost.ledgers.sqlite.admission import Admission
-from milepost.ledgers.sqlite.claim import Served, claim_one
-from milepost.ledgers.sqlite.claim_on_arrival import Arrivals
+from milepost.ledgers.sqlite import (
+    apply,
+    claim,
+    documents,
+    find,
+    intake,
+    lane_counts,
+    read,
+    retention,
+    upkeep,
+)
+from milepost.ledgers.sqlite.claim import Served
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.permissions import is_readable_by_all, mode_of, unwritable
 from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ledgers.sqlite.forget import forget
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_quarantined
-from milepost.ledgers.sqlite.rows.changes import CounterDeltas, one_by_one, write_changes
-from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, rows_of
-from milepost.ledgers.sqlite.rows.fence import fenced
-from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
-from milepost.ledgers.sqlite.rows.new_items import write_new
+from milepost.ledgers.sqlite.rows.codec import LOOK_AT
+from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ports.documents import Document
 from milepost.ports.feed import Count, Group, HistoryEntry
 from milepost.ports.items import (
@@ -45,7 +50,6 @@ from milepost.ports.items import (
     Refused,
     Same,
     Timing,
-    add_unknown,
 )
 from milepost.ports.retention import ForgetRequest, Forgotten, LeftFailures, PruneCriteria, Pruned
 from milepost.ports.service import Service
@@ -73,9 +77,8 @@ class SqliteLedger:
         self.file_mode: int = mode or mode_of(path) or PRIVATE
         """The mode of new files beside the ledger file: as a setting says, else that of the ledger
         file."""
-        self._names = NameNumbers()
-        self._store.on_rollback = self._names.forget
         self._liveness = Liveness(path, self.file_mode)
+        self._read, self._write = self._store.read, self._store.write
         self._served = Served()
         self.quarantine = SqliteQuarantine(self._read, self._write)
 
@@ -92,12 +95,12 @@ class SqliteLedger:
 
     # Items ----------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-        return self._read(lambda tx: read.known(tx, route, keys))
+        return self._read(read.known, route, keys)
 
     def recognise(
         self, route: str, keys: Sequence[str], digests: Sequence[bytes]
     ) -> list[KnownKey | Same | None]:
-        return self._read(lambda tx: read.recognised(tx, route, keys, digests))
+        return self._read(read.recognised, route, keys, digests)
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
@@ -105,67 +108,23 @@ class SqliteLedger:
     def add(
         self, plan: Plan, new_items: Sequence[NewItem], now: int
     ) -> list[KnownKey | Refused | None]:
-        def run(tx: Transaction, alone: bool) -> list[KnownKey | Refused | None]:
-            if Admission(tx.connection).outdated(plan.name, plan.version):
-                raise RouteChanged(
-                    f"route {plan.name!r} was changed in the ledger after this process started; restart it with the new route"
-                )
-            tx.names.route(tx.connection, plan.name)
-            keys = [new_item.change.after.key for new_item in new_items]
-            sealed = list(read.seals(tx, plan.name, keys))
-            found = read.known(tx, plan.name, sealed) if sealed else []
-            known = {one.key: one for one in found if one is not None}
-            tally = CounterDeltas()
-
-            def write(fresh: list[NewItem]) -> list[KnownKey | Refused | None]:
-                # No look-up before: the write itself shows which keys have a row.
-                taken: list[str] = []
-                refused: dict[int, Refused] = {}
-
-                def write_new_items(some: list[NewItem]) -> None:
-                    taken.extend(
-                        some[place].change.after.key for place in write_new(tx, some, tally)
-                    )
-
-                if alone:
-                    refused = one_by_one(tx, fresh, write_new_items)
-                else:
-                    write_new_items(fresh)
-                there = (
-                    dict(zip(taken, read.known(tx, plan.name, taken), strict=True)) if taken else {}
-                )
-                return [
-                    refused.get(place) or there.get(new_item.change.after.key)
-                    for place, new_item in enumerate(fresh)
-                ]
-
-            answers = add_unknown(new_items, known, write)
-            tally.write(tx)
-            return answers
-
-        return self._write_rows(run)
+        try:
+            return self._write(intake.add, plan, new_items)
+        except ROW_REFUSED as error:
+            self._warn_of(error)
+        return self._write(intake.add_each, plan, new_items)
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
-        def run(tx: Transaction) -> list[ClaimResult]:
-            admission, tally = Admission(tx.connection), CounterDeltas()
-            answers = [
-                claim_one(tx, admission, tally, self._served, ask, now, jitter) for ask in asks
-            ]
-            tally.write(tx)
-            return answers
-
-        return self._write(run)
+        return self._write(claim.claim, self._served, asks, now, jitter)
 
     def apply(
         self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None
     ) -> list[Conflict | Refused | None]:
-        def run(tx: Transaction, alone: bool) -> list[Conflict | Refused | None]:
-            admission, tally = Admission(tx.connection), CounterDeltas()
-            answers = self._apply(tx, admission, changes, versions or {}, tally, {}, alone)
-            tally.write(tx)
-            return answers
-
-        return self._write_rows(run)
+        try:
+            return self._write(apply.apply, changes, versions or {})
+        except ROW_REFUSED as error:
+            self._warn_of(error)
+        return self._write(apply.apply_each, changes, versions or {})
 
     def apply_and_claim(
         self,
@@ -175,86 +134,22 @@ class SqliteLedger:
         asks: Sequence[ClaimRequest],
         jitter: float,
     ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
-        def run(
-            tx: Transaction, alone: bool
-        ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
-            admission, tally = Admission(tx.connection), CounterDeltas()
-            arrivals = [Arrivals(tx, admission, ask, now) for ask in asks]
-            at_stage = {} if alone else {(each.route, each.stage): each for each in arrivals}
-            answers = self._apply(tx, admission, changes, versions, tally, at_stage, alone)
-            claims = [each.claim(tally, self._served, jitter) for each in arrivals]
-            tally.write(tx)
-            return answers, claims
+        step = (changes, now, versions, asks, self._served, jitter)
+        try:
+            return self._write(apply.apply_and_claim, *step)
+        except ROW_REFUSED as error:
+            self._warn_of(error)
+        return self._write(apply.apply_each_and_claim, *step)
 
-        return self._write_rows(run)
-
-    def _apply(
-        self,
-        tx: Transaction,
-        admission: Admission,
-        changes: Sequence[Change],
-        versions: Mapping[str, int],
-        tally: CounterDeltas,
-        arrivals: Mapping[tuple[str, str], Arrivals],
-        alone: bool,
-    ) -> list[Conflict | Refused | None]:
-        """Write the changes in this transaction; `alone`: one by one, because one of them cannot be
-        written."""
-        if len({change.before.handle for change in changes}) < len(changes):
-            # A change may build on an earlier one: each is checked against the row that the earlier
-            # ones have left.
-            return [
-                answer
-                for change in changes
-                for answer in self._apply(tx, admission, [change], versions, tally, {}, alone)
-            ]
-        outdated = admission.outdated_of(versions)
-        may_be_written = fenced(tx, changes)
-        good: list[Change] = []
-        places: list[int] = []
-        answers: list[Conflict | Refused | None] = [None] * len(changes)
-        for index, change in enumerate(may_be_written):
-            before = changes[index].before
-            if change is None or before.route in outdated:
-                current = self._row(tx, before)
-                answers[index] = (
-                    current
-                    if isinstance(current, Refused)
-                    else Conflict(current, before.route in outdated)
-                )
-            else:
-                good.append(change)
-                places.append(index)
-        if alone:
-
-            def write(one: list[Change]) -> None:
-                write_changes(tx, one, tally)
-                admission.update_breakers(one)
-
-            for place, answer in one_by_one(tx, good, write).items():
-                answers[places[place]] = answer
-            return answers
-        # Breakers first: one that opens here keeps items from being claimed as they arrive.
-        admission.update_breakers(good)
-        if arrivals:
-            for each in arrivals.values():
-                each.make_room()
-            good = [
-                change
-                if (stage := arrivals.get((change.after.route, change.after.stage))) is None
-                else stage.take(change)
-                for change in good
-            ]
-        write_changes(tx, good, tally)
-        return answers
-
-    def _row(self, tx: Transaction, wanted: Row) -> Row | Refused | None:
-        """The item's present row; its number alone could be that of a later item."""
-        columns = tx.execute(
-            f"SELECT {COLUMNS} FROM item WHERE id = ? AND route = ? AND key = ?",
-            (wanted.handle, tx.names.routes.get(wanted.route), wanted.key),
-        ).fetchone()
-        return None if columns is None else rows_of([columns], tx.names)[0]
+    def _warn_of(self, error: Exception) -> None:
+        """Log why rows are written one by one: a fault of the write itself would otherwise show
+        only as slowness."""
+        log.warning(
+            "%s: a write failed (%s: %s); its rows are now written one by one",
+            self.url,
+            type(error).__name__,
+            error,
+        )
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
         """No-op: the row is the queue."""
@@ -275,17 +170,17 @@ class SqliteLedger:
         return self._write(run)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-        return self._read(lambda tx: read.get(tx, refs))
+        return self._read(read.get, refs)
 
     def find(self, query: Query) -> QueryPage:
-        return self._read(lambda tx: find.find(tx, query))
+        return self._read(find.find, query)
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        return self._read(lambda tx: read.history(tx, route, key, payloads=payloads))
+        return self._read(read.history, route, key, payloads=payloads)
 
     # Feed, counters, documents --------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        return self._read(lambda tx: read.feed(tx, after, limit))
+        return self._read(read.feed, after, limit)
 
     def last_seq(self) -> int:
         return self._read(
@@ -293,10 +188,10 @@ class SqliteLedger:
         )
 
     def counts(self, route: str | None = None) -> list[Count]:
-        return self._read(lambda tx: read.counts(tx, route))
+        return self._read(read.counts, route)
 
     def groups(self, route: str | None = None) -> list[Group]:
-        return self._read(lambda tx: read.groups(tx, route))
+        return self._read(read.groups, route)
 
     def lane_counts(self, route: str, now: int, lists: Collection[str] = ()) -> list[LaneCount]:
         return self._read(
@@ -308,7 +203,7 @@ class SqliteLedger:
         )
 
     def entered_by(self, route: str, stage: str, until: int) -> int:
-        return self._read(lambda tx: lane_counts.entered_by(tx, route, stage, until))
+        return self._read(lane_counts.entered_by, route, stage, until)
 
     def read(self, kind: str) -> dict[str, Document]:
         return self._read(lambda tx: documents.read(tx.connection, kind))
@@ -326,10 +221,10 @@ class SqliteLedger:
     def sealed(
         self, route: str, after: str | None, limit: int
     ) -> tuple[list[KnownKey], str | None]:
-        return self._read(lambda tx: read.sealed(tx, route, after, limit))
+        return self._read(read.sealed, route, after, limit)
 
     def left_failures(self, route: str, prefix: str, after: str | None, limit: int) -> LeftFailures:
-        return self._read(lambda tx: read.left_failures(tx, route, prefix, after, limit))
+        return self._read(read.left_failures, route, prefix, after, limit)
 
     def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError(
@@ -337,7 +232,7 @@ class SqliteLedger:
         )
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
-        return self._read(lambda tx: claim.next_due(tx, plans))
+        return self._read(claim.next_due, plans)
 
     def missing_messages(self, plan: Plan, now: int) -> dict[str, int]:
         """None: the row is the queue."""
@@ -348,10 +243,10 @@ class SqliteLedger:
         return []
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
-        self._write(lambda tx: upkeep.rename_stage(tx, route, old, new))
+        self._write(upkeep.rename_stage, route, old, new)
 
     def reclaim(self, holders: Sequence[str], now: int) -> int:
-        taken: int = self._write(lambda tx: upkeep.reclaim(tx, holders, now)) if holders else 0
+        taken: int = self._write(upkeep.reclaim, holders, now) if holders else 0
         self._liveness.remove_lock_files(list(holders))
         return taken
 
@@ -360,9 +255,9 @@ class SqliteLedger:
 
     def forget(self, asked: ForgetRequest) -> Forgotten:
         if asked.dry_run:
-            return self._read(lambda tx: forget(tx, asked))
+            return self._read(forget, asked)
         with self._store.overwriting():
-            forgotten = self._write(lambda tx: forget(tx, asked))
+            forgotten = self._write(forget, asked)
         if forgotten.refused:
             return forgotten
         remains = [
@@ -440,41 +335,3 @@ class SqliteLedger:
     def close(self) -> None:
         self._liveness.close()
         self._store.close()
-
-    def _read(self, run: Callable[[Transaction], T]) -> T:
-        def refreshed(tx: Transaction) -> T:
-            # One transaction, so that names and rows match. A Ctrl-C may come at any place, and
-            # must not leave it open.
-            try:
-                tx.execute("BEGIN")
-                tx.names.refresh(tx.connection)
-                return run(tx)
-            except BaseException:
-                tx.names.forget()
-                raise
-            finally:
-                if tx.connection.in_transaction:
-                    tx.execute("ROLLBACK")
-
-        return self._store.read(refreshed)
-
-    def _write_rows(self, run: Callable[[Transaction, bool], T]) -> T:
-        """Write all rows at once; if one of them cannot be written, write them one by one."""
-        try:
-            return self._write(lambda tx: run(tx, False))
-        except ROW_REFUSED as error:
-            # A fault of the write itself would otherwise show only as slowness.
-            log.warning(
-                "%s: a write failed (%s: %s); its rows are now written one by one",
-                self.url,
-                type(error).__name__,
-                error,
-            )
-            return self._write(lambda tx: run(tx, True))
-
-    def _write(self, run: Callable[[Transaction], T]) -> T:
-        def refreshed(connection: sqlite3.Connection) -> T:
-            self._names.refresh(connection)
-            return run(Transaction(connection, self._names))
-
-        return self._store.write(refreshed)

@@ -57,13 +57,16 @@ def test_reads_at_the_same_moment_have_a_connection_each_and_few_stay_open(
         return id(tx)
 
     with ThreadPoolExecutor(readers) as pool:
-        used = list(pool.map(lambda _: ledger._read(read), range(readers)))
+        used = list(pool.map(lambda _: ledger._store.read(read), range(readers)))
     assert len(set(used)) == readers
     assert len(ledger._store._readers._free) == KEPT
 
 
 def test_a_read_inside_a_read_has_a_connection_of_its_own(ledger: SqliteLedger) -> None:
-    assert ledger._read(lambda tx: (tx.connection.in_transaction, ledger.last_seq())) == (True, 0)
+    assert ledger._store.read(lambda tx: (tx.connection.in_transaction, ledger.last_seq())) == (
+        True,
+        0,
+    )
 
 
 def test_a_connection_that_is_lent_while_the_ledger_closes_is_closed_afterwards(
@@ -71,7 +74,7 @@ def test_a_connection_that_is_lent_while_the_ledger_closes_is_closed_afterwards(
 ) -> None:
     before = open_descriptors()
     ledger = SqliteLedger.open(str(tmp_path / "other.db"))
-    ledger._read(lambda tx: ledger.close())
+    ledger._store.read(lambda tx: ledger.close())
     assert open_descriptors() == before
 
 

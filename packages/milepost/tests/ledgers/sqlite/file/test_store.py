@@ -127,9 +127,9 @@ def test_a_read_that_is_interrupted_leaves_no_transaction_open(ledger: SqliteLed
 def test_names_that_an_interrupted_read_has_seen_in_part_are_read_again(
     ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger._write(lambda tx: tx.names.place(tx.connection, "parcels", "weigh", ""))
+    ledger._store.write(lambda tx: tx.names.place(tx.connection, "parcels", "weigh", ""))
     ledger.last_seq()
-    ledger._write(lambda tx: tx.names.place(tx.connection, "parcels", "weigh", "express"))
+    ledger._store.write(lambda tx: tx.names.place(tx.connection, "parcels", "weigh", "express"))
 
     def interrupted(names: NameNumbers, number: int, place: Place) -> None:
         names.by_id[number] = place
@@ -139,7 +139,7 @@ def test_names_that_an_interrupted_read_has_seen_in_part_are_read_again(
         patch.setattr("milepost.ledgers.sqlite.rows.names.NameNumbers._remember", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ledger.last_seq()
-    assert ledger._read(lambda tx: tx.names.lanes) == {
+    assert ledger._store.read(lambda tx: tx.names.lanes) == {
         ("parcels", "weigh"): [(1, ""), (2, "express")]
     }
 

@@ -67,7 +67,7 @@ def test_the_fence_lets_through_just_the_changes_that_hold(
     changes = [data.draw(stale(row)) for row in rows]
     ledger = world.ledger
     assert isinstance(ledger, SqliteLedger)
-    passed = ledger._write(lambda tx: fenced(tx, changes))
+    passed = ledger._store.write(lambda tx: fenced(tx, changes))
     assert [change is not None for change in passed] == [
         holds(change, row) for change, row in zip(changes, rows, strict=True)
     ]
@@ -77,4 +77,4 @@ def test_a_row_that_has_left_holds_nothing(world: World) -> None:
     row = replace(world.row("gone"), handle=10_000)
     ledger = world.ledger
     assert isinstance(ledger, SqliteLedger)
-    assert ledger._write(lambda tx: fenced(tx, [Change(row, row)])) == [None]
+    assert ledger._store.write(lambda tx: fenced(tx, [Change(row, row)])) == [None]

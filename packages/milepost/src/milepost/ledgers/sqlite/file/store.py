@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from milepost.core.errors import LedgerReadOnly, UsageError
 from milepost.core.values.file_modes import PRIVATE
@@ -21,8 +21,9 @@ from milepost.ledgers.sqlite.errors import BUSY, primary_code, translated, trans
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.permissions import make_ledger_file
 from milepost.ledgers.sqlite.file.readers import ReaderPool
-from milepost.ledgers.sqlite.rows.names import Transaction
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -47,18 +48,25 @@ def blobs_folder(path: str | Path) -> Path:
 
 
 class TransactionRunner(Protocol):
-    """Runs a function in a read or write transaction of its own."""
+    """Runs a function in a read or write transaction of its own, with these arguments."""
 
-    def __call__(self, run: Callable[[Transaction], T], /) -> T: ...
+    def __call__(
+        self, run: Callable[Concatenate[Transaction, P], T], /, *args: P.args, **options: P.kwargs
+    ) -> T: ...
 
 
 class CommitPart(Generic[T]):
-    """One caller's part of a group commit."""
+    """One caller's part of a group commit: a function and its arguments. It is no block of code of
+    the caller, because any thread may run it, and may run it twice."""
 
-    __slots__ = ("done", "error", "result", "run")
+    __slots__ = ("args", "done", "error", "options", "result", "run")
 
-    def __init__(self, run: Callable[[sqlite3.Connection], T]) -> None:
-        self.run = run
+    def __init__(
+        self, run: Callable[Concatenate[Transaction, P], T], *args: P.args, **options: P.kwargs
+    ) -> None:
+        self.run: Callable[..., T] = run
+        self.args = args
+        self.options = options
         self.done = False
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -83,7 +91,8 @@ class SqliteFile:
         self._mode = mode
         self.crowded = False
         """Other processes write here too: leave them a gap between our transactions."""
-        self.on_rollback: Callable[[], None] = lambda: None
+        self.names = NameNumbers()
+        """As the writer has read them."""
         self._queue: deque[CommitPart[Any]] = deque()
         self._turn = threading.Lock()
         self._writing_thread: int | None = None
@@ -170,12 +179,14 @@ class SqliteFile:
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 1.5, longest_s)
 
-    def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
+    def write(
+        self, run: Callable[Concatenate[Transaction, P], T], /, *args: P.args, **options: P.kwargs
+    ) -> T:
         """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own
         part is rolled back. A Ctrl-C in this thread leaves the parts of other threads to them."""
         if self._writing_thread == threading.get_ident():
             raise self._write_inside_write()
-        work = CommitPart(run)
+        work = CommitPart(run, *args, **options)
         self._queue.append(work)
         try:
             with self._turn:
@@ -230,7 +241,7 @@ class SqliteFile:
                 elif begun and not isinstance(error, Exception):  # a Ctrl-C after the commit
                     for work in group:
                         work.done = True
-                self.on_rollback()
+                self.names.forget()
                 raise
         except sqlite3.Error as error:
             if not begun:
@@ -251,26 +262,32 @@ class SqliteFile:
         self, connection: sqlite3.Connection, work: CommitPart[Any], *, alone: bool
     ) -> None:
         work.error = None
+        tx = Transaction(connection, self.names)
         if alone:
-            work.result = work.run(connection)
+            self.names.refresh(connection)
+            work.result = work.run(tx, *work.args, **work.options)
             return
         connection.execute("SAVEPOINT part")
         try:
-            work.result = work.run(connection)
+            self.names.refresh(connection)
+            work.result = work.run(tx, *work.args, **work.options)
         except Exception as error:
             if not connection.in_transaction:
                 raise  # SQLite has rolled back the whole group
             connection.execute("ROLLBACK TO part")
-            self.on_rollback()
+            self.names.forget()
             work.error = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
         connection.execute("RELEASE part")
 
-    def read(self, run: Callable[[Transaction], T]) -> T:
-        """Read on a connection of the pool; never waits for a writer and never blocks one."""
+    def read(
+        self, run: Callable[Concatenate[Transaction, P], T], /, *args: P.args, **options: P.kwargs
+    ) -> T:
+        """Run `run` in a read transaction on a connection of the pool; it never waits for a writer
+        and never blocks one."""
         with translated_errors(self.path):
             reader = self._readers.take()
             try:
-                return self._retry_while_locked(lambda: run(reader))
+                return self._retry_while_locked(lambda: reader.in_snapshot(run, *args, **options))
             finally:
                 self._readers.give_back(reader)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from milepost.core.change import Change
 from milepost.core.counters import CounterKey, GroupKey, count_all
 from milepost.core.item import Row
-from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
+from milepost.ledgers.sqlite.errors import ROW_REFUSED, RowRefused, translated
 from milepost.ledgers.sqlite.rows.codec import (
     CODES,
     INPUT,
@@ -23,7 +24,6 @@ from milepost.ledgers.sqlite.rows.codec import (
 from milepost.ledgers.sqlite.rows.names import Transaction
 from milepost.ledgers.sqlite.rows.packed import write_contents, write_history
 from milepost.ledgers.sqlite.rows.row_groups import FEW, HISTORY_GROUP, UPDATE_GROUP, digests_of
-from milepost.ports.items import Refused
 
 KINDS = {"input": INPUT, "payload": PAYLOAD, "result": RESULT}
 CONTENT_BODY = "SELECT body FROM content WHERE item = ? AND kind = ? AND stage = ?"
@@ -174,27 +174,21 @@ def _write_offer(tx: Transaction, change: Change) -> None:
     )
 
 
-T = TypeVar("T")
-
-
-def one_by_one(
-    tx: Transaction, values: Sequence[T], write: Callable[[list[T]], None]
-) -> dict[int, Refused]:
-    """Write each alone; returns the refused ones by place, with the reason. The others stay
-    written."""
-    refused: dict[int, Refused] = {}
-    for place, value in enumerate(values):
-        tx.execute("SAVEPOINT one")
-        try:
-            write([value])
-        except (*ROW_REFUSED, sqlite3.Error) as error:
-            cause = translated(error, "") if isinstance(error, sqlite3.Error) else error
-            if not isinstance(cause, ROW_REFUSED):
-                raise
-            tx.execute("ROLLBACK TO one")
-            # Numbers given to new names are free again.
-            tx.names.forget()
-            tx.names.refresh(tx.connection)
-            refused[place] = Refused(f"{type(error).__name__}: {error}")
+@contextmanager
+def row_savepoint(tx: Transaction) -> Iterator[None]:
+    """A savepoint around the write of one row. If the row cannot be written, everything in the
+    block is rolled back, and RowRefused says why; the transaction goes on."""
+    tx.execute("SAVEPOINT one")
+    try:
+        yield
+    except (*ROW_REFUSED, sqlite3.Error) as error:
+        cause = translated(error, "") if isinstance(error, sqlite3.Error) else error
+        if not isinstance(cause, ROW_REFUSED):
+            raise
+        tx.execute("ROLLBACK TO one")
         tx.execute("RELEASE one")
-    return refused
+        # Numbers given to new names are free again.
+        tx.names.forget()
+        tx.names.refresh(tx.connection)
+        raise RowRefused(f"{type(error).__name__}: {error}") from error
+    tx.execute("RELEASE one")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from milepost.ports.documents import EPOCH
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -129,3 +133,19 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection, names: NameNumbers) -> None:
         self.connection, self.names = connection, names
         self.execute, self.executemany = connection.execute, connection.executemany
+
+    def in_snapshot(
+        self, run: Callable[Concatenate[Transaction, P], T], *args: P.args, **options: P.kwargs
+    ) -> T:
+        """Run `run` in one read transaction, so that names and rows match. A Ctrl-C may come at any
+        place, and must not leave it open."""
+        try:
+            self.execute("BEGIN")
+            self.names.refresh(self.connection)
+            return run(self, *args, **options)
+        except BaseException:
+            self.names.forget()
+            raise
+        finally:
+            if self.connection.in_transaction:
+                self.execute("ROLLBACK")
