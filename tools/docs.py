@@ -324,7 +324,7 @@ PORTS_GROUPS = {
         "Same",
         "KeyDigests",
         "compare",
-        "add_unknown",
+        "Additions",
         "Change",
         "holds",
         "keeps_lease",

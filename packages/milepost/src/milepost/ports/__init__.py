@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from milepost.ports.foreign_rows import LedgerForeignRows as LedgerForeignRows
     from milepost.ports.foreign_rows import QuarantineEntry as QuarantineEntry
     from milepost.ports.foreign_rows import QuarantineStore as QuarantineStore
+    from milepost.ports.items import Additions as Additions
     from milepost.ports.items import ClaimRequest as ClaimRequest
     from milepost.ports.items import ClaimResult as ClaimResult
     from milepost.ports.items import Conflict as Conflict
@@ -131,7 +132,6 @@ if TYPE_CHECKING:
     from milepost.ports.items import Refused as Refused
     from milepost.ports.items import Same as Same
     from milepost.ports.items import Timing as Timing
-    from milepost.ports.items import add_unknown as add_unknown
     from milepost.ports.items import compare as compare
     from milepost.ports.ledger import MISSING_CAPABILITIES as MISSING_CAPABILITIES
     from milepost.ports.ledger import Ledger as Ledger
@@ -299,6 +299,7 @@ _HOMES = {
         "QuarantineStore",
     ),
     "ports.items": (
+        "Additions",
         "ClaimRequest",
         "ClaimResult",
         "Conflict",
@@ -310,7 +311,6 @@ _HOMES = {
         "Refused",
         "Same",
         "Timing",
-        "add_unknown",
         "compare",
     ),
     "ports.ledger": (
