@@ -22,10 +22,10 @@ from milepost_deposits.standins.dspace import PASSWORD, USER
 from milepost_deposits.standins.mailbox import MailboxStandIn
 from milepost_postingest.standins.scoutam import StandIn
 
-WORDS_ONLY = ROOT / "docs/glossary.md"
+WORDS_ONLY = {ROOT / "docs/glossary.md", ROOT / "docs/index.md"}
 PAGES = [
     ROOT / "README.md",
-    *sorted({*(ROOT / "docs").glob("*.md")} - {WORDS_ONLY}),
+    *sorted({*(ROOT / "docs").glob("*.md")} - WORDS_ONLY),
     *sorted((ROOT / "docs/guides").glob("*.md")),
 ]
 
