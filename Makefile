@@ -8,17 +8,20 @@ STANDINS := .standins
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick pythons another-python test thorough check format bench docs picture clean
+.PHONY: help demo quick wheels alone pythons another-python test thorough check format bench docs picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.ready: pyproject.toml tools/make-venv
-	@PYTHON=$(PYTHON) tools/make-venv $(VENV) -e '.[dev]'
+PROJECTS := $(wildcard packages/*/pyproject.toml)
+NEEDED := tools/requirements
+
+$(VENV)/.ready: $(PROJECTS) $(NEEDED)/packages.txt $(NEEDED)/dev.txt tools/make-venv
+	@PYTHON=$(PYTHON) tools/make-venv $(VENV) -r $(NEEDED)/packages.txt -r $(NEEDED)/dev.txt
 	@touch $@
 
-$(BENCH)/.ready: pyproject.toml tools/make-venv
-	@PYTHON=$(PYTHON) tools/make-venv $(BENCH) -e '.[bench]'
+$(BENCH)/.ready: $(PROJECTS) $(NEEDED)/packages.txt $(NEEDED)/bench.txt tools/make-venv
+	@PYTHON=$(PYTHON) tools/make-venv $(BENCH) -r $(NEEDED)/packages.txt -r $(NEEDED)/bench.txt
 	@touch $@
 
 $(STANDINS)/.ready: tools/make-standins tools/make-venv
@@ -29,26 +32,33 @@ demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners tha
 	@$(BIN)/milepost demo
 
 # The quick tier is a matter of place: tests in these folders belong to it, unless they are marked `slow`, `wire` or `thorough`.
-QUICK := tests/core tests/engine tests/ledgers tests/subscribers tests/testing tests/runners tests/blobs tests/app/test_station.py
+QUICK := $(addprefix packages/milepost/tests/,core ports engine ledgers subscribers runners blobs app/test_station.py) packages/milepost-testing/tests
 
 quick: $(VENV)/.ready ## the tests of the rules, the engine and the ledgers in memory and SQLite, in under a minute
-	@$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow and not wire and not thorough" --ignore=tests/ledgers/aws $(QUICK)
+	@$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow and not wire and not thorough" $(QUICK)
 
 # What differs between versions of Python is not in the browser, the deployment and the benchmarks.
-APART := --ignore=tests/infra --ignore=tests/bench --ignore=tests/http/dashboard/browser
+APART := --ignore=packages/milepost-aws/tests/aws/infra --ignore=tests/bench --ignore=packages/milepost/tests/http/dashboard/browser
 
 pythons: $(STANDINS)/.ready ## the tests, but for the slowest, with every newer Python that this machine has
-	@tools/each-python -m "not slow and not thorough" $(APART) tests
+	@tools/each-python -m "not slow and not thorough" $(APART) packages tests
 
 another-python: ## the quick tests with the newest other Python that this machine has
-	@tools/each-python --one -m "not slow and not wire and not thorough" --ignore=tests/ledgers/aws $(QUICK)
+	@tools/each-python --one -m "not slow and not wire and not thorough" $(QUICK)
 
-test: ## format, lint, types, import layers, docs and all tests
+wheels: $(VENV)/.ready ## the wheel and the source archive of every package, in dist/
+	@tools/make-wheels dist $(BIN)/python
+	@ls dist
+
+alone: $(VENV)/.ready ## install every package alone, from its wheel, and import all of its modules
+	@tools/each-package build/alone
+
+test: ## format, lint, types, import layers, docs and all tests; of one package: make test PKG=milepost-net
 	@# What is needed is set up side by side, and the checks run meanwhile; if one fails, nothing goes on.
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line check $(STANDINS)/.ready $(INFRA)/.ready
 	@tools/need-programs chromium curl
 	@# One more than there are cores: many tests wait for other processes.
-	@$(BIN)/pytest -n 3 --dist worksteal -q
+	@$(BIN)/pytest -n 3 --dist worksteal -q $(PKG:%=packages/%)
 
 thorough: ## all of `make test`, with many more random examples and the contract on both stand-ins for AWS
 	@MILEPOST_THOROUGH=1 $(MAKE) --no-print-directory test
@@ -84,22 +94,24 @@ PREFIX ?= prod
 ALARMS ?= ops@example.org
 .PHONY: synth clean-infra
 
-$(INFRA)/.packages: pyproject.toml tools/make-venv
-	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["infra"], sep="\n")' \
+AWS_PROJECT := packages/milepost-aws/pyproject.toml
+
+$(INFRA)/.packages: $(AWS_PROJECT) tools/make-venv
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("$(AWS_PROJECT)", "rb"))["project"]["optional-dependencies"]["infra"], sep="\n")' \
 		| PYTHON=$(PYTHON) tools/make-venv $(INFRA) --no-compile -r /dev/stdin
 	@touch $@
 
-# After the other environment: for both pip builds this project, and writes into the same folder.
+# After the other environment: for both build these packages, and write into the same folders.
 $(INFRA)/.ready: $(INFRA)/.packages | $(VENV)/.ready
-	@PYTHON=$(PYTHON) tools/make-venv $(INFRA) --no-compile -e '.[infra]'
+	@PYTHON=$(PYTHON) tools/make-venv $(INFRA) --no-compile -r $(NEEDED)/packages.txt
 	@# Of very large packages only what is used is compiled.
-	@$(INFRA)/bin/python -c 'import infra.stack'
+	@$(INFRA)/bin/python -c 'import milepost_aws.infra.stack'
 	@echo '{"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}' | $(INFRA)/bin/cfn-lint
 	@touch $@
 
 synth: $(INFRA)/.ready ## write the CloudFormation template of the examples to build/synth and check it; needs no network
 	@rm -rf build/synth
-	@$(INFRA)/bin/python -m infra $(ROUTES:%=--routes %) --prefix $(PREFIX) --alarm-email $(ALARMS) --code src
+	@$(INFRA)/bin/python -m milepost_aws.infra $(ROUTES:%=--routes %) --prefix $(PREFIX) --alarm-email $(ALARMS) --code packages
 	@$(INFRA)/bin/cfn-lint build/synth/$(PREFIX)-milepost.template.json
 
 clean: clean-infra

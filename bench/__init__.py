@@ -1,1 +1,2 @@
-"""The benchmark: Milepost beside the raw SQLite limit and DBOS Transact, and what it asks of AWS, in one run. `python -m bench --help`."""
+"""The benchmark: Milepost beside the raw SQLite limit and DBOS Transact, and what it asks of AWS,
+in one run. `python -m bench --help`."""

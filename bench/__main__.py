@@ -1,4 +1,5 @@
-"""`python -m bench`: everything in one run, in interleaved rounds; medians, ratios and bars at the end."""
+"""`python -m bench`: everything in one run, in interleaved rounds; medians, ratios and bars at the
+end."""
 
 from __future__ import annotations
 
@@ -22,16 +23,26 @@ SECTIONS = ("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net", "notific
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="items per run (default 10000 100000)")
     parser.add_argument(
-        "--prefilled", type=int, nargs="+", metavar="N", help="finished items in the pre-filled ledgers (default 100000 1000000)"
+        "--sizes", type=int, nargs="+", metavar="N", help="items per run (default 10000 100000)"
+    )
+    parser.add_argument(
+        "--prefilled",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="finished items in the pre-filled ledgers (default 100000 1000000)",
     )
     parser.add_argument("--rounds", type=int, metavar="R", help="interleaved rounds (default 3)")
     parser.add_argument("--dbos-items", type=int, metavar="N", help="items for DBOS (default 1000)")
     parser.add_argument("--no-dbos", action="store_true", help="leave DBOS out")
-    parser.add_argument("--dbos-python", type=Path, default=ROOT / ".bench-venv/bin/python", metavar="FILE")
     parser.add_argument(
-        "--quick", action="store_true", help="a smoke run: 2000 and 10000 items, 50000 pre-filled, one round, fewer cases, 100 for DBOS"
+        "--dbos-python", type=Path, default=ROOT / ".bench-venv/bin/python", metavar="FILE"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a smoke run: 2000 and 10000 items, 50000 pre-filled, one round, fewer cases, 100 for DBOS",
     )
     parser.add_argument(
         "--only",
@@ -136,7 +147,9 @@ def dbos_python(bench: Bench, a: argparse.Namespace) -> Path | None:
         return None
     python: Path = a.dbos_python
     if not python.exists():
-        bench.say(f"DBOS is left out: there is no {python}; `make bench` makes it (a venv with dbos==3.3.0)")
+        bench.say(
+            f"DBOS is left out: there is no {python}; `make bench` makes it (a venv with dbos==3.3.0)"
+        )
         return None
     return python
 

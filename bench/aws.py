@@ -1,6 +1,8 @@
-"""The ledger on AWS, counted: requests and units of one run on a stand-in, and our own CPU beside a bare boto3 loop.
+"""The ledger on AWS, counted: requests and units of one run on a stand-in, and our own CPU beside a
+bare boto3 loop.
 
-What is counted is the same on AWS. How fast a stand-in is says nothing about AWS, so no throughput is claimed.
+What is counted is the same on AWS. How fast a stand-in is says nothing about AWS, so no throughput
+is claimed.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from bench.aws_messages import MESSAGE_CASES, count_messages
 from bench.counted import Figure
 from bench.standin import account, running
 from milepost.engine.heads.daily import publish
-from milepost.ledgers.aws.cost.model import Need, Usage, predicted
-from milepost.ledgers.aws.names import ResourceNames
+from milepost_aws.ledger.cost.model import Need, Usage, predicted
+from milepost_aws.ledger.names import ResourceNames
 
 
 class Case(NamedTuple):
-    """How assets come in and how long they wait. `size`: bytes of a submitted input, 0 for that of a real asset; `most`: the bar for
-    write units of the row and its index."""
+    """How assets come in and how long they wait. `size`: bytes of a submitted input, 0 for that of
+    a real asset; `most`: the bar for write units of the row and its index."""
 
     title: str
     adopted: bool = False
@@ -52,7 +54,9 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure
         for number, batch in enumerate((10, 100)):
             for nth, case in enumerate(CASES):
                 say(f"aws: 100 assets, {case.title}, batches of {batch}")
-                figures += count_assets(endpoint, f"{600_000_000_000 + 10 * number + nth}", 100, batch, case)
+                figures += count_assets(
+                    endpoint, f"{600_000_000_000 + 10 * number + nth}", 100, batch, case
+                )
             say(f"aws: 100 assets, evidence, batches of {batch}")
             figures += count_evidence(endpoint, f"{620_000_000_000 + number}", 100, batch)
             for message in MESSAGE_CASES:
@@ -71,7 +75,7 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure
     return figures
 
 
-# One asset -----------------------------------------------------------------------------------------------------------------
+# One asset ----------------------------------------------------------------------------------------
 
 
 def count_assets(endpoint: str, number: str, n: int, batch: int, case: Case) -> list[Figure]:
@@ -110,14 +114,28 @@ def _of_asset(case: str, assets: Assets, n: int, need: Need, most: int) -> Itera
     rows = names.rows(ROUTE)
     state = need.units[rows, "write"] + need.units[f"{rows}/due", "write"]
     yield Figure(case, "state: write units", meter.total("rows", "due") / n, state, most)
-    yield Figure(case, "state: writing calls", meter.made("rows") / n, sum(need.steps[step] for step in need.steps if step != "gone"), 8)
+    yield Figure(
+        case,
+        "state: writing calls",
+        meter.made("rows") / n,
+        sum(need.steps[step] for step in need.steps if step != "gone"),
+        8,
+    )
     kept = need.units[names.history, "write"] + need.units[names.seen, "write"]
     yield Figure(case, "history and seal: write units", meter.total("history", "seen") / n, kept)
-    yield Figure(case, "history, seal and journal: write units", meter.total("history", "seen", "journal") / n, None, 6)
+    yield Figure(
+        case,
+        "history, seal and journal: write units",
+        meter.total("history", "seen", "journal") / n,
+        None,
+        6,
+    )
     others = meter.total("counters", "checkpoints", "cursors", "control") / n
     yield Figure(case, "counters, checkpoints, cursors: write units", others)
     control = (meter.total("journal") / n) + others
-    yield Figure(case, "the control table in all: write units", control, need.units[names.control, "write"])
+    yield Figure(
+        case, "the control table in all: write units", control, need.units[names.control, "write"]
+    )
     ours, theirs = _queue(assets, "ours") / n, _queue(assets, "outside") / n
     queue = sum(calls for (service, _), calls in need.calls.items() if service == "sqs")
     yield Figure(case, "SQS calls, ours", ours)
@@ -127,44 +145,81 @@ def _of_asset(case: str, assets: Assets, n: int, need: Need, most: int) -> Itera
 
 
 def _queue(assets: Assets, who: str) -> int:
-    wanted = {"send_message", "send_message_batch", "receive_message", "delete_message_batch", "change_message_visibility_batch"}
+    wanted = {
+        "send_message",
+        "send_message_batch",
+        "receive_message",
+        "delete_message_batch",
+        "change_message_visibility_batch",
+    }
     return assets.meter.made("", who=who, operations=wanted)
 
 
-# Evidence --------------------------------------------------------------------------------------------------------------------
+# Evidence -----------------------------------------------------------------------------------------
 
 
 def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[Figure]:
     """What keeping evidence adds to an asset's end, and what the daily head then reads of it."""
     with account(number):
-        runs = [Assets(endpoint, f"bench{int(evidence)}", batch, evidence=evidence) for evidence in (False, True)]
+        runs = [
+            Assets(endpoint, f"bench{int(evidence)}", batch, evidence=evidence)
+            for evidence in (False, True)
+        ]
         try:
             for assets in runs:
                 travel(assets, n)
                 assets.check(n)
             without, kept = (assets.meter for assets in runs)
             case = f"evidence of an asset, batches of {batch}"
-            need = predicted(make_route(evidence=True), _usage(batch, CASES[0]), ResourceNames("bench"))
+            need = predicted(
+                make_route(evidence=True), _usage(batch, CASES[0]), ResourceNames("bench")
+            )
             queries, keys = {"query"}, ("ours", "rows")
-            more = (kept.made("history", operations=queries) - without.made("history", operations=queries)) / n
+            more = (
+                kept.made("history", operations=queries)
+                - without.made("history", operations=queries)
+            ) / n
             # In all, each line is read twice more: to be told, and for the daily head.
             expected = need.units[ResourceNames("bench").history, "read"] - 2 * need.lines
-            yield Figure(case, "blobs written", runs[1].blobs.writes["evidence"] / n, need.calls["s3", "put_object"], 1)
+            yield Figure(
+                case,
+                "blobs written",
+                runs[1].blobs.writes["evidence"] / n,
+                need.calls["s3", "put_object"],
+                1,
+            )
             yield Figure(case, "queries of history", more, None, 1)
             units = (kept.total("history", kind="read") - without.total("history", kind="read")) / n
             yield Figure(case, "read units of these queries", units, expected, 1)
             yield Figure(case, "rows read", (kept.keys[keys] - without.keys[keys]) / n, None, 0)
             state = "rows", "due", "history", "seen"
-            yield Figure(case, "write units of state, history and seal", (kept.total(*state) - without.total(*state)) / n, 0, 0)
+            yield Figure(
+                case,
+                "write units of state, history and seal",
+                (kept.total(*state) - without.total(*state)) / n,
+                0,
+                0,
+            )
             before = kept.keys["ours", "history"]
             runs[1].clock.advance("1d")
             head = publish(runs[1].ctx, None, "2000-01-01", runs[1].clock.now())
             assert head is not None
-            yield Figure(case, "lines read for the daily head", (kept.keys["ours", "history"] - before) / n, need.lines, head["count"] / n)
+            yield Figure(
+                case,
+                "lines read for the daily head",
+                (kept.keys["ours", "history"] - before) / n,
+                need.lines,
+                head["count"] / n,
+            )
             yield Figure(
                 case,
                 "bytes kept",
-                sum(len(data) for name, data in runs[1].blobs.held.items() if not name.startswith("lists/")) / n,
+                sum(
+                    len(data)
+                    for name, data in runs[1].blobs.held.items()
+                    if not name.startswith("lists/")
+                )
+                / n,
                 need.blob_bytes,
             )
         finally:
@@ -172,7 +227,7 @@ def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[F
                 assets.close()
 
 
-# A list, and CPU -------------------------------------------------------------------------------------------------------------
+# A list, and CPU ----------------------------------------------------------------------------------
 
 
 def count_list(endpoint: str, folder: Path, known: int, new: int) -> Iterator[Figure]:
@@ -180,11 +235,23 @@ def count_list(endpoint: str, folder: Path, known: int, new: int) -> Iterator[Fi
         meter = aws_list.run(endpoint, folder, known, new)
     case = f"a list of {known:,} known and {new} new keys"
     reads = {"batch_get_item", "get_item", "query"}
-    yield Figure(case, "batch reads of rows", meter.made("rows", operations=reads), None, -(-(known + new) // 100))
+    yield Figure(
+        case,
+        "batch reads of rows",
+        meter.made("rows", operations=reads),
+        None,
+        -(-(known + new) // 100),
+    )
     yield Figure(case, "seals read", meter.keys["ours", "seen"], None, new)
     yield Figure(case, "batch reads of seals", meter.made("seen", operations=reads), None, new)
     yield Figure(case, "rows written", meter.made("rows"), None, new)
-    yield Figure(case, "scans", meter.made("rows", "seen", "history", "control", operations={"scan"}), None, 0)
+    yield Figure(
+        case,
+        "scans",
+        meter.made("rows", "seen", "history", "control", operations={"scan"}),
+        None,
+        0,
+    )
 
 
 def compare_cpu(endpoint: str, n: int) -> Iterator[Figure]:
@@ -192,15 +259,24 @@ def compare_cpu(endpoint: str, n: int) -> Iterator[Figure]:
     case = f"CPU for an item of one handler stage, {n} items, medians of {ROUNDS}"
     for span in aws_cpu.SPANS:
         yield Figure(case, f"{span}: ours, µs", median(one[span][0] for one in rounds))
-        yield Figure(case, f"{span}: a bare boto3 loop with the same calls, µs", median(one[span][1] for one in rounds))
-        yield Figure(case, f"{span}: ours / bare", median(one[span][0] / one[span][1] for one in rounds))
+        yield Figure(
+            case,
+            f"{span}: a bare boto3 loop with the same calls, µs",
+            median(one[span][1] for one in rounds),
+        )
+        yield Figure(
+            case, f"{span}: ours / bare", median(one[span][0] / one[span][1] for one in rounds)
+        )
 
 
-# Text ------------------------------------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------
 
 
 def text(figures: list[Figure]) -> str:
-    lines = ["", "The ledger on AWS, counted on a stand-in or a model of it, for one item (no throughput is claimed)"]
+    lines = [
+        "",
+        "The ledger on AWS, counted on a stand-in or a model of it, for one item (no throughput is claimed)",
+    ]
     last = ""
     for figure in figures:
         if figure.case != last:
@@ -209,7 +285,9 @@ def text(figures: list[Figure]) -> str:
         bar = "" if figure.most is None else f"<= {figure.most:g}"
         met = "" if figure.most is None else "PASS" if figure.good else "short"
         expected = "" if figure.predicted is None else _number(figure.predicted)
-        lines.append(f"  {figure.name:64}{_number(figure.counted):>9}{expected:>11}{bar:>9}  {met}".rstrip())
+        lines.append(
+            f"  {figure.name:64}{_number(figure.counted):>9}{expected:>11}{bar:>9}  {met}".rstrip()
+        )
     short = sum(not figure.good for figure in figures)
     return "\n".join([*lines, "", "all bars are met" if not short else f"{short} short"])
 

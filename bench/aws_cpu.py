@@ -1,6 +1,8 @@
-"""Our own CPU for an item, beside that of a bare boto3 loop which makes the very same calls again, on an empty account of its own.
+"""Our own CPU for an item, beside that of a bare boto3 loop which makes the very same calls again,
+on an empty account of its own.
 
-Only this process's time is taken: the stand-in is another process, and how fast it is says nothing about AWS.
+Only this process's time is taken: the stand-in is another process, and how fast it is says nothing
+about AWS.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.engine.work.worker import Worker
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import Stream, StreamRecord
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.runners.threads import ThreadRunner
-from milepost.testing.clock import VirtualClock
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.requests.client import Requests
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.stream import Stream, StreamRecord
+from milepost_testing.clock import VirtualClock
 
 ROUTE = "notes"
 PATIENCE_S = 300
@@ -57,7 +59,8 @@ class Spans:
 
 
 def ratios(endpoint: str, number: int, n: int) -> dict[str, tuple[float, float]]:
-    """Ours and the bare loop's, in µs an item, for worker and relay; `number` names two accounts that nobody has used."""
+    """Ours and the bare loop's, in µs an item, for worker and relay; `number` names two accounts
+    that nobody has used."""
     own, other = f"{700_000_000_000 + 2 * number}", f"{700_000_000_001 + 2 * number}"
     with account(own):
         ours, calls = _ours(endpoint, n)
@@ -85,7 +88,9 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
     for service in ("dynamodb", "sqs"):
         meter.watch(requests.client(service), "ours")
     clock = VirtualClock(SystemClock().now())
-    plan = Plan(_route(), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+    plan = Plan(
+        _route(), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms
+    )
     plan = ledger.prepare(register(ledger, plan, clock.now(), "bench"))
     ctx = Context(ledger, {ROUTE: plan}, clock, SystemChance(), MemoryBlobs())
     reader = AwsLedger(reading, "cpu", MemoryBlobs())
@@ -102,7 +107,14 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
             pass
 
     follow()
-    submit(ctx, ROUTE, [{"id": f"note-{number:06}", "to": "https://example.org/inbox", "text": "x" * 200} for number in range(n)])
+    submit(
+        ctx,
+        ROUTE,
+        [
+            {"id": f"note-{number:06}", "to": "https://example.org/inbox", "text": "x" * 200}
+            for number in range(n)
+        ],
+    )
     follow()
     until = time.monotonic() + PATIENCE_S
     with closing(ThreadRunner()) as runner, spans.during("worker"):
@@ -122,8 +134,8 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
 
 
 def _bare(endpoint: str, calls: list[Call], own: str, other: str) -> Counter[str]:
-    """The same requests with the same parameters, one after the other. Only what a server makes up differs: queues' addresses and
-    receipt handles."""
+    """The same requests with the same parameters, one after the other. Only what a server makes up
+    differs: queues' addresses and receipt handles."""
     AwsLedger(Requests(REGION, endpoint), "cpu", MemoryBlobs(), make=True).close()
     clients = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs")}
     handles: list[str] = []
@@ -145,5 +157,7 @@ def _elsewhere(params: dict[str, Any], own: str, other: str, handles: list[str])
     params = {**params, "QueueUrl": params["QueueUrl"].replace(own, other)}
     if any("ReceiptHandle" in entry for entry in params.get("Entries", ())):
         # As many are deleted as before; which of them is all the same.
-        params["Entries"] = [{**entry, "ReceiptHandle": handles.pop(0)} for entry in params["Entries"]]
+        params["Entries"] = [
+            {**entry, "ReceiptHandle": handles.pop(0)} for entry in params["Entries"]
+        ]
     return params

@@ -12,9 +12,9 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.routes.versions import register
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.requests.client import Requests
 from milepost.runners.clock import SystemChance, SystemClock
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.requests.client import Requests
 
 ROUTE = "parcels"
 
@@ -26,21 +26,31 @@ def write(path: Path, known: int, new: int) -> Path:
     with path.open("w") as out:
         for number in range(known):
             if number % every == 0 and (one := next(fresh, None)) is not None:
-                out.write(f'{{"id":"new-{one:06}","to":"shelf {one % 97:02}","grams":{one + 100}}}\n')
-            out.write(f'{{"id":"parcel-{number:08}","to":"shelf {number % 97:02}","grams":{number % 30_000 + 100}}}\n')
+                out.write(
+                    f'{{"id":"new-{one:06}","to":"shelf {one % 97:02}","grams":{one + 100}}}\n'
+                )
+            out.write(
+                f'{{"id":"parcel-{number:08}","to":"shelf {number % 97:02}","grams":{number % 30_000 + 100}}}\n'
+            )
         for one in fresh:
             out.write(f'{{"id":"new-{one:06}","to":"shelf {one % 97:02}","grams":{one + 100}}}\n')
     return path
 
 
 def run(endpoint: str, folder: Path, known: int, new: int) -> Meter:
-    """Take in a list of known keys, then one with new ones among them; what the second one asked for."""
+    """Take in a list of known keys, then one with new ones among them; what the second one asked
+    for."""
     requests = Requests(REGION, endpoint)
     ledger = AwsLedger(requests, "list", MemoryBlobs(), make=True)
     route = mp.Route(ROUTE, key="id")
     route.external("shelf")
     clock = SystemClock()
-    plan = register(ledger, Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms), clock.now(), "bench")
+    plan = register(
+        ledger,
+        Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms),
+        clock.now(),
+        "bench",
+    )
     ctx = Context(ledger, {ROUTE: plan}, clock, SystemChance(), MemoryBlobs())
     submit_list(ctx, ROUTE, str(write(folder / "first.jsonl", known, 0)))
     meter = Meter(ledger.store.names, ROUTE)

@@ -1,6 +1,8 @@
-"""Requests, units and dollars of a notification on AWS: accepted by POST /message and delivered, retried or rejected.
+"""Requests, units and dollars of a notification on AWS: accepted by POST /message and delivered,
+retried or rejected.
 
-Counted on the model of AWS. The application is the real one, and its partner is an HTTP server on loopback; only time is the benchmark's own.
+Counted on the model of AWS. The application is the real one, and its partner is an HTTP server on
+loopback; only time is the benchmark's own.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ from typing import Any, NamedTuple
 import milepost as mp
 from bench.counted import COUNTED, PRICED_IN, REGION, CountedRun, Figure, item_figures, on_model
 from bench.notifications import HERE, ROUTE, message
-from milepost.applications.notifications.application import application
 from milepost.core.status import Status
 from milepost.http.server.assembly import HttpServer
-from milepost.ledgers.aws.cost.model import Need, Usage, predicted
-from milepost.ledgers.aws.cost.prices import AS_OF, MILLION, dollars, prices_in
 from milepost.runners.clock import SystemClock
-from milepost.testing.clock import VirtualClock
-from milepost.testing.http_standin import HttpFault, HttpStandIn, StandInAnswer, StandInRequest
+from milepost_aws.ledger.cost.model import Need, Usage, predicted
+from milepost_aws.ledger.cost.prices import AS_OF, MILLION, dollars, prices_in
+from milepost_notifications.application import application
+from milepost_testing.clock import VirtualClock
+from milepost_testing.http_standin import HttpFault, HttpStandIn, StandInAnswer, StandInRequest
 
 OUTPUT = 300
 """Bytes of the recorded answer of a partner that says only "ok"."""
@@ -29,7 +31,8 @@ SENT = 1_200
 
 
 class MessageCase(NamedTuple):
-    """What the partner answers, try by try. `rejects`: None where `milepost cost`, which knows shares only, has no such case."""
+    """What the partner answers, try by try. `rejects`: None where `milepost cost`, which knows
+    shares only, has no such case."""
 
     title: str
     answers: tuple[int, ...]
@@ -51,7 +54,9 @@ class Inbox(HttpStandIn):
 
     def handle(self, request: StandInRequest) -> tuple[HttpFault | None, StandInAnswer]:
         with self.lock:
-            self.received += size_of(request.headers.items(), request.body) + len(f"{request.line} HTTP/1.1\r\n")
+            self.received += size_of(request.headers.items(), request.body) + len(
+                f"{request.line} HTTP/1.1\r\n"
+            )
         return super().handle(request)
 
     def answer(self, request: StandInRequest) -> StandInAnswer:
@@ -64,13 +69,20 @@ def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
     with on_model(clock) as endpoint, Inbox() as partner:
         # All of them fail together: no breaker may open, and none may wait for a free place.
         crm = {"url": partner.url, "concurrency": 2 * n, "breaker": {"failures": 10 * n}}
-        configured = application.configured({"allow_cidrs": list(HERE), "destinations": {"crm": crm}}, environment={})
-        with mp.open(f"dynamodb://{REGION}/bench?endpoint={endpoint}", applications=[configured], clock=clock) as ledger:
+        configured = application.configured(
+            {"allow_cidrs": list(HERE), "destinations": {"crm": crm}}, environment={}
+        )
+        with mp.open(
+            f"dynamodb://{REGION}/bench?endpoint={endpoint}", applications=[configured], clock=clock
+        ) as ledger:
             server = HttpServer(ledger.context, "127.0.0.1", 0, applications=[configured])
             server.open()
             try:
                 run = CountedRun(ledger.context, clock, endpoint, ROUTE, batch)
-                answered = _post(server.server.port, [message(number, f"{partner.url}/inbox") for number in range(n)])
+                answered = _post(
+                    server.server.port,
+                    [message(number, f"{partner.url}/inbox") for number in range(n)],
+                )
             finally:
                 server.close()
             run.relay()
@@ -86,18 +98,27 @@ def count_messages(n: int, batch: int, case: MessageCase) -> list[Figure]:
             need = predicted(configured.state.route, _usage(batch, case.rejects), run.names)
     title = f"a message of 1 KB, {case.title}, batches of {batch}"
     figures = list(item_figures(title, run, n, need))
-    return figures if need is None else [*figures, *_outside(title, (answered + partner.received) / n, need)]
+    return (
+        figures
+        if need is None
+        else [*figures, *_outside(title, (answered + partner.received) / n, need)]
+    )
 
 
 def _outside(case: str, bytes_out: float, need: Need) -> Iterator[Figure]:
-    """Dollars of what DynamoDB, SQS and SNS do not count, by service: each message is one request to API Gateway; the times of functions
-    are assumed."""
+    """Dollars of what DynamoDB, SQS and SNS do not count, by service: each message is one request
+    to API Gateway; the times of functions are assumed."""
     prices = prices_in(PRICED_IN)
     yield Figure(case, "bytes sent out of AWS: answer and delivery", bytes_out, need.bytes_out)
     for service, price in dollars(need, prices).items():
         if service not in COUNTED and price:
             counted = prices.data_out * bytes_out / 1e9 if service == "data out" else price
-            yield Figure(case, f"$ a million in {PRICED_IN}: {service} (list price of {AS_OF})", MILLION * counted, MILLION * price)
+            yield Figure(
+                case,
+                f"$ a million in {PRICED_IN}: {service} (list price of {AS_OF})",
+                MILLION * counted,
+                MILLION * price,
+            )
 
 
 def _usage(batch: int, rejects: float) -> Usage:
@@ -127,7 +148,9 @@ def _post(port: int, messages: list[dict[str, Any]]) -> int:
     answered = 0
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     for one in messages:
-        connection.request("POST", "/message", json.dumps(one), {"Content-Type": "application/json"})
+        connection.request(
+            "POST", "/message", json.dumps(one), {"Content-Type": "application/json"}
+        )
         answer = connection.getresponse()
         text = answer.read()
         if answer.status != 200:

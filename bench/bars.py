@@ -1,4 +1,5 @@
-"""The bars for the SQLite section: what each figure is held to. All of them are here, and `report` looks each figure up by its name."""
+"""The bars for the SQLite section: what each figure is held to. All of them are here, and `report`
+looks each figure up by its name."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ BARS: dict[str, tuple[str, float]] = {
     "processing with async handlers / raw": (">=", 0.40),
     "processing / DBOS tuned": (">=", 30),
     "two processes / one, handlers of 1 ms of CPU": (">=", 1.6),
-    # Not slower than before like rows were written in groups. By CPU, so that the disk's delay for each commit does not hide what the
-    # engine costs.
+    # Not slower than before like rows were written in groups. By CPU, so that the disk's delay for
+    # each commit does not hide what the engine costs.
     "processing with retries / raw, by CPU": (">=", 0.19),
     "processing in 50 lanes / raw, by CPU": (">=", 0.23),
     "processing with few in hand / raw, by CPU": (">=", 0.50),

@@ -1,7 +1,8 @@
-"""`python -m bench.cold_start`: what a function's container does before its first call, in a fresh interpreter each time.
+"""`python -m bench.cold_start`: what a function's container does before its first call, in a fresh
+interpreter each time.
 
-Imports are this machine's own; opening is our CPU and the requests' number. How long those take on AWS is not to be seen here: each
-is a few milliseconds there, one after the other.
+Imports are this machine's own; opening is our CPU and the requests' number. How long those take on
+AWS is not to be seen here: each is a few milliseconds there, one after the other.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def send(item: mp.Item) -> mp.Outcome:
 CHILD = """
 import json, sys, time
 began, cpu, before = time.perf_counter(), time.process_time(), len(sys.modules)
-import milepost.lambdas.{function}
+import milepost_aws.lambdas.{function}
 imported, imported_cpu, modules = time.perf_counter(), time.process_time(), len(sys.modules) - before
-from milepost.lambdas.start import opened
+from milepost_aws.lambdas.start import opened
 requests = opened().store.requests
 print(json.dumps({{
     "import": 1000 * (imported - began),
@@ -71,7 +72,9 @@ def main() -> int:
                 "AWS_REGION": REGION,
                 "MILEPOST_ROUTES": str(folder / "parcels.py"),
                 "MILEPOST_BLOBS": str(folder / "blobs"),
-                "MILEPOST_TOPIC": client("sns", endpoint, REGION).create_topic(Name="cold-events")["TopicArn"],
+                "MILEPOST_TOPIC": client("sns", endpoint, REGION).create_topic(Name="cold-events")[
+                    "TopicArn"
+                ],
             }
             # Compiled once, as an installed package is.
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -80,31 +83,45 @@ def main() -> int:
             os.environ["MILEPOST_LEDGER"] = f"dynamodb://{REGION}/cold?endpoint={endpoint}"
             measured("worker")
             os.environ["MILEPOST_LEDGER"] = f"dynamodb://{REGION}/cold"
-            print(f"{'':10} {'import ms':>10} {'(cpu)':>7} {'modules':>8} {'open ms':>9} {'(cpu)':>7} {'requests':>9} {'modules':>8}")
+            print(
+                f"{'':10} {'import ms':>10} {'(cpu)':>7} {'modules':>8} {'open ms':>9} {'(cpu)':>7} {'requests':>9} {'modules':>8}"
+            )
             for function in FUNCTIONS:
                 rounds = [measured(function) for _ in range(ROUNDS)]
-                told = {key: statistics.median(one[key] for one in rounds) for key in rounds[0] if key != "unwanted"}
+                told = {
+                    key: statistics.median(one[key] for one in rounds)
+                    for key in rounds[0]
+                    if key != "unwanted"
+                }
                 print(
                     f"{function:10} {told['import']:10.0f} {told['import_cpu']:7.0f} {told['modules']:8.0f} {told['open']:9.0f}"
                     f" {told['open_cpu']:7.0f} {told['requests']:9.0f} {told['modules_open']:8.0f}"
                 )
                 if rounds[0]["unwanted"]:
-                    print(f"{'':10} has imported what it does not need: {', '.join(rounds[0]['unwanted'])}")
+                    print(
+                        f"{'':10} has imported what it does not need: {', '.join(rounds[0]['unwanted'])}"
+                    )
                     return 1
             print("\nof which, each in an interpreter of its own, cpu:")
             for part in PARTS:
                 answers = [run(PART.format(part=part)).split() for _ in range(ROUNDS)]
-                print(f"  {part:24} {statistics.median(float(ms) for ms, _ in answers):5.0f} ms, {answers[0][1]:>4} modules")
+                print(
+                    f"  {part:24} {statistics.median(float(ms) for ms, _ in answers):5.0f} ms, {answers[0][1]:>4} modules"
+                )
     return 0
 
 
 def measured(function: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(CHILD.format(function=function, unwanted=UNWANTED)).splitlines()[-1])
+    found: dict[str, Any] = json.loads(
+        run(CHILD.format(function=function, unwanted=UNWANTED)).splitlines()[-1]
+    )
     return found
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
 
 
 if __name__ == "__main__":

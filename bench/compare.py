@@ -1,8 +1,10 @@
-"""Compare trees of Milepost: `python -m bench.compare BASE TREE…`, with the same parts run on each in turn.
+"""Compare trees of Milepost: `python -m bench.compare BASE TREE…`, with the same parts run on each
+in turn.
 
-A tree is a folder with Milepost's code in `src`. What is compared is CPU per item, as ratios to the first tree: in each round the trees
-run one after the other, the next round the other way round; a ratio is the median of the rounds' ratios. That holds on a busy machine
-too, where the clock says little. (The parts use Milepost's inner modules: a tree in which these have other names cannot be compared.)
+A tree is a clone of this repository. What is compared is CPU per item, as ratios to the first tree:
+in each round the trees run one after the other, the next round the other way round; a ratio is the
+median of the rounds' ratios. That holds on a busy machine too, where the clock says little. (The
+parts use Milepost's inner modules: a tree in which these have other names cannot be compared.)
 """
 
 from __future__ import annotations
@@ -22,18 +24,23 @@ from bench.report import Case, Results
 from bench.sqlite import Section
 
 ONES = 50
-"""How many times fewer items are submitted one at a time, and seen through with few in hand: each costs more."""
+"""How many times fewer items are submitted one at a time, and seen through with few in hand: each
+costs more."""
 FEW = 10
 
 
 def cases(n: int, queued: int) -> dict[str, Callable[[Section], None]]:
     """By name: what is run on each tree."""
     runs: dict[str, Callable[[Section], None]] = {
-        handlers: partial(_chain, Case("ours", 0, "sequential", handlers, n // FEW if handlers == "few" else n))
+        handlers: partial(
+            _chain, Case("ours", 0, "sequential", handlers, n // FEW if handlers == "few" else n)
+        )
         for handlers in ("plain", "async", "output", "retry", "lanes", "batch", "few")
     }
     runs["random"] = partial(_chain, Case("ours", 0, "random", "plain", n))
-    runs["ones"] = lambda section: section.ones(Case("ours", 0, "sequential", "ones", max(n // ONES, 10)))
+    runs["ones"] = lambda section: section.ones(
+        Case("ours", 0, "sequential", "ones", max(n // ONES, 10))
+    )
     runs["busy"] = lambda section: section.workers(2, max(n // ONES, 10))
     runs["queued"] = lambda section: section.queued(queued)
     runs["start-up"] = lambda section: section.start_up(5)
@@ -49,13 +56,35 @@ def main() -> None:
     parser.add_argument("trees", type=Path, nargs="+", metavar="TREE")
     parser.add_argument("-n", type=int, default=10_000, help="items per run (default 10000)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--queued", type=int, default=20_000, help="queued items while the resender runs (default 20000)")
-    parser.add_argument("--cases", nargs="+", metavar="CASE", help=f"of {', '.join(cases(1, 1))} (default: all)")
-    parser.add_argument("--there", type=int, default=0, metavar="N", help="also on a ledger with so many finished items, random keys")
-    parser.add_argument("--folder", type=Path, default=ROOT / "bench", help="where the ledgers are made; in memory, if only CPU counts")
+    parser.add_argument(
+        "--queued",
+        type=int,
+        default=20_000,
+        help="queued items while the resender runs (default 20000)",
+    )
+    parser.add_argument(
+        "--cases", nargs="+", metavar="CASE", help=f"of {', '.join(cases(1, 1))} (default: all)"
+    )
+    parser.add_argument(
+        "--there",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also on a ledger with so many finished items, random keys",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=ROOT / "bench",
+        help="where the ledgers are made; in memory, if only CPU counts",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
-    wanted = {name: run for name, run in cases(a.n, a.queued).items() if a.cases is None or name in a.cases}
+    wanted = {
+        name: run
+        for name, run in cases(a.n, a.queued).items()
+        if a.cases is None or name in a.cases
+    }
     if a.cases and len(wanted) < len(a.cases):
         parser.error(f"the cases are {', '.join(cases(1, 1))}")
     found = run(a.trees, wanted, a.rounds, a.there, a.n, a.folder)
@@ -65,7 +94,12 @@ def main() -> None:
 
 
 def run(
-    trees: list[Path], wanted: dict[str, Callable[[Section], None]], rounds: int, there: int, n: int, within: Path
+    trees: list[Path],
+    wanted: dict[str, Callable[[Section], None]],
+    rounds: int,
+    there: int,
+    n: int,
+    within: Path,
 ) -> dict[str, Results]:
     """Every case on every tree, in interleaved rounds."""
     bench = Bench()
@@ -75,9 +109,11 @@ def run(
         for number, tree in enumerate(trees):
             inside = folder / str(number)
             inside.mkdir()
-            part = partial(bench.part, source=tree.resolve() / "src")
+            part = partial(bench.part, sources=sources_of(tree.resolve()))
             sections[tree] = Section(inside, Results(), part, lambda text: None, None)
-        filled = {tree: section.prefill(there) for tree, section in sections.items()} if there else {}
+        filled = (
+            {tree: section.prefill(there) for tree, section in sections.items()} if there else {}
+        )
         for number in range(rounds):
             turn = list(sections.items())[:: -1 if number % 2 else 1]
             for name, measured in wanted.items():
@@ -91,11 +127,22 @@ def run(
         shutil.rmtree(folder)
 
 
-FACTS = {"cpu_us": "µs an item", "cpu_ms": "ms", "help_ms": "ms for --help", "status_ms": "ms for status"}
+def sources_of(tree: Path) -> list[Path]:
+    """The folders with a tree's code: one for each package; an old tree has one for all."""
+    return [tree / "src"] if (tree / "src").exists() else sorted(tree.glob("packages/*/src"))
+
+
+FACTS = {
+    "cpu_us": "µs an item",
+    "cpu_ms": "ms",
+    "help_ms": "ms for --help",
+    "status_ms": "ms for status",
+}
 
 
 def lines(found: dict[str, Results]) -> list[dict[str, Any]]:
-    """One for each case and part: the median of each tree, and its ratios to the first tree, round by round."""
+    """One for each case and part: the median of each tree, and its ratios to the first tree, round
+    by round."""
     base, *others = found
     told = []
     for case, what in found[base].facts:
@@ -103,11 +150,20 @@ def lines(found: dict[str, Results]) -> list[dict[str, Any]]:
             first = found[base].all(case, what, fact)
             if not first:
                 continue
-            line: dict[str, Any] = {**case._asdict(), "what": what, "unit": unit, "trees": {base: {"median": median(first)}}}
+            line: dict[str, Any] = {
+                **case._asdict(),
+                "what": what,
+                "unit": unit,
+                "trees": {base: {"median": median(first)}},
+            }
             for tree in others:
                 values = found[tree].all(case, what, fact)
                 ratios = [one / two for one, two in zip(values, first, strict=False)]
-                line["trees"][tree] = {"median": median(values), "ratio": median(ratios), "ratios": ratios}
+                line["trees"][tree] = {
+                    "median": median(values),
+                    "ratio": median(ratios),
+                    "ratios": ratios,
+                }
             told.append(line)
     return told
 

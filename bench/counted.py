@@ -1,4 +1,5 @@
-"""A counted run on AWS: one ledger with its own stream reader, relay, topic and worker, phase by phase, and a meter on every client."""
+"""A counted run on AWS: one ledger with its own stream reader, relay, topic and worker, phase by
+phase, and a meter on every client."""
 
 from __future__ import annotations
 
@@ -17,25 +18,27 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.work.worker import Worker
-from milepost.ledgers.aws.cost.model import Need
-from milepost.ledgers.aws.cost.prices import dollars, prices_in
-from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import StreamRelay
-from milepost.ledgers.aws.retention import finish
-from milepost.ledgers.aws.stream import HandledBatch, Stream, StreamRecord
 from milepost.runners.threads import ThreadRunner
-from milepost.subscribers.topic import Topic
-from milepost.testing.aws_model import AwsModel
-from milepost.testing.clock import VirtualClock
+from milepost_aws.aws_model import AwsModel
+from milepost_aws.ledger.cost.model import Need
+from milepost_aws.ledger.cost.prices import dollars, prices_in
+from milepost_aws.ledger.ledger import AwsLedger
+from milepost_aws.ledger.relay import StreamRelay
+from milepost_aws.ledger.retention import finish
+from milepost_aws.ledger.stream import HandledBatch, Stream, StreamRecord
+from milepost_aws.topic import Topic
+from milepost_testing.clock import VirtualClock
 
 REGION, PRICED_IN = "eu-central-1", "us-east-1"
 PATIENCE_S = 300
 MILLION = 1_000_000
 SHARED = ("journal", "counters", "cursors", "control")
-"""Parts of the control table that cost something for each item. Functions have no checkpoints, and keys are read every few seconds."""
+"""Parts of the control table that cost something for each item. Functions have no checkpoints, and
+keys are read every few seconds."""
 TABLES = ("rows", "due", "history", "seen", *SHARED)
 COUNTED = ("DynamoDB writes", "DynamoDB reads", "SQS", "SNS")
-"""Parts of the price that follow from counts; the others follow from durations and sizes that are assumed."""
+"""Parts of the price that follow from counts; the others follow from durations and sizes that are
+assumed."""
 READS = {"get_item", "batch_get_item", "query", "scan"}
 WRITES = {"put_item", "update_item", "delete_item", "batch_write_item"}
 QUEUE = {
@@ -64,9 +67,12 @@ class Figure(NamedTuple):
 
 
 class CountedRun:
-    """The items of one route are counted; time is the benchmark's own. The relay handles so many changes in a call (`batch`)."""
+    """The items of one route are counted; time is the benchmark's own. The relay handles so many
+    changes in a call (`batch`)."""
 
-    def __init__(self, ctx: Context, clock: VirtualClock, endpoint: str, route: str, batch: int) -> None:
+    def __init__(
+        self, ctx: Context, clock: VirtualClock, endpoint: str, route: str, batch: int
+    ) -> None:
         assert isinstance(ctx.ledger, AwsLedger)
         self.ctx, self.clock, self.route, self.batch = ctx, clock, route, batch
         self._endpoint = endpoint
@@ -74,9 +80,13 @@ class CountedRun:
         self.names = ledger.store.names
         self.meter = Meter(self.names, route)
         requests = ledger.store.requests
-        self._stream = Stream(requests, ledger.store.control, route, self.names.rows(route), "bench")
+        self._stream = Stream(
+            requests, ledger.store.control, route, self.names.rows(route), "bench"
+        )
         self._relay = StreamRelay(ledger.store, ctx.plans, lambda: 0.0)
-        self.outside = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")}
+        self.outside = {
+            service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")
+        }
         topic = self.outside["sns"].create_topic(Name=self.names.topic)["TopicArn"]
         self._teller = Teller(ctx, Topic(topic, client=self.outside["sns"], offers=False), "bench")
         self.relay()  # the first poll finds its shards, and everybody's cursor begins
@@ -92,8 +102,8 @@ class CountedRun:
         self._tell()
 
     def work(self, n: int) -> None:
-        """A worker settles n outcomes. All that it has claimed are settled together, so that the count does not depend on the handlers'
-        speed."""
+        """A worker settles n outcomes. All that it has claimed are settled together, so that the
+        count does not depend on the handlers' speed."""
         with closing(ThreadRunner()) as runner:
             worker = Worker(self.ctx, runner, "bench")
             until = time.monotonic() + PATIENCE_S
@@ -102,7 +112,9 @@ class CountedRun:
                 for slots in worker.all_slots:
                     while len(slots.collect()) < len(slots.in_hand):
                         if time.monotonic() > until:
-                            raise TimeoutError(f"{worker.finished} of {n} settled within {PATIENCE_S} s")
+                            raise TimeoutError(
+                                f"{worker.finished} of {n} settled within {PATIENCE_S} s"
+                            )
                         time.sleep(0.002)
         if worker.finished != n:
             raise RuntimeError(f"{worker.finished} outcomes, expected {n}")
@@ -130,16 +142,23 @@ class CountedRun:
 
     def check_ended(self, n: int, status: Status) -> None:
         """All n have ended so, and no request was refused."""
-        rows = client("dynamodb", self._endpoint, REGION).scan(TableName=self.names.rows(self.route))["Items"]
+        rows = client("dynamodb", self._endpoint, REGION).scan(
+            TableName=self.names.rows(self.route)
+        )["Items"]
         ended = [row for row in rows if row["status"]["S"] == status.value]
         if len(ended) != n or self.meter.refused:
-            raise RuntimeError(f"{len(ended)} of {n} items have ended {status.value}; {self.meter.refused} requests were refused")
+            raise RuntimeError(
+                f"{len(ended)} of {n} items have ended {status.value}; {self.meter.refused} requests were refused"
+            )
 
 
 @contextmanager
 def on_model(clock: VirtualClock) -> Iterator[str]:
     """An empty account in the model of AWS, whose time is this clock's; its address."""
-    with account("630000000000"), AwsModel(REGION, clock=lambda: clock.now() / 1000).served() as endpoint:
+    with (
+        account("630000000000"),
+        AwsModel(REGION, clock=lambda: clock.now() / 1000).served() as endpoint,
+    ):
         yield endpoint
 
 
@@ -157,27 +176,65 @@ def item_figures(case: str, run: CountedRun, n: int, need: Need | None) -> Itera
         return None if need is None else value
 
     writes = meter.made("rows")
-    yield Figure(case, "row: writing calls", writes / n, expected(0 if need is None else sum(need.steps.values()) - need.steps["gone"]))
-    yield Figure(case, "row and index: write units", meter.total("rows", "due") / n, expected(units["state"]))
-    yield Figure(case, "history and seal: write units", meter.total("history", "seen") / n, expected(units["kept"]))
-    yield Figure(case, "journal, counters, cursors: write units", meter.total(*SHARED) / n, expected(units["shared"]))
+    yield Figure(
+        case,
+        "row: writing calls",
+        writes / n,
+        expected(0 if need is None else sum(need.steps.values()) - need.steps["gone"]),
+    )
+    yield Figure(
+        case, "row and index: write units", meter.total("rows", "due") / n, expected(units["state"])
+    )
+    yield Figure(
+        case,
+        "history and seal: write units",
+        meter.total("history", "seen") / n,
+        expected(units["kept"]),
+    )
+    yield Figure(
+        case,
+        "journal, counters, cursors: write units",
+        meter.total(*SHARED) / n,
+        expected(units["shared"]),
+    )
     yield Figure(case, "read units", meter.total(*TABLES, kind="read") / n, expected(units["read"]))
     yield Figure(case, "DynamoDB requests that write", meter.made(*TABLES, operations=WRITES) / n)
     yield Figure(case, "DynamoDB requests that read", meter.made(*TABLES, operations=READS) / n)
     queue = meter.made("", who="ours", operations=QUEUE) / n
     publishes = meter.by("topic") / n
     calls = {} if need is None else need.calls
-    yield Figure(case, "SQS requests", queue, expected(sum(each for (service, _), each in calls.items() if service == "sqs")))
+    yield Figure(
+        case,
+        "SQS requests",
+        queue,
+        expected(sum(each for (service, _), each in calls.items() if service == "sqs")),
+    )
     yield Figure(case, "SNS requests", publishes, expected(0 if need is None else need.publishes))
-    counted = Need(defaultdict(float), defaultdict(float), defaultdict(float), queue_requests=queue, publishes=publishes)
+    counted = Need(
+        defaultdict(float),
+        defaultdict(float),
+        defaultdict(float),
+        queue_requests=queue,
+        publishes=publishes,
+    )
     for kind in ("read", "write"):
         counted.units["all", kind] = meter.total(*TABLES, kind=kind) / n
     prices = prices_in(PRICED_IN)
     price = dollars(counted, prices)
     model = None if need is None else dollars(need, prices)
     said = expected(0 if model is None else MILLION * sum(model[service] for service in COUNTED))
-    yield Figure(case, f"$ a million in {PRICED_IN}: DynamoDB, SQS, SNS", MILLION * sum(price[service] for service in COUNTED), said)
+    yield Figure(
+        case,
+        f"$ a million in {PRICED_IN}: DynamoDB, SQS, SNS",
+        MILLION * sum(price[service] for service in COUNTED),
+        said,
+    )
     if model is not None:
         rest = sum(each for service, each in model.items() if service not in COUNTED)
         whole = MILLION * (sum(price[service] for service in COUNTED) + rest)
-        yield Figure(case, f"$ a million in {PRICED_IN}, with functions and storage as assumed", whole, MILLION * sum(model.values()))
+        yield Figure(
+            case,
+            f"$ a million in {PRICED_IN}, with functions and storage as assumed",
+            whole,
+            MILLION * sum(model.values()),
+        )

@@ -1,7 +1,9 @@
-"""DBOS Transact on SQLite: a workflow of three trivial steps per item. Runs in its own venv: `python -m bench.dbos_job`.
+"""DBOS Transact on SQLite: a workflow of three trivial steps per item. Runs in its own venv:
+`python -m bench.dbos_job`.
 
-default: the documented set-up (a queue, an enqueue per item). tuned: WAL with FULL, enqueues of a thousand in one
-transaction, 8 threads. (A shorter polling interval, or fewer workflows taken at once, made it slower.)
+default: the documented set-up (a queue, an enqueue per item). tuned: WAL with FULL, enqueues of a
+thousand in one transaction, 8 threads. (A shorter polling interval, or fewer workflows taken at
+once, made it slower.)
 """
 
 from __future__ import annotations
@@ -77,14 +79,19 @@ def launch(path: str, tuned: bool, *, listen: bool) -> None:
 def submit(path: str, n: int, tuned: bool) -> None:
     """Enqueue n workflows with ids of their own; the second time adds nothing."""
     launch(path, tuned, listen=False)
-    client = DBOSClient(system_database_url=f"sqlite:///{path}", system_database_engine=tuned_engine(path) if tuned else None)
+    client = DBOSClient(
+        system_database_url=f"sqlite:///{path}",
+        system_database_engine=tuned_engine(path) if tuned else None,
+    )
     with Span() as span:
         if tuned:
             engine = tuned_engine(path)
             for start in range(0, n, BULK):
                 with engine.begin() as connection:
                     for number in range(start, min(start + BULK, n)):
-                        client.enqueue_in_transaction(connection, options(number), f"p-{number:011}")
+                        client.enqueue_in_transaction(
+                            connection, options(number), f"p-{number:011}"
+                        )
         else:
             for number in range(n):
                 client.enqueue(options(number), f"p-{number:011}")

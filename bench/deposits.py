@@ -1,7 +1,9 @@
-"""Deposits: intake of a master list of which almost everything is known, and a round with partners that answer in 50 ms.
+"""Deposits: intake of a master list of which almost everything is known, and a round with partners
+that answer in 50 ms.
 
-The measure of the intake is a program that reads the same file and normalises its DOIs, line by line, and does nothing else; that of the
-round is the rate that Crossref's stand-in states. Each part is a process of its own: `python -m bench.deposits PART FOLDER N FORM`.
+The measure of the intake is a program that reads the same file and normalises its DOIs, line by
+line, and does nothing else; that of the round is the rate that Crossref's stand-in states. Each
+part is a process of its own: `python -m bench.deposits PART FOLDER N FORM`.
 """
 
 from __future__ import annotations
@@ -19,20 +21,26 @@ from statistics import median
 from typing import Any
 
 import milepost as mp
+import milepost.application as mpa
 from bench.measure import Span, peak_mb
-from milepost.applications.deposits.doi import normalise, normalise_all
-from milepost.applications.deposits.files import Deposit
-from milepost.applications.deposits.intake import take_in_lists
-from milepost.applications.deposits.rounds import run_round
-from milepost.applications.deposits.route import deposits_route
-from milepost.applications.deposits.settings import DepositsSettings
-from milepost.applications.deposits.standins.sources import CrossrefStandIn, PublisherStandIn
 from milepost.engine.lists.source import BATCH
-from milepost.testing.http_standin import HttpFault, StandInAnswer, StandInRequest
+from milepost_deposits.doi import normalise, normalise_all
+from milepost_deposits.files import Deposit
+from milepost_deposits.intake import take_in_lists
+from milepost_deposits.rounds import run_round
+from milepost_deposits.route import deposits_route
+from milepost_deposits.settings import DepositsSettings
+from milepost_deposits.standins.sources import CrossrefStandIn, PublisherStandIn
+from milepost_testing.http_standin import HttpFault, StandInAnswer, StandInRequest
 
 FORMS: dict[str, tuple[str, ...]] = {
     "plain": ("10.1002/abcd.{}",),
-    "mixed": ("10.1002/abcd.{}", "10.1002/ABCD.{}", "https://doi.org/10.1002/abcd.{}", "doi:10.1002/abcd.{}"),
+    "mixed": (
+        "10.1002/abcd.{}",
+        "10.1002/ABCD.{}",
+        "https://doi.org/10.1002/abcd.{}",
+        "doi:10.1002/abcd.{}",
+    ),
 }
 """How the DOIs of a list are written, in turn."""
 NEW_EVERY = 1_000
@@ -56,7 +64,9 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         finally:
             shutil.rmtree(inside)
         found.setdefault(f"{name} {form}", []).append(facts)
-        say(f"deposits: {name} {form}: {', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}")
+        say(
+            f"deposits: {name} {form}: {', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}"
+        )
 
     for _ in range(rounds):
         for form in FORMS:
@@ -67,37 +77,75 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
     one("round", dois, "mixed")
 
     def ratio(form: str, to: str) -> float:
-        return median(a["rate"] / b["rate"] for a, b in zip(found[f"intake {form}"], found[f"{to} {form}"], strict=True))
+        return median(
+            a["rate"] / b["rate"]
+            for a, b in zip(found[f"intake {form}"], found[f"{to} {form}"], strict=True)
+        )
 
-    medians = {name: {key: median(facts[key] for facts in each) for key in each[0]} for name, each in found.items()}
+    medians = {
+        name: {key: median(facts[key] for facts in each) for key in each[0]}
+        for name, each in found.items()
+    }
     more_mb = medians["intake plain"]["mb"] - medians["intake plain-tenth"]["mb"]
     ratios = {
-        "intake / reading and normalising line by line, DOIs in several forms": (ratio("mixed", "alone"), ">=", 0.4),
-        "intake / reading and normalising line by line, plain DOIs": (ratio("plain", "alone"), ">=", 0.4),
-        "intake / reading and normalising in batches, DOIs in several forms": (ratio("mixed", "batches"), ">=", 0.4),
-        "intake / reading and normalising in batches, plain DOIs": (ratio("plain", "batches"), ">=", 0.4),
+        "intake / reading and normalising line by line, DOIs in several forms": (
+            ratio("mixed", "alone"),
+            ">=",
+            0.4,
+        ),
+        "intake / reading and normalising line by line, plain DOIs": (
+            ratio("plain", "alone"),
+            ">=",
+            0.4,
+        ),
+        "intake / reading and normalising in batches, DOIs in several forms": (
+            ratio("mixed", "batches"),
+            ">=",
+            0.4,
+        ),
+        "intake / reading and normalising in batches, plain DOIs": (
+            ratio("plain", "batches"),
+            ">=",
+            0.4,
+        ),
         "peak memory for ten times the lines, MB more": (more_mb, "<=", 40),
-        "time of a round / time that Crossref's limit asks for": (medians["round mixed"]["over"], "<=", 1.3),
+        "time of a round / time that Crossref's limit asks for": (
+            medians["round mixed"]["over"],
+            "<=",
+            1.3,
+        ),
     }
-    return {"medians": medians, "ratios": {name: list(figure) for name, figure in ratios.items()}, "lines": lines, "dois": dois}
+    return {
+        "medians": medians,
+        "ratios": {name: list(figure) for name, figure in ratios.items()},
+        "lines": lines,
+        "dois": dois,
+    }
 
 
 def text(found: dict[str, Any]) -> str:
     """The figures for people."""
-    lines = ["", f"Deposits: a master list of {found['lines']:,} lines; a round of {found['dois']:,} DOIs (medians)", ""]
+    lines = [
+        "",
+        f"Deposits: a master list of {found['lines']:,} lines; a round of {found['dois']:,} DOIs (medians)",
+        "",
+    ]
     for name, facts in found["medians"].items():
-        lines.append(f"  {name:64}{', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}")
+        lines.append(
+            f"  {name:64}{', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}"
+        )
     lines.append("")
     for name, (value, relation, bar) in found["ratios"].items():
         lines.append(f"  {name:64}{value:>10.2f}   (bar: {relation} {bar})")
     return "\n".join(lines)
 
 
-# Lists -----------------------------------------------------------------------------------------------------------------------
+# Lists --------------------------------------------------------------------------------------------
 
 
 def write(path: Path, lines: int, form: str, *, new: bool) -> Path:
-    """A list with a header and three columns; with `new` one DOI in a thousand is another than in the list without."""
+    """A list with a header and three columns; with `new` one DOI in a thousand is another than in
+    the list without."""
     forms = FORMS[form.partition("-")[0]]
     with path.open("w") as out:
         out.write("Title,DOI,Year\n")
@@ -147,7 +195,7 @@ def intake(folder: Path, lines: int, form: str) -> dict[str, float]:
     return {"rate": lines / span.seconds, "cpu_us": span.cpu / lines * 1e6, "mb": peak_mb()}
 
 
-# A round ---------------------------------------------------------------------------------------------------------------------
+# A round ------------------------------------------------------------------------------------------
 
 
 class SlowCrossref(CrossrefStandIn):
@@ -168,12 +216,15 @@ class SlowPublisher(PublisherStandIn):
 
 def one_round(folder: Path, dois: int, form: str) -> dict[str, float]:
     """A round of new DOIs to the end of the submit stage, whose partner takes its time, too."""
-    with SlowCrossref(everything=True, limit=LIMIT, enforced=True) as crossref, SlowPublisher(everything=True) as publisher:
+    with (
+        SlowCrossref(everything=True, limit=LIMIT, enforced=True) as crossref,
+        SlowPublisher(everything=True) as publisher,
+    ):
         settings = settings_of(folder, crossref.url, publisher.template)
         Path(settings.inbox).mkdir()
         write(Path(settings.inbox) / "list.csv", dois, form, new=False)
         with opened(folder, settings) as ledger:
-            app = mp.AppContext("deposits", settings, ledger.context)
+            app = mpa.AppContext("deposits", settings, ledger.context)
             with Span() as span:
                 report = run_round(app, lambda: ledger.run(until_idle=0))
     assert report.counts["Success"] == dois, report.counts
@@ -198,21 +249,26 @@ class SlowSubmission:
 
 
 def settings_of(
-    folder: Path, crossref: str = "http://127.0.0.1:9", content: str = "http://127.0.0.1:9/{doi}", **more: Any
+    folder: Path,
+    crossref: str = "http://127.0.0.1:9",
+    content: str = "http://127.0.0.1:9/{doi}",
+    **more: Any,
 ) -> DepositsSettings:
     table: dict[str, Any] = {
         "inbox": str(folder / "inbox"), "files": str(folder / "files"), "inbox_quiet": "0s", "crossref": crossref, "content": content,
         "mailto": "bench@example.org", "allow_cidrs": ["127.0.0.0/8"], "concurrency": {"metadata": 8, "content": 8, "submit": 8},
         "submit": {"dspace": "http://127.0.0.1:9/server", "collection": "1/2"},
     }  # fmt: skip
-    from milepost.applications.deposits.application import application
+    from milepost_deposits.application import application
 
     found: DepositsSettings = application.configured(table | more, {}).settings
     return found
 
 
 def opened(folder: Path, settings: DepositsSettings) -> mp.Milepost:
-    return mp.open(f"sqlite:///{folder}/milepost.db", routes=[deposits_route(settings, SlowSubmission())])
+    return mp.open(
+        f"sqlite:///{folder}/milepost.db", routes=[deposits_route(settings, SlowSubmission())]
+    )
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:

@@ -1,9 +1,11 @@
-"""Submits over HTTP: how many a second are accepted, each on disk when it is answered, and how long one takes.
+"""Submits over HTTP: how many a second are accepted, each on disk when it is answered, and how long
+one takes.
 
-The measure is the same server answering from memory: everything but the ledger (head, body, key, headers, the shared batch, the
-answer). The load comes from another process over connections that stay open. Each part is a process of its own:
-`python -m bench.http FOLDER MODE SECONDS`, the load is `python -m bench.http load PORT SECONDS`, and the worker beside the server is
-`python -m bench.http work FOLDER`.
+The measure is the same server answering from memory: everything but the ledger (head, body, key,
+headers, the shared batch, the answer). The load comes from another process over connections that
+stay open. Each part is a process of its own: `python -m bench.http FOLDER MODE SECONDS`, the load
+is `python -m bench.http load PORT SECONDS`, and the worker beside the server is `python -m
+bench.http work FOLDER`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -51,7 +54,8 @@ WORKING = ("busy", "beside")
 
 
 def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Rounds of all modes; `part(FOLDER, MODE, SECONDS, module=…)` runs one of them. The medians."""
+    """Rounds of all modes; `part(FOLDER, MODE, SECONDS, module=…)` runs one of them. The
+    medians."""
     seconds, rounds, waiting = (2, 1, 20_000) if quick else (5, 5, 100_000)
     found: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
     for number in range(rounds):
@@ -60,27 +64,47 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
             inside.mkdir()
             facts = part(inside, mode, seconds, "--waiting", waiting, module="bench.http")
             found[mode].append(facts)
-            worked = f", {facts['worked']:,.0f} others completed a second" if mode in WORKING else ""
-            say(f"http: {MODES[mode]}: {facts['rate']:,.0f}/s, p50 {facts['p50_ms']:.1f} ms, p99 {facts['p99_ms']:.1f} ms{worked}")
-    medians = {mode: {name: median(facts[name] for facts in each) for name in each[0]} for mode, each in found.items()}
+            worked = (
+                f", {facts['worked']:,.0f} others completed a second" if mode in WORKING else ""
+            )
+            say(
+                f"http: {MODES[mode]}: {facts['rate']:,.0f}/s, p50 {facts['p50_ms']:.1f} ms, p99 {facts['p99_ms']:.1f} ms{worked}"
+            )
+    medians = {
+        mode: {name: median(facts[name] for facts in each) for name in each[0]}
+        for mode, each in found.items()
+    }
     ratios = {
-        mode: median(one["rate"] / other["rate"] for one, other in zip(found[mode], found[to], strict=True)) for mode, to in RATIOS.items()
+        mode: median(
+            one["rate"] / other["rate"] for one, other in zip(found[mode], found[to], strict=True)
+        )
+        for mode, to in RATIOS.items()
     }
     return medians | {"ratios": ratios, "waiting": waiting}
 
 
 def text(found: dict[str, Any]) -> str:
-    lines = ["", f"Items submitted over HTTP, one a call, {CONCURRENCY} calls at the same time (medians)", ""]
-    lines.append(f"  {'':40}{'accepted/s':>12}{'p50 ms':>10}{'p99 ms':>10}{'per CPU s':>12}{'worked/s':>12}")
+    lines = [
+        "",
+        f"Items submitted over HTTP, one a call, {CONCURRENCY} calls at the same time (medians)",
+        "",
+    ]
+    lines.append(
+        f"  {'':40}{'accepted/s':>12}{'p50 ms':>10}{'p99 ms':>10}{'per CPU s':>12}{'worked/s':>12}"
+    )
     for mode, title in MODES.items():
         facts = found[mode]
         worked = f"{facts['worked']:,.0f}" if mode in WORKING else ""
         rates = f"{facts['rate']:>12,.0f}{facts['p50_ms']:>10.1f}{facts['p99_ms']:>10.1f}{facts['per_cpu_s']:>12,.0f}{worked:>12}"
         lines.append(f"  {title:40}{rates}")
     lines.append("")
-    lines += [f"  {MODES[mode]} / {MODES[to]}: {found['ratios'][mode]:.2f}" for mode, to in RATIOS.items()]
+    lines += [
+        f"  {MODES[mode]} / {MODES[to]}: {found['ratios'][mode]:.2f}" for mode, to in RATIOS.items()
+    ]
     if any(found[mode]["left"] == 0 for mode in WORKING):
-        lines.append("  (the items that were to be processed meanwhile were through before the end)")
+        lines.append(
+            "  (the items that were to be processed meanwhile were through before the end)"
+        )
     return "\n".join(lines)
 
 
@@ -93,7 +117,8 @@ class FromMemory(ServerState):
 
 @contextmanager
 def working(ctx: Context, folder: Path, mode: str, n: int) -> Iterator[None]:
-    """So many items, and those that are submitted after them, are worked on meanwhile: here, in another process, or not at all."""
+    """So many items, and those that are submitted after them, are worked on meanwhile: here, in
+    another process, or not at all."""
     if mode not in WORKING:
         yield
         return
@@ -109,7 +134,9 @@ def beside(ctx: Context, folder: Path) -> Iterator[None]:
     station = Station(ctx, roles={"resender", "relay"})
     thread = threading.Thread(target=station.run)
     thread.start()
-    worker = subprocess.Popen([sys.executable, "-m", "bench.http", "work", str(folder)], stdout=subprocess.PIPE)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "bench.http", "work", str(folder)], stdout=subprocess.PIPE
+    )
     assert worker.stdout is not None
     worker.stdout.readline()  # it is at work
     try:
@@ -148,23 +175,36 @@ def part(folder: Path, mode: str, seconds: float, waiting: int) -> dict[str, flo
     try:
         with working(ctx, folder, mode, waiting), Span() as span:
             before = ended(ctx)
-            command = [sys.executable, "-m", "bench.http", "load", str(door.server.port), str(seconds)]
+            command = [
+                sys.executable,
+                "-m",
+                "bench.http",
+                "load",
+                str(door.server.port),
+                str(seconds),
+            ]
             command += ["--batch", str(BATCH)] if mode == "batches" else []
-            facts: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            facts: dict[str, float] = json.loads(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            )
             span.stop()
             after = ended(ctx)
-        figures = {"per_cpu_s": facts["accepted"] / span.cpu, "worked": (after - before) / span.seconds}
+        figures = {
+            "per_cpu_s": facts["accepted"] / span.cpu,
+            "worked": (after - before) / span.seconds,
+        }
         return {**facts, **figures, "left": float(max(0, waiting - after))}
     finally:
         door.close()
         ctx.ledger.close()
 
 
-# The load ------------------------------------------------------------------------------------------------------------------
+# The load -----------------------------------------------------------------------------------------
 
 
 class Client(asyncio.Protocol):
-    """One connection that hands over an item, or a batch of them, as soon as the one before it was accepted."""
+    """One connection that hands over an item, or a batch of them, as soon as the one before it was
+    accepted."""
 
     def __init__(self, number: int, until: float, batch: int) -> None:
         self.spans: list[float] = []
@@ -179,7 +219,9 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._got += data
         head, found, body = self._got.partition(b"\r\n\r\n")
-        if not found or len(body) < int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
+        if not found or len(body) < int(
+            head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        ):
             return
         if not head.startswith(b"HTTP/1.1 200 " if self._batch else b"HTTP/1.1 201 "):
             self.ended.set_exception(RuntimeError(self._got.decode()))
@@ -199,7 +241,9 @@ class Client(asyncio.Protocol):
     def _ask(self) -> None:
         self._asked = time.perf_counter()
         name = f"{self._number}-{len(self.spans)}"
-        items = [f'{{"id":"{name}-{number}","note":"{FILLING}"}}' for number in range(self._batch or 1)]
+        items = [
+            f'{{"id":"{name}-{number}","note":"{FILLING}"}}' for number in range(self._batch or 1)
+        ]
         body = f"[{','.join(items)}]" if self._batch else items[0]
         head = f"POST /api/v1/routes/{NAME}/items HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
@@ -208,8 +252,9 @@ class Client(asyncio.Protocol):
 async def load(port: int, seconds: float, batch: int) -> dict[str, float]:
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
+    address = ("127.0.0.1", port)
     clients = [
-        (await loop.create_connection(lambda number=number: Client(number, began + seconds, batch), "127.0.0.1", port))[1]  # type: ignore[misc]
+        (await loop.create_connection(partial(Client, number, began + seconds, batch), *address))[1]
         for number in range(CONCURRENCY)
     ]
     await asyncio.gather(*(client.ended for client in clients))
@@ -225,7 +270,9 @@ def main() -> None:
         parser = argparse.ArgumentParser(prog="python -m bench.http load")
         parser.add_argument("port", type=int)
         parser.add_argument("seconds", type=float)
-        parser.add_argument("--batch", type=int, default=0, metavar="N", help="so many items a call, as an array")
+        parser.add_argument(
+            "--batch", type=int, default=0, metavar="N", help="so many items a call, as an array"
+        )
         a = parser.parse_args(sys.argv[2:])
         print(json.dumps(asyncio.run(load(a.port, a.seconds, a.batch))))
         return

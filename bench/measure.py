@@ -1,4 +1,5 @@
-"""One measured span in a process of its own. Standard library only: the DBOS part runs it in another venv."""
+"""One measured span in a process of its own. Standard library only: the DBOS part runs it in
+another venv."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Self
 
 
 class Span:
-    """Wall clock and CPU (all threads, user and system) of what happens within; `stop()` ends it early."""
+    """Wall clock and CPU (all threads, user and system) of what happens within; `stop()` ends it
+    early."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -30,7 +32,12 @@ class Span:
             self.seconds = time.perf_counter() - self._began
             self.cpu = _cpu() - self._cpu_began
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
 
@@ -40,7 +47,8 @@ def _cpu() -> float:
 
 
 def peak_mb() -> float:
-    """This process's highest resident size. `ru_maxrss` may be the parent's at the time of the fork, so /proc comes first."""
+    """This process's highest resident size. `ru_maxrss` may be the parent's at the time of the
+    fork, so /proc comes first."""
     try:
         with open("/proc/self/status") as status:
             for line in status:
@@ -60,8 +68,15 @@ def ledger_bytes(path: str) -> int:
 
 
 def facts_of(span: Span, n: int, **more: float) -> dict[str, float]:
-    """What a part measured: seconds, items a second, CPU per item in µs, and the process's peak memory in MB."""
-    return {"seconds": span.seconds, "rate": n / span.seconds, "cpu_us": span.cpu * 1e6 / n, "mb": peak_mb(), **more}
+    """What a part measured: seconds, items a second, CPU per item in µs, and the process's peak
+    memory in MB."""
+    return {
+        "seconds": span.seconds,
+        "rate": n / span.seconds,
+        "cpu_us": span.cpu * 1e6 / n,
+        "mb": peak_mb(),
+        **more,
+    }
 
 
 def tell(span: Span, n: int, **more: float) -> None:

@@ -1,7 +1,9 @@
-"""Requests that go out: `milepost.net` beside aiohttp and the standard library, POSTs of 1 KB to a server on loopback.
+"""Requests that go out: `milepost_net` beside aiohttp and the standard library, POSTs of 1 KB to a
+server on loopback.
 
-The server answers from memory, in a process of its own: `python -m bench.net serve`. Each client is a process too:
-`python -m bench.net MODE PORT SECONDS`. aiohttp is left out where it is not installed (`pip install aiohttp`).
+The server answers from memory, in a process of its own: `python -m bench.net serve`. Each client is
+a process too: `python -m bench.net MODE PORT SECONDS`. aiohttp is left out where it is not
+installed (`pip install aiohttp`).
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any, cast
 
+import milepost_net as net
 from bench.measure import Span
 from bench.parts import ROOT
-from milepost import net
 
 BODY = b"x" * 1_024
 HERE = ["127.0.0.0/8"]
@@ -51,7 +53,9 @@ RATIOS = {
 """Each mode of ours with the one that it is compared with, round by round."""
 
 
-def run(part: Part, *, quick: bool, say: Callable[[str], None], seconds: float | None = None) -> dict[str, Any]:
+def run(
+    part: Part, *, quick: bool, say: Callable[[str], None], seconds: float | None = None
+) -> dict[str, Any]:
     """Rounds of all modes, each in a process of its own; medians and ratios."""
     seconds, rounds = seconds or (1 if quick else 3), 1 if quick else 5
     modes = [mode for mode in MODES if "aiohttp" not in mode or find_spec("aiohttp") is not None]
@@ -63,12 +67,22 @@ def run(part: Part, *, quick: bool, say: Callable[[str], None], seconds: float |
             for mode in modes:
                 facts = part(mode, port, seconds, module="bench.net")
                 found[mode].append(facts)
-                say(f"net: {MODES[mode]}: {facts['rate']:,.0f}/s, {facts['cpu_us']:.0f} µs of CPU each")
-    medians: dict[str, Any] = {mode: {name: median(facts[name] for facts in each) for name in each[0]} for mode, each in found.items()}
+                say(
+                    f"net: {MODES[mode]}: {facts['rate']:,.0f}/s, {facts['cpu_us']:.0f} µs of CPU each"
+                )
+    medians: dict[str, Any] = {
+        mode: {name: median(facts[name] for facts in each) for name in each[0]}
+        for mode, each in found.items()
+    }
     ratios = {
         mode: {
-            "rate": median(one["rate"] / two["rate"] for one, two in zip(found[mode], found[to], strict=True)),
-            "cpu": median(one["cpu_us"] / two["cpu_us"] for one, two in zip(found[mode], found[to], strict=True)),
+            "rate": median(
+                one["rate"] / two["rate"] for one, two in zip(found[mode], found[to], strict=True)
+            ),
+            "cpu": median(
+                one["cpu_us"] / two["cpu_us"]
+                for one, two in zip(found[mode], found[to], strict=True)
+            ),
         }
         for mode, to in RATIOS.items()
         if to in found
@@ -77,16 +91,25 @@ def run(part: Part, *, quick: bool, say: Callable[[str], None], seconds: float |
 
 
 def text(found: dict[str, Any]) -> str:
-    lines = ["", "Requests that go out: POST of 1 KB to a server on loopback, one process (medians)", ""]
+    lines = [
+        "",
+        "Requests that go out: POST of 1 KB to a server on loopback, one process (medians)",
+        "",
+    ]
     lines.append(f"  {'':52}{'requests/s':>12}{'CPU µs each':>14}")
-    lines += [f"  {MODES[mode]:52}{facts['rate']:>12,.0f}{facts['cpu_us']:>14.0f}" for mode, facts in found["modes"].items()]
+    lines += [
+        f"  {MODES[mode]:52}{facts['rate']:>12,.0f}{facts['cpu_us']:>14.0f}"
+        for mode, facts in found["modes"].items()
+    ]
     lines += ["", f"  {'ratios, round by round':52}{'requests/s':>12}{'CPU':>14}"]
     for mode, ratio in found["ratios"].items():
-        lines.append(f"  {MODES[mode] + ' / ' + RATIOS[mode]:52}{ratio['rate']:>12.2f}{ratio['cpu']:>14.2f}")
+        lines.append(
+            f"  {MODES[mode] + ' / ' + RATIOS[mode]:52}{ratio['rate']:>12.2f}{ratio['cpu']:>14.2f}"
+        )
     return "\n".join(lines)
 
 
-# The server -----------------------------------------------------------------------------------------------------------------
+# The server ---------------------------------------------------------------------------------------
 class _Answers(asyncio.Protocol):
     """Answers each POST with 200 and two bytes, without looking at it more than it must."""
 
@@ -95,9 +118,13 @@ class _Answers(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        while (end := self._buffer.find(b"\r\n\r\n")) >= 0 and len(self._buffer) >= end + 4 + len(BODY):
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0 and len(self._buffer) >= end + 4 + len(
+            BODY
+        ):
             self._buffer = self._buffer[end + 4 + len(BODY) :]
-            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nServer: bench\r\nContent-Length: 2\r\n\r\nok")
+            self._transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nServer: bench\r\nContent-Length: 2\r\n\r\nok"
+            )
 
 
 def serve() -> None:
@@ -112,7 +139,9 @@ def serve() -> None:
 
 @contextmanager
 def server() -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-m", "bench.net", "serve"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.net", "serve"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as program:
         assert program.stdout is not None
         try:
             yield int(program.stdout.readline())
@@ -128,14 +157,16 @@ def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop]:
     return asyncio.new_event_loop
 
 
-# The clients ----------------------------------------------------------------------------------------------------------------
+# The clients --------------------------------------------------------------------------------------
 def measure(words: Sequence[str]) -> dict[str, float]:
     """Requests a second and CPU per request of one mode."""
     who, how = words[0].split("-")
     url, seconds = f"http://127.0.0.1:{words[1]}/message", float(words[2])
     if how in ("uvloop", "asyncio"):
         with asyncio.Runner(loop_factory=_loop_factory(how)) as runner:
-            return runner.run(_on_loop({"ours": _ours_async, "aiohttp": _aiohttp}[who], url, seconds))
+            return runner.run(
+                _on_loop({"ours": _ours_async, "aiohttp": _aiohttp}[who], url, seconds)
+            )
     with net.Client(allow_cidrs=HERE) as client:
         clients: dict[str, Callable[[str], AbstractContextManager[Call]]] = {
             "ours": partial(_ours, client),
@@ -150,7 +181,9 @@ CallAsync = Callable[[], Awaitable[None]]
 
 
 async def _on_loop(
-    calls: Callable[[str, Callable[[CallAsync], Awaitable[None]]], Awaitable[None]], url: str, seconds: float
+    calls: Callable[[str, Callable[[CallAsync], Awaitable[None]]], Awaitable[None]],
+    url: str,
+    seconds: float,
 ) -> dict[str, float]:
     facts: dict[str, float] = {}
 
@@ -178,7 +211,9 @@ async def _ours_async(url: str, drive: Callable[[CallAsync], Awaitable[None]]) -
     async with net.Client(allow_cidrs=HERE) as client:
 
         async def call() -> None:
-            assert (await client.request_async("POST", url, headers=HEADERS, body=BODY)).body == b"ok"
+            assert (
+                await client.request_async("POST", url, headers=HEADERS, body=BODY)
+            ).body == b"ok"
 
         await drive(call)
 
@@ -187,16 +222,22 @@ async def _aiohttp(url: str, drive: Callable[[CallAsync], Awaitable[None]]) -> N
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=30, connect=5, sock_read=15)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit_per_host=TASKS)) as session:
+    async with aiohttp.ClientSession(
+        timeout=timeout, connector=aiohttp.TCPConnector(limit_per_host=TASKS)
+    ) as session:
 
         async def call() -> None:
-            async with session.post(url, headers=HEADERS, data=BODY, allow_redirects=False) as response:
+            async with session.post(
+                url, headers=HEADERS, data=BODY, allow_redirects=False
+            ) as response:
                 assert await response.read() == b"ok"
 
         await drive(call)
 
 
-def _in_threads(calls: Callable[[str], AbstractContextManager[Call]], url: str, seconds: float, width: int) -> dict[str, float]:
+def _in_threads(
+    calls: Callable[[str], AbstractContextManager[Call]], url: str, seconds: float, width: int
+) -> dict[str, float]:
     counts = [0] * width
     ready, go = threading.Barrier(width + 1), threading.Barrier(width + 1)
     ends = 0.0

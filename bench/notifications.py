@@ -1,7 +1,9 @@
-"""Notifications: deliveries a second, accepts a second, delay until the first attempt, a partner that hangs, and memory.
+"""Notifications: deliveries a second, accepts a second, delay until the first attempt, a partner
+that hangs, and memory.
 
-The measure of deliveries is a bare loop with the same HTTP client; that of accepts is the same server answering from memory. Each part is
-a process of its own: `python -m bench.notifications PART FOLDER …`.
+The measure of deliveries is a bare loop with the same HTTP client; that of accepts is the same
+server answering from memory. Each part is a process of its own: `python -m bench.notifications PART
+FOLDER …`.
 """
 
 from __future__ import annotations
@@ -20,25 +22,30 @@ from statistics import median, quantiles
 from typing import Any
 
 import milepost as mp
+import milepost_net as net
 from bench.measure import Span, facts_of
 from bench.partners import Partners, partners
 from bench.parts import ROOT
-from milepost import net
 from milepost.app import Milepost
 from milepost.application.declaration import ConfiguredApplication
-from milepost.applications.notifications.application import application
-from milepost.applications.notifications.settings import DestinationSettings, NotificationsSettings
 from milepost.core.status import Status
 from milepost.engine.intake import Receipt
 from milepost.http.server.assembly import HttpServer
 from milepost.http.state.state import ServerState
-from milepost.net.background import new_event_loop
 from milepost.ports.documents import PROCESS
-from milepost.runners.process import schedule_as_batch, tune_garbage_collection, tune_thread_switching
+from milepost.runners.process import (
+    schedule_as_batch,
+    tune_garbage_collection,
+    tune_thread_switching,
+)
+from milepost_net.background import new_event_loop
+from milepost_notifications.application import application
+from milepost_notifications.settings import DestinationSettings, NotificationsSettings
 
 ROUTE = "notifications"
 TASKS = 64
-"""Requests at the same time: of the bare loop, of a process that delivers, and of those who hand over messages."""
+"""Requests at the same time: of the bare loop, of a process that delivers, and of those who hand
+over messages."""
 PARTNERS = 10
 HERE = ("127.0.0.0/8",)
 FILLING = "x" * 900
@@ -78,11 +85,20 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         finally:
             shutil.rmtree(inside)
         found.setdefault(name, []).append(facts)
-        say(f"notifications: {name}: {', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}")
+        say(
+            f"notifications: {name}: {', '.join(f'{key} {value:,.1f}' for key, value in facts.items())}"
+        )
         return facts
 
     for _ in range(rounds):
-        for name in ("wrk", "bare", "bare-aiohttp", "deliver", "deliver-processes", "deliver-pinned"):
+        for name in (
+            "wrk",
+            "bare",
+            "bare-aiohttp",
+            "deliver",
+            "deliver-processes",
+            "deliver-pinned",
+        ):
             if name not in absent:
                 # Long enough that the first and the last moment do not count much.
                 one(name, seconds if name == "wrk" else 3 * n)
@@ -93,15 +109,26 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         one("half-load", durable["rate"] / 2, seconds)
         say(f"notifications: accepted on disk / from memory {durable['rate'] / memory['rate']:.2f}")
     one("waiting", waiting)
-    medians = {name: {key: median(facts[key] for facts in each) for key in each[0]} for name, each in found.items()}
+    medians = {
+        name: {key: median(facts[key] for facts in each) for key in each[0]}
+        for name, each in found.items()
+    }
 
     def ratio(what: str, key: str, to: str) -> float:
         return median(a[key] / b[key] for a, b in zip(found[what], found[to], strict=True))
 
-    # The bar is for two cores: a Python process uses one, and a process of two that is not pinned shares its own with the other.
-    delivered = {"one process": "deliver", "two processes": "deliver-processes", "two pinned processes": "deliver-pinned"}
+    # The bar is for two cores: a Python process uses one, and a process of two that is not pinned
+    # shares its own with the other.
+    delivered = {
+        "one process": "deliver",
+        "two processes": "deliver-processes",
+        "two pinned processes": "deliver-pinned",
+    }
     deliveries = {
-        f"deliveries in {processes} / {TITLES[loop]}": (ratio(name, "rate", loop), *((">=", 0.5) if name == "deliver-pinned" else ("", "")))
+        f"deliveries in {processes} / {TITLES[loop]}": (
+            ratio(name, "rate", loop),
+            *((">=", 0.5) if name == "deliver-pinned" else ("", "")),
+        )
         for loop in ("bare", "bare-aiohttp")
         if loop in found
         for processes, name in delivered.items()
@@ -109,11 +136,23 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
     ratios = {
         **deliveries,
         "accepts on disk / from memory": (ratio("accept", "rate", "accept-memory"), ">=", 0.5),
-        "throughput of the others, one hangs / none": (ratio("one-hangs", "rate", "all-healthy"), ">=", 0.95),
-        "p99 of the others, one hangs / none": (ratio("one-hangs", "p99_ms", "all-healthy"), "<=", 1.5),
+        "throughput of the others, one hangs / none": (
+            ratio("one-hangs", "rate", "all-healthy"),
+            ">=",
+            0.95,
+        ),
+        "p99 of the others, one hangs / none": (
+            ratio("one-hangs", "p99_ms", "all-healthy"),
+            "<=",
+            1.5,
+        ),
         "peak memory with all that wait, MB": (medians["waiting"]["mb"], "<", 200),
     }
-    return {"medians": medians, "ratios": {name: list(figure) for name, figure in ratios.items()}, "waiting": waiting}
+    return {
+        "medians": medians,
+        "ratios": {name: list(figure) for name, figure in ratios.items()},
+        "waiting": waiting,
+    }
 
 
 def text(found: dict[str, Any]) -> str:
@@ -122,11 +161,15 @@ def text(found: dict[str, Any]) -> str:
     for name, title in TITLES.items():
         if name not in medians:
             continue
-        facts = ", ".join(f"{LABELS[key]} {value:,.0f}" for key, value in medians[name].items() if key in LABELS)
+        facts = ", ".join(
+            f"{LABELS[key]} {value:,.0f}" for key, value in medians[name].items() if key in LABELS
+        )
         lines.append(f"  {title.format(waiting=found['waiting']):64}{facts}")
     lines.append("")
     for name, (value, relation, bar) in found["ratios"].items():
-        lines.append(f"  {name:64}{value:>10.2f}" + (f"   (bar: {relation} {bar})" if relation else ""))
+        lines.append(
+            f"  {name:64}{value:>10.2f}" + (f"   (bar: {relation} {bar})" if relation else "")
+        )
     return "\n".join(lines)
 
 
@@ -144,7 +187,13 @@ TITLES = {
     "half-load": "accept to first attempt, at half that load",
     "waiting": "memory with {waiting:,} waiting messages",
 }
-LABELS = {"rate": "per second", "cpu_us": "µs of CPU each", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "mb": "MB"}
+LABELS = {
+    "rate": "per second",
+    "cpu_us": "µs of CPU each",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "mb": "MB",
+}
 
 
 def message(number: int, target: str, sent_at: float | None = None) -> dict[str, Any]:
@@ -167,20 +216,34 @@ def target(port: int) -> str:
     return f"http://127.0.0.1:{port}/message"
 
 
-def configured(ports: Sequence[int], concurrency: int = TASKS) -> ConfiguredApplication[NotificationsSettings]:
-    """The application with a destination for each port, and no other setting than its concurrency."""
-    there = {f"p{port}": DestinationSettings(url=f"http://127.0.0.1:{port}/", concurrency=concurrency) for port in ports}
-    return application.with_settings(NotificationsSettings(allow_cidrs=HERE, destinations=there, concurrency=concurrency * len(ports)))
+def configured(
+    ports: Sequence[int], concurrency: int = TASKS
+) -> ConfiguredApplication[NotificationsSettings]:
+    """The application with a destination for each port, and no other setting than its
+    concurrency."""
+    there = {
+        f"p{port}": DestinationSettings(url=f"http://127.0.0.1:{port}/", concurrency=concurrency)
+        for port in ports
+    }
+    return application.with_settings(
+        NotificationsSettings(
+            allow_cidrs=HERE, destinations=there, concurrency=concurrency * len(ports)
+        )
+    )
 
 
 @contextmanager
 def opened(folder: Path, ports: Sequence[int], concurrency: int = TASKS) -> Iterator[Milepost]:
     tune_garbage_collection()
-    with mp.open(f"sqlite:///{folder}/ledger.db", applications=[configured(ports, concurrency)]) as post:
+    with mp.open(
+        f"sqlite:///{folder}/ledger.db", applications=[configured(ports, concurrency)]
+    ) as post:
         yield post
 
 
-def submit(post: Milepost, messages: Iterator[dict[str, Any]] | Sequence[dict[str, Any]], **how: Any) -> None:
+def submit(
+    post: Milepost, messages: Iterator[dict[str, Any]] | Sequence[dict[str, Any]], **how: Any
+) -> None:
     receipts = post.submit(ROUTE, *messages, **how)
     if any(receipt.answer != "new" for receipt in receipts):
         raise SystemExit("a message was not new")
@@ -191,15 +254,18 @@ def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {PATIENCE_S} s")
-        # Not more often: this thread shares the interpreter with those that are measured, and the bare loop has no such neighbour.
+        # Not more often: this thread shares the interpreter with those that are measured, and the
+        # bare loop has no such neighbour.
         time.sleep(0.05)
 
 
 def completed(post: Milepost) -> int:
-    return sum(count.n for count in post.context.ledger.counts(ROUTE) if count.status is Status.COMPLETED)
+    return sum(
+        count.n for count in post.context.ledger.counts(ROUTE) if count.status is Status.COMPLETED
+    )
 
 
-# Deliveries -----------------------------------------------------------------------------------------------------------------
+# Deliveries ---------------------------------------------------------------------------------------
 
 
 Send = Callable[[dict[str, str]], Awaitable[int]]
@@ -228,10 +294,14 @@ def bare_aiohttp(folder: Path, n: int) -> dict[str, float]:
     @asynccontextmanager
     async def client(url: str, body: bytes) -> AsyncIterator[Send]:
         timeout = aiohttp.ClientTimeout(total=30, connect=5, sock_read=15)
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit_per_host=TASKS)) as session:
+        async with aiohttp.ClientSession(
+            timeout=timeout, connector=aiohttp.TCPConnector(limit_per_host=TASKS)
+        ) as session:
 
             async def send(headers: dict[str, str]) -> int:
-                async with session.post(url, headers=headers, data=body, allow_redirects=False) as response:
+                async with session.post(
+                    url, headers=headers, data=body, allow_redirects=False
+                ) as response:
                     await response.read()
                     status: int = response.status
                     return status
@@ -241,7 +311,9 @@ def bare_aiohttp(folder: Path, n: int) -> dict[str, float]:
     return _bare_loop(client, n)
 
 
-def _bare_loop(client: Callable[[str, bytes], AbstractAsyncContextManager[Send]], n: int) -> dict[str, float]:
+def _bare_loop(
+    client: Callable[[str, bytes], AbstractAsyncContextManager[Send]], n: int
+) -> dict[str, float]:
     tune_garbage_collection()
 
     async def send_all(url: str) -> dict[str, float]:
@@ -257,7 +329,16 @@ def _bare_loop(client: Callable[[str, bytes], AbstractAsyncContextManager[Send]]
 
             async def task() -> None:
                 for number in left:
-                    assert await send({**fixed, "X-Message-ID": f"m-{number}", "webhook-id": f"msg_{number:032}"}) == 200
+                    assert (
+                        await send(
+                            {
+                                **fixed,
+                                "X-Message-ID": f"m-{number}",
+                                "webhook-id": f"msg_{number:032}",
+                            }
+                        )
+                        == 200
+                    )
 
             with Span() as span:
                 await asyncio.gather(*(task() for _ in range(TASKS)))
@@ -269,12 +350,23 @@ def _bare_loop(client: Callable[[str, bytes], AbstractAsyncContextManager[Send]]
 
 
 def wrk(folder: Path, seconds: float) -> dict[str, float]:
-    """What the machine and the partner allow: the same requests from a load generator written in C."""
+    """What the machine and the partner allow: the same requests from a load generator written in
+    C."""
     script = folder / "post.lua"
     with partners(1) as there:
         body = message(0, target(there.ports[0]))["body"]
-        script.write_text(f"wrk.method = 'POST'\nwrk.headers['Content-Type'] = 'application/json'\nwrk.body = [[{body}]]\n")
-        command = ["wrk", "-t1", f"-c{TASKS}", f"-d{max(1, round(seconds))}s", "-s", str(script), target(there.ports[0])]
+        script.write_text(
+            f"wrk.method = 'POST'\nwrk.headers['Content-Type'] = 'application/json'\nwrk.body = [[{body}]]\n"
+        )
+        command = [
+            "wrk",
+            "-t1",
+            f"-c{TASKS}",
+            f"-d{max(1, round(seconds))}s",
+            "-s",
+            str(script),
+            target(there.ports[0]),
+        ]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return {"rate": float(said.partition("Requests/sec:")[2].split()[0])}
 
@@ -291,12 +383,23 @@ def deliver(folder: Path, n: int) -> dict[str, float]:
 
 
 def deliver_with_processes(folder: Path, n: int, *options: str) -> dict[str, float]:
-    """The same by `milepost work --processes 2` with these options, from the moment at which both workers are there and may begin."""
+    """The same by `milepost work --processes 2` with these options, from the moment at which both
+    workers are there and may begin."""
     with partners(1) as there, opened(folder, there.ports) as post:
-        (folder / "milepost.toml").write_text(CONFIGURATION.format(port=there.ports[0], concurrency=TASKS * PROCESSES))
+        (folder / "milepost.toml").write_text(
+            CONFIGURATION.format(port=there.ports[0], concurrency=TASKS * PROCESSES)
+        )
         submit(post, [message(number, target(there.ports[0])) for number in range(n)])
         post.pause(ROUTE, "deliver", by="bench", reason="until the workers are there")
-        command = [sys.executable, "-m", "milepost", "work", "--processes", str(PROCESSES), *options]
+        command = [
+            sys.executable,
+            "-m",
+            "milepost",
+            "work",
+            "--processes",
+            str(PROCESSES),
+            *options,
+        ]
         with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as workers:
             try:
                 until(lambda: len(post.context.ledger.read(PROCESS)) >= PROCESSES, "workers")
@@ -305,12 +408,15 @@ def deliver_with_processes(folder: Path, n: int, *options: str) -> dict[str, flo
                     until(lambda: completed(post) >= n, "deliveries")
             finally:
                 workers.terminate()
-        return {key: value for key, value in facts_of(span, n).items() if key in ("seconds", "rate")}
+        return {
+            key: value for key, value in facts_of(span, n).items() if key in ("seconds", "rate")
+        }
 
 
 def among(folder: Path, n: int, hanging: int) -> dict[str, float]:
-    """Messages to nine partners, and as many for each to a tenth that hangs. First all at once, for the throughput of the nine; then one
-    after the other at a third of that, for the delay until each arrives."""
+    """Messages to nine partners, and as many for each to a tenth that hangs. First all at once, for
+    the throughput of the nine; then one after the other at a third of that, for the delay until
+    each arrives."""
     healthy = PARTNERS - 1
     with partners(healthy, hanging) as there, opened(folder, there.ports, concurrency=16) as post:
         ports = there.ports
@@ -333,7 +439,13 @@ def among(folder: Path, n: int, hanging: int) -> dict[str, float]:
         for first in range(0, count, portion):
             time.sleep(max(0.0, began + first / pace - time.monotonic()))
             some = range(first, min(first + portion, count))
-            submit(post, [message(n + number, target(ports[number % len(ports)]), time.monotonic()) for number in some])
+            submit(
+                post,
+                [
+                    message(n + number, target(ports[number % len(ports)]), time.monotonic())
+                    for number in some
+                ],
+            )
         delays: list[float] = []
         wanted = sum(1 for number in range(count) if number % len(ports) < healthy)
 
@@ -356,7 +468,13 @@ def waiting(folder: Path, n: int) -> dict[str, float]:
     with partners(2) as there, opened(folder, there.ports) as post:
         post.pause(ROUTE, "deliver", f"p{there.ports[1]}", by="bench", reason="they are to wait")
         for first in range(0, n, 10_000):
-            submit(post, [message(number, target(there.ports[1])) for number in range(first, min(first + 10_000, n))])
+            submit(
+                post,
+                [
+                    message(number, target(there.ports[1]))
+                    for number in range(first, min(first + 10_000, n))
+                ],
+            )
         submit(post, [message(n + number, target(there.ports[0])) for number in range(BESIDE)])
         with Span() as span:
             post.start()
@@ -364,30 +482,49 @@ def waiting(folder: Path, n: int) -> dict[str, float]:
         return facts_of(span, BESIDE)
 
 
-# Accepts --------------------------------------------------------------------------------------------------------------------
+# Accepts ------------------------------------------------------------------------------------------
 
 
 class MemoryState(ServerState):
     """A state that answers as if every message were new, and records nothing."""
 
     def _take(self, route: str, contents: Sequence[Any], *rest: Any) -> list[Receipt]:
-        return [Receipt(content["messageId"], "new", Status.QUEUED, "deliver", created_at=0) for content in contents]
+        return [
+            Receipt(content["messageId"], "new", Status.QUEUED, "deliver", created_at=0)
+            for content in contents
+        ]
 
 
 @contextmanager
 def serving(folder: Path, there: Partners, *, from_memory: bool = False) -> Iterator[int]:
-    """`milepost up --no-work` in this process and `milepost work` in another one; the server's port."""
+    """`milepost up --no-work` in this process and `milepost work` in another one; the server's
+    port."""
     tune_thread_switching()
     one = configured(there.ports)
     with opened(folder, there.ports) as post:
-        door = HttpServer(post.context, "127.0.0.1", 0, MemoryState if from_memory else ServerState, applications=[one])
+        door = HttpServer(
+            post.context,
+            "127.0.0.1",
+            0,
+            MemoryState if from_memory else ServerState,
+            applications=[one],
+        )
         door.open()
         try:
             if from_memory:
                 yield door.server.port
                 return
-            command = [sys.executable, "-m", "bench.notifications", "work", str(folder), *map(str, there.ports)]
-            with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+            command = [
+                sys.executable,
+                "-m",
+                "bench.notifications",
+                "work",
+                str(folder),
+                *map(str, there.ports),
+            ]
+            with subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as worker:
                 assert worker.stdout is not None
                 worker.stdout.readline()
                 try:
@@ -413,7 +550,8 @@ def accept(folder: Path, seconds: float, *, from_memory: bool = False) -> dict[s
 
 
 def half_load(folder: Path, rate: float, seconds: float) -> dict[str, float]:
-    """Delay from the moment a message is handed over until its first attempt arrives at the partner."""
+    """Delay from the moment a message is handed over until its first attempt arrives at the
+    partner."""
     with partners(1) as there, serving(folder, there) as port:
         facts = loaded(port, there.ports[0], seconds, rate)
         delays: list[float] = []
@@ -428,7 +566,16 @@ def half_load(folder: Path, rate: float, seconds: float) -> dict[str, float]:
 
 def loaded(port: int, partner: int, seconds: float, rate: float) -> dict[str, float]:
     """Load from another process; `rate` 0: as much as is accepted."""
-    command = [sys.executable, "-m", "bench.notifications", "load", str(port), str(partner), str(seconds), str(rate)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.notifications",
+        "load",
+        str(port),
+        str(partner),
+        str(seconds),
+        str(rate),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the load failed: {done.stderr.strip()[-1500:]}")
@@ -451,7 +598,9 @@ async def load(port: int, partner: int, seconds: float, rate: float) -> dict[str
                 if spans and sent > began + seconds:
                     return  # each task has sent one message at least, however slow the start was
                 body = json.dumps(message(number, target(partner), sent)).encode()
-                answer = await client.request_async("POST", url, headers={"Content-Type": "application/json"}, body=body)
+                answer = await client.request_async(
+                    "POST", url, headers={"Content-Type": "application/json"}, body=body
+                )
                 if answer.status != 200:
                     raise RuntimeError(answer.body.decode())
                 spans.append((time.monotonic() - sent) * 1000)

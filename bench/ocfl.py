@@ -1,5 +1,6 @@
-"""Looking for assets in an OCFL repository: `CustodialCopy.check`, alone and through a whole ledger, beside a bare loop that
-reads and parses each inventory, whose path it has been given, and a loop that makes the file system calls of a check and nothing else.
+"""Looking for assets in an OCFL repository: `CustodialCopy.check`, alone and through a whole
+ledger, beside a bare loop that reads and parses each inventory, whose path it has been given, and a
+loop that makes the file system calls of a check and nothing else.
 
 Each part is a process of its own: `python -m bench.ocfl WHAT FOLDER N`.
 """
@@ -22,10 +23,10 @@ import milepost as mp
 from bench.measure import Span, ledger_bytes, tell
 from bench.ours import completed, run_station
 from bench.route import NAME
-from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
+from milepost_postingest.custodial_copy import CustodialCopy
 
 VALIDATOR = Path(__file__).resolve().parent.parent / ".standins/ocfl/bin/ocfl-validate.py"
 ROUNDS = 5
@@ -47,7 +48,8 @@ Part = Callable[..., dict[str, float]]
 
 
 def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """`part(WHAT, FOLDER, N, module=…)` runs one part. Rounds are interleaved, and ratios are taken within each."""
+    """`part(WHAT, FOLDER, N, module=…)` runs one part. Rounds are interleaved, and ratios are taken
+    within each."""
     n, rounds = (1_000, 1) if quick else (10_000, ROUNDS)
     say(f"ocfl: writing {n:,} objects of three files, and as many with {VERSIONS} versions")
     repository, longer = folder / "repository", folder / "longer"
@@ -65,7 +67,10 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         what: {
             "rate": median(fact["rate"] for fact in facts[what]),
             "cpu_us": median(fact["cpu_us"] for fact in facts[what]),
-            "ratio": median(fact["rate"] / bare["rate"] for fact, bare in zip(facts[what], facts["bare"], strict=True)),
+            "ratio": median(
+                fact["rate"] / bare["rate"]
+                for fact, bare in zip(facts[what], facts["bare"], strict=True)
+            ),
         }
         for what in PARTS
     }
@@ -73,14 +78,20 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
 
 
 def text(found: dict[str, Any]) -> str:
-    lines = ["", f"Assets looked for in an OCFL repository of {found['n']:,} (medians of {found['rounds']}, files in memory)", ""]
+    lines = [
+        "",
+        f"Assets looked for in an OCFL repository of {found['n']:,} (medians of {found['rounds']}, files in memory)",
+        "",
+    ]
     lines.append(f"  {'':56}{'assets/s':>10}{'CPU µs':>8}{'of bare':>9}")
     for what, figure in found["figures"].items():
-        lines.append(f"  {TITLES[what]:56}{figure['rate']:>10,.0f}{figure['cpu_us']:>8,.0f}{figure['ratio']:>9.2f}")
+        lines.append(
+            f"  {TITLES[what]:56}{figure['rate']:>10,.0f}{figure['cpu_us']:>8,.0f}{figure['ratio']:>9.2f}"
+        )
     return "\n".join(lines)
 
 
-# The repository --------------------------------------------------------------------------------------------------------------
+# The repository -----------------------------------------------------------------------------------
 
 
 def object_id(number: int) -> str:
@@ -96,7 +107,9 @@ def write(root: Path, n: int, versions: int = 1) -> None:
     """Straight to disk, as the library would take too long; `validated` has it look at some."""
     root.mkdir()
     (root / "0=ocfl_1.1").write_text("ocfl_1.1\n")
-    (root / "ocfl_layout.json").write_text(json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "hashed"}))
+    (root / "ocfl_layout.json").write_text(
+        json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "hashed"})
+    )
     for number in range(n):
         add(root, number, versions)
 
@@ -124,7 +137,10 @@ def add(root: Path, number: int, versions: int) -> None:
             "created": "2026-01-01T00:00:00Z",
             "message": "ingest",
             "user": {"name": "ingest", "address": "mailto:ops@example.org"},
-            "state": {hashlib.sha512(content.encode()).hexdigest(): [name] for name, content in files.items()},
+            "state": {
+                hashlib.sha512(content.encode()).hexdigest(): [name]
+                for name, content in files.items()
+            },
         }
         inventory = json.dumps(
             {
@@ -139,7 +155,9 @@ def add(root: Path, number: int, versions: int) -> None:
         )
         for where in (folder, folder / head):
             (where / "inventory.json").write_text(inventory)
-            (where / "inventory.json.sha512").write_text(f"{hashlib.sha512(inventory.encode()).hexdigest()} inventory.json\n")
+            (where / "inventory.json.sha512").write_text(
+                f"{hashlib.sha512(inventory.encode()).hexdigest()} inventory.json\n"
+            )
         files["IO_Metadata.xml"] = f"<io>{number}, after {head}</io>\n" * 40
     (folder / "0=ocfl_object_1.1").write_text("ocfl_object_1.1\n")
 
@@ -149,13 +167,19 @@ def validated(root: Path, n: int) -> str:
     if not VALIDATOR.exists():
         return "not validated: there is no ocfl-py in .standins"
     sample = [place(root, number) for number in range(0, n, -(-n // SAMPLE))]
-    done = subprocess.run([VALIDATOR.with_name("python"), VALIDATOR, "--quiet", *sample], capture_output=True, text=True)
+    done = subprocess.run(
+        [VALIDATOR.with_name("python"), VALIDATOR, "--quiet", *sample],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
-        raise RuntimeError(f"ocfl-py does not find the objects valid: {(done.stdout + done.stderr).strip()[-1500:]}")
+        raise RuntimeError(
+            f"ocfl-py does not find the objects valid: {(done.stdout + done.stderr).strip()[-1500:]}"
+        )
     return f"ocfl-py finds {len(sample)} of them valid"
 
 
-# The parts -------------------------------------------------------------------------------------------------------------------
+# The parts ----------------------------------------------------------------------------------------
 
 
 def bare(root: Path, n: int) -> None:
@@ -168,14 +192,26 @@ def bare(root: Path, n: int) -> None:
 
 
 def calls(root: Path, n: int) -> None:
-    """Every folder is listed, every inventory, sidecar and declaration read, the size of every content file asked for."""
+    """Every folder is listed, every inventory, sidecar and declaration read, the size of every
+    content file asked for."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
     known = []
     for top in (str(place(root, number)) for number in range(n)):
         found = [(os.path.relpath(folder, top), names) for folder, _, names in os.walk(top)]
-        files = [(os.path.normpath(f"{folder}/{name}"), "/content" in folder) for folder, names in found for name in names]
+        files = [
+            (os.path.normpath(f"{folder}/{name}"), "/content" in folder)
+            for folder, names in found
+            for name in names
+        ]
         folders = [f"{top}/{folder}" for folder, _ in found if folder != "."]
-        known.append((top, folders, [path for path, inner in files if not inner], [path for path, inner in files if inner]))
+        known.append(
+            (
+                top,
+                folders,
+                [path for path, inner in files if not inner],
+                [path for path, inner in files if inner],
+            )
+        )
     with Span() as span:
         for top, folders, read, measured in known:
             opened = os.open(top, flags | os.O_DIRECTORY)

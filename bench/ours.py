@@ -22,7 +22,8 @@ PATIENCE_S = 1800
 
 
 def intake(ledger: str, path: str, n: int, handlers: str, expect: str) -> dict[str, float]:
-    """Submit the list. `expect` is the category in which every line must come out: new, in_progress or finished."""
+    """Submit the list. `expect` is the category in which every line must come out: new, in_progress
+    or finished."""
     tune_garbage_collection()  # as `milepost submit` does
     ctx = open_context(f"sqlite:///{ledger}", [make_route(handlers)])
     with Span() as span:
@@ -34,7 +35,8 @@ def intake(ledger: str, path: str, n: int, handlers: str, expect: str) -> dict[s
 
 
 def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
-    """See n items through. Timed from the start of the station until the last settle is on disk, not until it is idle."""
+    """See n items through. Timed from the start of the station until the last settle is on disk,
+    not until it is idle."""
     ctx = open_context(f"sqlite:///{ledger}", [make_route(handlers)])
     before = completed(ctx)
     with Span() as span:
@@ -44,7 +46,8 @@ def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
 
 
 def ones(ledger: str, path: str, n: int) -> dict[str, float]:
-    """Submit the items one at a time, each on disk before the next, while the station sees them through."""
+    """Submit the items one at a time, each on disk before the next, while the station sees them
+    through."""
     ctx = open_context(f"sqlite:///{ledger}", [make_route()])
     with open(path, "rb") as source:
         contents = [msgspec.json.decode(line) for line in source]

@@ -1,4 +1,5 @@
-"""What one run of the resender costs while items are queued and none needs it: `python -m bench.overdue LEDGER N LIST`."""
+"""What one run of the resender costs while items are queued and none needs it: `python -m
+bench.overdue LEDGER N LIST`."""
 
 from __future__ import annotations
 

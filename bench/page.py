@@ -1,7 +1,8 @@
-"""Write the figures of a run into the docs: `python -m bench.page RUN.json`, made by `python -m bench --json RUN.json`.
+"""Write the figures of a run into the docs: `python -m bench.page RUN.json`, made by `python -m
+bench --json RUN.json`.
 
-What stands in `docs/speed.md` between `<!-- measured: NAME -->` and `<!-- end -->` is replaced; parts of which the run has nothing are
-left as they are.
+What stands in `docs/speed.md` between `<!-- measured: NAME -->` and `<!-- end -->` is replaced;
+parts of which the run has nothing are left as they are.
 """
 
 from __future__ import annotations
@@ -31,10 +32,20 @@ class Run:
         self.machine: str = found["machine"]
         self.date: str = found["date"]
         self.medians: Medians = {
-            (line["who"], line["there"], line["keys"], line["handlers"], line["n"], line["what"]): line for line in found["medians"]
+            (
+                line["who"],
+                line["there"],
+                line["keys"],
+                line["handlers"],
+                line["n"],
+                line["what"],
+            ): line
+            for line in found["medians"]
         }
         self.bars: list[dict[str, Any]] = found["bars"]
-        self.sections: dict[str, dict[str, Any]] = {name: found[name] for name in ("notifications", "deposits") if found.get(name)}
+        self.sections: dict[str, dict[str, Any]] = {
+            name: found[name] for name in ("notifications", "deposits") if found.get(name)
+        }
 
     @property
     def rounds(self) -> int:
@@ -42,16 +53,29 @@ class Run:
 
     def plain(self) -> list[tuple[int, str, int]]:
         """The cases with plain handlers, as (there, keys, n)."""
-        found = {(there, keys, n) for who, there, keys, handlers, n, _ in self.medians if (who, handlers) == ("ours", "plain")}
+        found = {
+            (there, keys, n)
+            for who, there, keys, handlers, n, _ in self.medians
+            if (who, handlers) == ("ours", "plain")
+        }
         return sorted(found, key=lambda case: (case[0], case[1] == "random", case[2]))
 
-    def number(self, who: str, there: int, keys: str, handlers: str, n: int, what: str, fact: str = "rate") -> str:
+    def number(
+        self, who: str, there: int, keys: str, handlers: str, n: int, what: str, fact: str = "rate"
+    ) -> str:
         line = self.medians.get((who, there, keys, handlers, n, what))
         return "" if line is None else f"{line[fact]:,.0f}"
 
     def ratio(self, name: str, there: int, keys: str, n: int) -> str:
         case = f"N = {n:,}, {keys} keys, {f'{there:,} there' if there else 'empty'}"
-        return next((f"{bar['measured']:.2f}" for bar in self.bars if (bar["name"], bar["case"]) == (name, case)), "")
+        return next(
+            (
+                f"{bar['measured']:.2f}"
+                for bar in self.bars
+                if (bar["name"], bar["case"]) == (name, case)
+            ),
+            "",
+        )
 
     def all(self, name: str) -> list[dict[str, Any]]:
         return [bar for bar in self.bars if bar["name"] == name]
@@ -78,7 +102,9 @@ def processing(run: Run) -> str:
         )
         for there, keys, n in run.plain()
     ]
-    return _table(("ledger", "keys", "N", "Milepost", "raw limit", "ratio", "CPU µs", "cost, of empty"), rows)
+    return _table(
+        ("ledger", "keys", "N", "Milepost", "raw limit", "ratio", "CPU µs", "cost, of empty"), rows
+    )
 
 
 def handlers(run: Run) -> str:
@@ -92,10 +118,24 @@ def handlers(run: Run) -> str:
     }
     rows = []
     for kind, name in titles.items():
-        for case in sorted(key for key in run.medians if key[0] == "ours" and key[3] == kind and key[5] == "process"):
+        for case in sorted(
+            key
+            for key in run.medians
+            if key[0] == "ours" and key[3] == kind and key[5] == "process"
+        ):
             line = run.medians[case]
-            ratio = run.ratio(name, case[1], case[2], case[4]) + (" by CPU" if name.endswith("CPU") else "")
-            rows.append((KINDS[kind], f"{case[4]:,}", f"{line['rate']:,.0f}", f"{line['cpu_us']:,.0f}", ratio))
+            ratio = run.ratio(name, case[1], case[2], case[4]) + (
+                " by CPU" if name.endswith("CPU") else ""
+            )
+            rows.append(
+                (
+                    KINDS[kind],
+                    f"{case[4]:,}",
+                    f"{line['rate']:,.0f}",
+                    f"{line['cpu_us']:,.0f}",
+                    ratio,
+                )
+            )
     for bar in run.all("one at a time, submitted and processed / raw, by CPU"):
         case = next(key for key in run.medians if key[0] == "ours" and key[3] == "ones")
         line = run.medians[case]
@@ -127,7 +167,21 @@ def intake(run: Run) -> str:
         )
         for there, keys, n in run.plain()
     ]
-    return _table(("ledger", "keys", "N", "new", "of raw", "known", "of INSERT", "by CPU", "of SELECT", "by CPU"), rows)
+    return _table(
+        (
+            "ledger",
+            "keys",
+            "N",
+            "new",
+            "of raw",
+            "known",
+            "of INSERT",
+            "by CPU",
+            "of SELECT",
+            "by CPU",
+        ),
+        rows,
+    )
 
 
 def others(run: Run) -> str:
@@ -141,7 +195,12 @@ def others(run: Run) -> str:
         "processing / DBOS tuned",
     )
     rows = [
-        (name, Figure(name, "", 0).wanted, ", ".join(_short(bar["measured"]) for bar in run.all(name)), run.all(name)[-1]["more"])
+        (
+            name,
+            Figure(name, "", 0).wanted,
+            ", ".join(_short(bar["measured"]) for bar in run.all(name)),
+            run.all(name)[-1]["more"],
+        )
         for name in names
         if name in BARS and run.all(name)
     ]
@@ -149,20 +208,36 @@ def others(run: Run) -> str:
 
 
 def section(name: str, run: Run) -> str:
-    """The figures of an application's section: each with its bar, and what was measured beside it."""
+    """The figures of an application's section: each with its bar, and what was measured beside
+    it."""
     found = run.sections.get(name)
     if found is None:
         return ""
-    rows = [(what, f"{relation} {bar}".strip(), _short(value)) for what, (value, relation, bar) in found["ratios"].items()]
+    rows = [
+        (what, f"{relation} {bar}".strip(), _short(value))
+        for what, (value, relation, bar) in found["ratios"].items()
+    ]
     facts = [
-        (what, ", ".join(f"{LABELS[key]} {value:,.0f}" for key, value in each.items() if key in LABELS))
+        (
+            what,
+            ", ".join(
+                f"{LABELS[key]} {value:,.0f}" for key, value in each.items() if key in LABELS
+            ),
+        )
         for what, each in found["medians"].items()
     ]
     when = f"Run of {run.date}, {run.machine}."
     return f"{when}\n\n{_table(('figure', 'bar', 'measured'), rows)}\n\n{_table(('part', 'medians'), facts)}"
 
 
-LABELS = {"rate": "per second:", "cpu_us": "CPU µs each:", "p50_ms": "p50 ms:", "p99_ms": "p99 ms:", "mb": "MB:", "seconds": "seconds:"}
+LABELS = {
+    "rate": "per second:",
+    "cpu_us": "CPU µs each:",
+    "p50_ms": "p50 ms:",
+    "p99_ms": "p99 ms:",
+    "mb": "MB:",
+    "seconds": "seconds:",
+}
 
 PARTS: dict[str, Callable[[Run], str]] = {
     "machine": machine,

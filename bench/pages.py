@@ -1,4 +1,5 @@
-"""The pages on a large ledger: how long the server takes for each, against the same on a small one."""
+"""The pages on a large ledger: how long the server takes for each, against the same on a small
+one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.http.server.assembly import HttpServer
 from milepost.ports.documents import LIST, ListRecord
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 SMALL = 1_000
 PAGES = {
@@ -51,9 +52,15 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> dict[str, A
 
 def text(found: dict[str, Any]) -> str:
     small, large = found[str(SMALL)], found[str(found["large"])]
-    lines = ["", f"Pages: ms at the server's door, {SMALL:,} items and {found['large']:,} (medians of {ROUNDS})", ""]
+    lines = [
+        "",
+        f"Pages: ms at the server's door, {SMALL:,} items and {found['large']:,} (medians of {ROUNDS})",
+        "",
+    ]
     for name in PAGES:
-        lines.append(f"  {name:24}{small[name]:>10.1f}{large[name]:>10.1f}{large[name] / small[name]:>10.2f}")
+        lines.append(
+            f"  {name:24}{small[name]:>10.1f}{large[name]:>10.1f}{large[name] / small[name]:>10.2f}"
+        )
     return "\n".join(lines)
 
 
@@ -61,7 +68,8 @@ def _measured(path: Path, n: int) -> dict[str, float]:
     clock = VirtualClock(int(time.time() * 1000) - 3 * DAY)
     ctx = open_context(f"sqlite:///{path}", [_route()], clock=clock)
     try:
-        # A few have been there for three days, and are seen to, so that there is something of everything; they are of a list.
+        # A few have been there for three days, and are seen to, so that there is something of
+        # everything; they are of a list.
         submit(ctx, "parcels", _inputs(range(SEEN_TO)), list_id=_list(ctx, "few"))
         for number in range(0, SEEN_TO, 2):
             outcome = mp.Reject("too heavy") if number % 4 == 0 else mp.Done({"grams": 1})
@@ -72,7 +80,10 @@ def _measured(path: Path, n: int) -> dict[str, float]:
         door = HttpServer(ctx, "127.0.0.1", 0)
         door.open()
         try:
-            return {name: _ms(door.server.port, place.format(group=group.group)) for name, place in PAGES.items()}
+            return {
+                name: _ms(door.server.port, place.format(group=group.group))
+                for name, place in PAGES.items()
+            }
         finally:
             door.close()
     finally:

@@ -1,4 +1,5 @@
-"""One part of the benchmark in a process of its own: `python -m bench.part WHO WHAT LEDGER N LIST [--handlers KIND]`."""
+"""One part of the benchmark in a process of its own: `python -m bench.part WHO WHAT LEDGER N LIST
+[--handlers KIND]`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:
-    """Run the part in this process. What it does not need is not imported: memory is measured too."""
+    """Run the part in this process. What it does not need is not imported: memory is measured
+    too."""
     parser = argparse.ArgumentParser(prog="python -m bench.part", description=__doc__)
     parser.add_argument("who", choices=("ours", "raw"))
     parser.add_argument("what", choices=("intake", "again", "select", "process", "ones"))
@@ -26,12 +28,16 @@ def measure(words: Sequence[str]) -> dict[str, float]:
             return ours.process(a.ledger, a.n, a.handlers)
         if a.what == "ones":
             return ours.ones(a.ledger, a.list, a.n)
-        return ours.intake(a.ledger, a.list, a.n, a.handlers, "new" if a.what == "intake" else "in_progress")
+        return ours.intake(
+            a.ledger, a.list, a.n, a.handlers, "new" if a.what == "intake" else "in_progress"
+        )
     from bench import raw
 
     if a.what == "process":
         return raw.process(a.ledger, a.n, a.handlers)
-    return {"intake": raw.intake, "again": raw.again, "select": raw.select, "ones": raw.ones}[a.what](a.ledger, a.list, a.n)
+    return {"intake": raw.intake, "again": raw.again, "select": raw.select, "ones": raw.ones}[
+        a.what
+    ](a.ledger, a.list, a.n)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Partners for the notifications section: HTTP servers on loopback that answer at once, or never.
 
-One process serves them all: `python -m bench.partners HEALTHY HANGING` prints their ports, then answers each line on its standard input with
-what has arrived since the line before.
+One process serves them all: `python -m bench.partners HEALTHY HANGING` prints their ports, then
+answers each line on its standard input with what has arrived since the line before.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 from bench.parts import ROOT
-from milepost.net.background import new_event_loop
+from milepost_net.background import new_event_loop
 
 SENT = b'"sentAt":'
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
@@ -38,7 +39,8 @@ class Arrivals:
 
 
 class PartnerConnection(asyncio.Protocol):
-    """Reads requests with a Content-Length and answers each; a hanging partner reads and says nothing."""
+    """Reads requests with a Content-Length and answers each; a hanging partner reads and says
+    nothing."""
 
     def __init__(self, arrivals: Arrivals | None) -> None:
         self._arrivals, self._buffer = arrivals, b""
@@ -66,8 +68,8 @@ async def serve(healthy: int, hanging: int) -> None:
     arrivals = Arrivals()
     ports = []
     for number in range(healthy + hanging):
-        seen = arrivals if number < healthy else None
-        listening = await loop.create_server(lambda seen=seen: PartnerConnection(seen), "127.0.0.1", 0)  # type: ignore[misc]
+        connect = partial(PartnerConnection, arrivals if number < healthy else None)
+        listening = await loop.create_server(connect, "127.0.0.1", 0)
         ports.append(listening.sockets[0].getsockname()[1])
     print(json.dumps(ports), flush=True)
     while await loop.run_in_executor(None, sys.stdin.readline):
@@ -83,7 +85,8 @@ class Partners:
         self.ports: list[int] = json.loads(self._read())
 
     def arrived(self) -> tuple[int, list[float]]:
-        """Requests at the healthy partners since the last call, and the delay of each in milliseconds."""
+        """Requests at the healthy partners since the last call, and the delay of each in
+        milliseconds."""
         assert self._program.stdin is not None
         self._program.stdin.write("\n")
         self._program.stdin.flush()
@@ -98,7 +101,9 @@ class Partners:
 @contextmanager
 def partners(healthy: int, hanging: int = 0) -> Iterator[Partners]:
     command = [sys.executable, "-m", "bench.partners", str(healthy), str(hanging)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
         try:
             yield Partners(program)
         finally:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,13 +23,20 @@ class Bench:
         print(f"[{time.monotonic() - self._began:6.1f} s] {text}", file=sys.stderr, flush=True)
 
     def part(
-        self, *words: object, python: str | Path = sys.executable, module: str = "bench.part", source: Path | None = None
+        self,
+        *words: object,
+        python: str | Path = sys.executable,
+        module: str = "bench.part",
+        sources: Sequence[Path] = (),
     ) -> dict[str, float]:
-        """Run one part to its end; its answer is the last line that it prints. `source`: the folder of another Milepost's code."""
+        """Run one part to its end; its answer is the last line that it prints. `sources`: the
+        folders of another tree's code."""
         command = [str(python), "-m", module, *map(str, words)]
-        env = None if source is None else {**os.environ, "PYTHONPATH": str(source)}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources))} if sources else None
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"{' '.join(command[1:])} failed: {(done.stderr or done.stdout).strip()[-1500:]}")
+            raise RuntimeError(
+                f"{' '.join(command[1:])} failed: {(done.stderr or done.stdout).strip()[-1500:]}"
+            )
         facts: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
         return facts

@@ -1,6 +1,8 @@
-"""Where the time goes: `python -m bench.profile intake|again|process [N]`. Prints the functions with the most time of their own.
+"""Where the time goes: `python -m bench.profile intake|again|process [N]`. Prints the functions
+with the most time of their own.
 
-A profile is made of every thread. It slows small functions down more than large ones: read it for order, not for seconds.
+A profile is made of every thread. It slows small functions down more than large ones: read it for
+order, not for seconds.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def main() -> None:
             else:
                 submit_list(ctx, NAME, str(path))
         ctx.ledger.close()
-        print(f"{a.what} of {a.n:,}: {span.seconds:.2f} s under the profiler, {span.cpu * 1e6 / a.n:.0f} µs CPU an item")
+        print(
+            f"{a.what} of {a.n:,}: {span.seconds:.2f} s under the profiler, {span.cpu * 1e6 / a.n:.0f} µs CPU an item"
+        )
         threads.show(a.top)
     finally:
         shutil.rmtree(folder)

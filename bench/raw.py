@@ -1,11 +1,12 @@
 """The raw SQLite limit: the same rows, indexes and bytes, written in batches with no engine.
 
-It is the fixed measure, so that figures of different versions of Milepost can be compared: the statements and the values are
-written out here and do not follow the ledger when it changes its own. They are the ledger's statements of November 2026, row by row
-with `executemany`; what the engine reckons per item (key, digest, chain, decision, lease check) is written here once, as a pattern
-that all items share, and what is the same for all items stands in the statement itself: only what would differ from item to item is
-bound. (A quicker way to write the same rows is one of the things that Milepost may do better than this.) The schema and the settings
-of the connection are the ledger's.
+It is the fixed measure, so that figures of different versions of Milepost can be compared: the
+statements and the values are written out here and do not follow the ledger when it changes its own.
+They are the ledger's statements of November 2026, row by row with `executemany`; what the engine
+reckons per item (key, digest, chain, decision, lease check) is written here once, as a pattern that
+all items share, and what is the same for all items stands in the statement itself: only what would
+differ from item to item is bound. (A quicker way to write the same rows is one of the things that
+Milepost may do better than this.) The schema and the settings of the connection are the ledger's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from bench.measure import Span, facts_of, ledger_bytes
 from bench.route import FEW, NAME, STAGES
 from milepost.ledgers.sqlite.file.store import SqliteFile
-from milepost.ledgers.sqlite.rows.names import Transaction
+from milepost.ledgers.sqlite.rows.names import NameNumbers, Transaction
 
 BATCH = 1_000
 QUEUED, PROCESSING, COMPLETED = 1, 2, 5
@@ -51,7 +52,8 @@ CONTENT = NEW_CONTENT + " ON CONFLICT (item, kind, stage) DO UPDATE SET body = e
 COUNT = "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
 
 HEADS = [bytes(range(start, start + 32)) for start in (0, 32, 64, 96, 128)]
-"""In the place of the chain: one 32-byte digest for each of the item's versions, from before the first on."""
+"""In the place of the chain: one 32-byte digest for each of the item's versions, from before the
+first on."""
 CORRELATION_ID = "0123456789abcdef-3e7"
 DIGEST = bytes(range(160, 192))
 OUTPUT = b'{"checked":true,"grams":340}'
@@ -73,7 +75,9 @@ class Pattern:
         now = self.now = int(time.time() * 1000)
         numbers = _names(connection)
         stages = [stage for _, stage in numbers]
-        self.route: int = connection.execute("SELECT id FROM route WHERE name = ?", (NAME,)).fetchone()[0]
+        self.route: int = connection.execute(
+            "SELECT id FROM route WHERE name = ?", (NAME,)
+        ).fetchone()[0]
         self.insert = INSERT.format(route=self.route, place=numbers[0][0], now=now)
         self.line = ACCEPTED.format(now=now).encode()
         self.came: Deltas = [(stages[0], QUEUED, 1)]
@@ -83,14 +87,18 @@ class Pattern:
 class Step:
     """One stage of the pattern: what its claim and its settle write."""
 
-    def __init__(self, index: int, numbers: Sequence[tuple[int, int]], now: int, with_output: bool) -> None:
+    def __init__(
+        self, index: int, numbers: Sequence[tuple[int, int]], now: int, with_output: bool
+    ) -> None:
         last = index == len(STAGES) - 1
         stage = numbers[index][1]
         place, following = numbers[index if last else index + 1]
         status = COMPLETED if last else QUEUED
         version = index + 2
         self.claim = CLAIM.format(now=now, until=now + 30_000)
-        self.settle = SETTLE.format(place=place, status=status, due="NULL" if last else now, version=version, now=now)
+        self.settle = SETTLE.format(
+            place=place, status=status, due="NULL" if last else now, version=version, now=now
+        )
         self.before, self.head = HEADS[index + 1], HEADS[index + 2]
         self.line = SETTLED.format(
             version=version,
@@ -113,26 +121,50 @@ def _names(connection: sqlite3.Connection) -> list[tuple[int, int]]:
     numbers = []
     connection.execute("INSERT INTO route (name) VALUES (?) ON CONFLICT DO NOTHING", (NAME,))
     for name in STAGES:
-        connection.execute("INSERT INTO stage (route, name) SELECT id, ? FROM route WHERE name = ? ON CONFLICT DO NOTHING", (name, NAME))
+        connection.execute(
+            "INSERT INTO stage (route, name) SELECT id, ? FROM route WHERE name = ? ON CONFLICT DO NOTHING",
+            (name, NAME),
+        )
         find = "FROM stage s JOIN route r ON r.id = s.route WHERE r.name = ? AND s.name = ?"
         (stage,) = connection.execute(f"SELECT s.id {find}", (NAME, name)).fetchone()
-        connection.execute("INSERT INTO place (stage, lane) VALUES (?, '') ON CONFLICT DO NOTHING", (stage,))
-        (place,) = connection.execute("SELECT id FROM place WHERE stage = ? AND lane = ''", (stage,)).fetchone()
+        connection.execute(
+            "INSERT INTO place (stage, lane) VALUES (?, '') ON CONFLICT DO NOTHING", (stage,)
+        )
+        (place,) = connection.execute(
+            "SELECT id FROM place WHERE stage = ? AND lane = ''", (stage,)
+        ).fetchone()
         numbers.append((place, stage))
     return numbers
 
 
-def _count(connection: sqlite3.Connection, pattern: Pattern, deltas: Deltas, times: int) -> None:
+def _count(tx: Transaction, pattern: Pattern, deltas: Deltas, times: int) -> None:
     hour = pattern.now // 3_600_000
-    connection.executemany(COUNT, [(stage, status, hour, n * times) for stage, status, n in deltas])
+    tx.executemany(COUNT, [(stage, status, hour, n * times) for stage, status, n in deltas])
     if any(n < 0 for _, _, n in deltas):
-        connection.execute("DELETE FROM counter WHERE n = 0")
+        tx.execute("DELETE FROM counter WHERE n = 0")
+
+
+class NoNames(NameNumbers):
+    """Names are numbered once, in the pattern: no write has to read them first."""
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        pass
+
+
+def _open(ledger: str) -> SqliteFile:
+    store = SqliteFile(ledger)
+    store.names = NoNames()
+    return store
+
+
+def _pattern(tx: Transaction, with_output: bool) -> Pattern:
+    return Pattern(tx.connection, with_output)
 
 
 def intake(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, insert: row, input, first line, counters."""
-    store = SqliteFile(ledger)
-    pattern = store.write(Pattern)
+    store = _open(ledger)
+    pattern = store.write(_pattern, False)
     with Span() as span:
         number = _first_free(store)
         for lines, keys in _parsed(path, BATCH):
@@ -143,37 +175,53 @@ def intake(ledger: str, path: str, n: int) -> dict[str, float]:
 
 
 def _first_free(store: SqliteFile) -> int:
-    return 1 + store.read(lambda c: int(c.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]))
+    return 1 + store.read(
+        lambda c: int(c.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0])
+    )
 
 
-def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]) -> Callable[[sqlite3.Connection], None]:
+def _insertion(
+    pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]
+) -> Callable[[Transaction], None]:
     before, head = HEADS[0], HEADS[1]
 
-    def run(connection: sqlite3.Connection) -> None:
+    def run(tx: Transaction) -> None:
         numbers = range(first, first + len(keys))
-        rows = [(head, number, key, CORRELATION_ID, DIGEST) for number, key in zip(numbers, keys, strict=True)]
-        connection.executemany(pattern.insert, rows)
-        connection.executemany(NEW_CONTENT, [(number, INPUT, 0, line) for number, line in zip(numbers, lines, strict=True)])
-        connection.executemany(HISTORY, [(number, before, pattern.line) for number in numbers])
-        _count(connection, pattern, pattern.came, len(keys))
+        rows = [
+            (head, number, key, CORRELATION_ID, DIGEST)
+            for number, key in zip(numbers, keys, strict=True)
+        ]
+        tx.executemany(pattern.insert, rows)
+        tx.executemany(
+            NEW_CONTENT,
+            [(number, INPUT, 0, line) for number, line in zip(numbers, lines, strict=True)],
+        )
+        tx.executemany(HISTORY, [(number, before, pattern.line) for number in numbers])
+        _count(tx, pattern, pattern.came, len(keys))
 
     return run
 
 
 def again(ledger: str, path: str, n: int) -> dict[str, float]:
-    """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and does nothing."""
-    store = SqliteFile(ledger)
-    pattern = store.write(Pattern)
+    """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and
+    does nothing."""
+    store = _open(ledger)
+    pattern = store.write(_pattern, False)
     with Span() as span:
         for _, keys in _parsed(path, BATCH):
-            store.write(_known(pattern.insert + ONLY_NEW, [(HEADS[1], None, key, CORRELATION_ID, DIGEST) for key in keys]))
+            store.write(
+                _known(
+                    pattern.insert + ONLY_NEW,
+                    [(HEADS[1], None, key, CORRELATION_ID, DIGEST) for key in keys],
+                )
+            )
     store.close()
     return facts_of(span, n)
 
 
-def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connection], None]:
-    def run(connection: sqlite3.Connection) -> None:
-        if connection.executemany(sql, rows).rowcount:
+def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[Transaction], None]:
+    def run(tx: Transaction) -> None:
+        if tx.executemany(sql, rows).rowcount:
             raise SystemExit("the second intake took in a key that was there before")
 
     return run
@@ -181,8 +229,8 @@ def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connectio
 
 def select(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, and merely look the keys up."""
-    store = SqliteFile(ledger)
-    route = store.write(Pattern).route
+    store = _open(ledger)
+    route = store.write(_pattern, False).route
     found = 0
     with Span() as span:
         for _, keys in _parsed(path, BATCH):
@@ -206,9 +254,10 @@ def _parsed(path: str, size: int) -> Iterator[tuple[list[bytes], list[str]]]:
 
 
 def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
-    """The last n items, batch by batch through the three stages: a commit for the claim, one for the settle."""
-    store = SqliteFile(ledger)
-    pattern = store.write(lambda connection: Pattern(connection, handlers == "output"))
+    """The last n items, batch by batch through the three stages: a commit for the claim, one for
+    the settle."""
+    store = _open(ledger)
+    pattern = store.write(_pattern, handlers == "output")
     last = _first_free(store) - 1
     size = FEW if handlers == "few" else BATCH
     with Span() as span:
@@ -219,9 +268,10 @@ def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
 
 
 def ones(ledger: str, path: str, n: int) -> dict[str, float]:
-    """One item at a time: taken in, then through the three stages, with a commit for each claim and each settle."""
-    store = SqliteFile(ledger)
-    pattern = store.write(Pattern)
+    """One item at a time: taken in, then through the three stages, with a commit for each claim and
+    each settle."""
+    store = _open(ledger)
+    pattern = store.write(_pattern, False)
     with Span() as span:
         for number, (lines, keys) in enumerate(_parsed(path, 1), _first_free(store)):
             store.write(_insertion(pattern, number, lines, keys))
@@ -236,20 +286,20 @@ def _through(store: SqliteFile, pattern: Pattern, numbers: range) -> None:
         store.write(_settling(pattern, step, numbers))
 
 
-def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
-    def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(step.claim, [(number,) for number in numbers])
-        _count(connection, pattern, step.claimed, len(numbers))
+def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[Transaction], None]:
+    def run(tx: Transaction) -> None:
+        tx.executemany(step.claim, [(number,) for number in numbers])
+        _count(tx, pattern, step.claimed, len(numbers))
 
     return run
 
 
-def _settling(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
-    def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(step.settle, [(step.head, number) for number in numbers])
-        connection.executemany(HISTORY, [(number, step.before, step.line) for number in numbers])
+def _settling(pattern: Pattern, step: Step, numbers: range) -> Callable[[Transaction], None]:
+    def run(tx: Transaction) -> None:
+        tx.executemany(step.settle, [(step.head, number) for number in numbers])
+        tx.executemany(HISTORY, [(number, step.before, step.line) for number in numbers])
         if step.puts:
-            connection.executemany(CONTENT, [(number, *put) for number in numbers for put in step.puts])
-        _count(connection, pattern, step.settled, len(numbers))
+            tx.executemany(CONTENT, [(number, *put) for number in numbers for put in step.puts])
+        _count(tx, pattern, step.settled, len(numbers))
 
     return run

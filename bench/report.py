@@ -1,4 +1,5 @@
-"""What the rounds came to: medians, ratios within each round, and the bars that they are held to."""
+"""What the rounds came to: medians, ratios within each round, and the bars that they are held
+to."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from bench.bars import Figure
 
 
 class Case(NamedTuple):
-    """What was measured: by whom, with how many finished items there before, which keys and handlers (or DBOS's setting), how many."""
+    """What was measured: by whom, with how many finished items there before, which keys and
+    handlers (or DBOS's setting), how many."""
 
     who: str
     there: int
@@ -39,10 +41,15 @@ class Results:
         values = self.all(case, what, fact)
         return median(values) if values else None
 
-    def ratio(self, case: Case, other: Case, what: str, *, other_what: str = "", by: str = "clock") -> float | None:
-        """The first's speed over the other's, round by round, then the median: what slows a whole round down slows both."""
+    def ratio(
+        self, case: Case, other: Case, what: str, *, other_what: str = "", by: str = "clock"
+    ) -> float | None:
+        """The first's speed over the other's, round by round, then the median: what slows a whole
+        round down slows both."""
         fact = "rate" if by == "clock" else "cpu_us"
-        pairs = list(zip(self.all(case, what, fact), self.all(other, other_what or what, fact), strict=False))
+        pairs = list(
+            zip(self.all(case, what, fact), self.all(other, other_what or what, fact), strict=False)
+        )
         if not pairs:
             return None
         return median(one / two if by == "clock" else two / one for one, two in pairs)
@@ -55,7 +62,7 @@ class Results:
         return [case for case in self.cases("ours") if case.handlers == handlers]
 
 
-# Figures -----------------------------------------------------------------------------------------------------------------
+# Figures ------------------------------------------------------------------------------------------
 
 
 def figures(results: Results) -> Iterator[Figure]:
@@ -73,7 +80,14 @@ def _raw(case: Case, handlers: str = "") -> Case:
 
 
 def _against(
-    results: Results, name: str, case: Case, other: Case, what: str = "process", *, other_what: str = "", by: str = "clock"
+    results: Results,
+    name: str,
+    case: Case,
+    other: Case,
+    what: str = "process",
+    *,
+    other_what: str = "",
+    by: str = "clock",
 ) -> Iterator[Figure]:
     ratio = results.ratio(case, other, what, other_what=other_what, by=by)
     if ratio is None:
@@ -100,7 +114,9 @@ def _other_handlers(results: Results) -> Iterator[Figure]:
     for case in results.of("output"):
         yield from _against(results, "processing with outputs / raw", case, _raw(case))
     for case in results.of("async"):
-        yield from _against(results, "processing with async handlers / raw", case, _raw(case, "plain"))
+        yield from _against(
+            results, "processing with async handlers / raw", case, _raw(case, "plain")
+        )
     tuned = [case for case in results.cases("dbos") if case.handlers == "tuned"]
     for case in results.of("plain"):
         theirs = results.median(tuned[0], "process") if tuned else None
@@ -119,13 +135,19 @@ def _other_handlers(results: Results) -> Iterator[Figure]:
         ("ones", "one at a time, submitted and processed", "ones"),
     ):
         for case in results.of(handlers):
-            yield from _against(results, f"{title} / raw, by CPU", case, _raw(case, limit), by="CPU")
+            yield from _against(
+                results, f"{title} / raw, by CPU", case, _raw(case, limit), by="CPU"
+            )
 
 
 def _on_large_ledgers(results: Results) -> Iterator[Figure]:
     for by, title in (("clock", "by the clock"), ("CPU", "by CPU")):
         for case in results.of("plain"):
-            cost = results.ratio(case._replace(there=0), case, "process", by=by) if case.there else None
+            cost = (
+                results.ratio(case._replace(there=0), case, "process", by=by)
+                if case.there
+                else None
+            )
             if cost is not None:
                 yield Figure(f"processing cost, items there / empty, {title}", _name(case), cost)
 
@@ -136,11 +158,23 @@ def _intake(results: Results) -> Iterator[Figure]:
     for limit, title in (("again", "INSERT"), ("select", "SELECT")):
         for by, how in (("clock", "by the clock"), ("CPU", "by CPU")):
             for case in results.of("plain"):
-                yield from _against(results, f"second intake / {title}, {how}", case, _raw(case), "again", other_what=limit, by=by)
+                yield from _against(
+                    results,
+                    f"second intake / {title}, {how}",
+                    case,
+                    _raw(case),
+                    "again",
+                    other_what=limit,
+                    by=by,
+                )
 
 
 def _memory_and_size(results: Results) -> Iterator[Figure]:
-    peaks = {key: max(f["mb"] for f in facts) for key, facts in results.facts.items() if key[0].who == "ours" and "mb" in facts[0]}
+    peaks = {
+        key: max(f["mb"] for f in facts)
+        for key, facts in results.facts.items()
+        if key[0].who == "ours" and "mb" in facts[0]
+    }
     if peaks:
         case, what = max(peaks, key=lambda key: peaks[key])
         yield Figure("peak memory, MB", f"highest: {what}, {_name(case)}", peaks[case, what])
@@ -160,17 +194,29 @@ def _beside(results: Results) -> Iterator[Figure]:
                 yield Figure(f"{name}, CPU ms", f"median of {case.n}", cpu)
     queued = sorted(results.of("queued"), key=lambda case: case.n)
     if len(queued) > 1:
-        few, many = (results.median(case, "resend", "cpu_ms") or 0 for case in (queued[0], queued[-1]))
+        few, many = (
+            results.median(case, "resend", "cpu_ms") or 0 for case in (queued[0], queued[-1])
+        )
         yield Figure(
-            "resender's run, many items queued / few, by CPU", f"{queued[-1].n:,} queued", many / few, f"{many:.1f} ms, {few:.1f} ms"
+            "resender's run, many items queued / few, by CPU",
+            f"{queued[-1].n:,} queued",
+            many / few,
+            f"{many:.1f} ms, {few:.1f} ms",
         )
 
 
-# Text ------------------------------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------
 
 
 def text(results: Results) -> str:
-    lines = ["", f"Milepost, raw SQLite and DBOS in one run ({_machine()})", "", *_table(results), "", *_bar_lines(results)]
+    lines = [
+        "",
+        f"Milepost, raw SQLite and DBOS in one run ({_machine()})",
+        "",
+        *_table(results),
+        "",
+        *_bar_lines(results),
+    ]
     return "\n".join(lines)
 
 
@@ -180,12 +226,24 @@ def _table(results: Results) -> Iterator[str]:
         f"{'CPU µs':>8}{'MB':>6}{'B/item':>8}"
     )
     for who in ("ours", "raw", "dbos"):
-        for case in sorted(results.cases(who), key=lambda case: (case.n, case.there, case.handlers, case.keys)):
+        for case in sorted(
+            results.cases(who), key=lambda case: (case.n, case.there, case.handlers, case.keys)
+        ):
             if results.median(case, "process") is None:
                 continue
-            rates = [_number(results.median(case, what)) for what in ("intake", "again", "select", "process")]
+            rates = [
+                _number(results.median(case, what))
+                for what in ("intake", "again", "select", "process")
+            ]
             cpu = _number(results.median(case, "process", "cpu_us"))
-            mb = max((m for what in ("intake", "again", "process") if (m := results.median(case, what, "mb"))), default=None)
+            mb = max(
+                (
+                    m
+                    for what in ("intake", "again", "process")
+                    if (m := results.median(case, what, "mb"))
+                ),
+                default=None,
+            )
             size = None if case.there else results.median(case, "process", "bytes_each")
             yield (
                 f"{who:5}{case.n:>10,}  {case.keys:11}{case.there:>10,}  {case.handlers:9}{rates[0]:>10}{rates[1]:>10}{rates[2]:>10}"
@@ -235,5 +293,8 @@ def as_json(results: Results) -> dict[str, Any]:
             }
             for (case, what), rounds in results.facts.items()
         ],
-        "bars": [{**figure._asdict(), "wanted": figure.wanted, "good": figure.good} for figure in figures(results)],
+        "bars": [
+            {**figure._asdict(), "wanted": figure.wanted, "good": figure.good}
+            for figure in figures(results)
+        ],
     }

@@ -1,4 +1,5 @@
-"""The job: three stages with trivial handlers. The name and the stages are the same for every kind of handler."""
+"""The job: three stages with trivial handlers. The name and the stages are the same for every kind
+of handler."""
 
 from __future__ import annotations
 
@@ -69,7 +70,14 @@ _HANDLERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "output": (_output, {}),
     "retry": (_retry, {"retry": mp.Backoff(base=0.1, jitter=0.5)}),
     "lanes": (_plain, {"lane": _lane}),
-    "few": (_plain, {"concurrency": 1, "lane": lambda content: "one", "lanes": {"one": mp.Limits(concurrency=FEW)}}),
+    "few": (
+        _plain,
+        {
+            "concurrency": 1,
+            "lane": lambda content: "one",
+            "lanes": {"one": mp.Limits(concurrency=FEW)},
+        },
+    ),
     "batch": (_batch, {"batch": PORTION}),
     "busy": (_busy, {}),
 }

@@ -1,6 +1,7 @@
 """The SQLite section: Milepost beside the raw limit and DBOS, in interleaved rounds.
 
-Each part (an intake, a processing run) is a process of its own on a file of its own, so that memory and CPU are its alone.
+Each part (an intake, a processing run) is a process of its own on a file of its own, so that memory
+and CPU are its alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,14 @@ class Sizes(NamedTuple):
 class Section:
     """The section's cases, one after the other. `part` runs one part and gives its facts."""
 
-    def __init__(self, folder: Path, results: Results, part: Part, say: Callable[[str], None], dbos_python: Path | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        results: Results,
+        part: Part,
+        say: Callable[[str], None],
+        dbos_python: Path | None,
+    ) -> None:
         self.folder = folder
         self.results = results
         self.part = part
@@ -52,7 +60,9 @@ class Section:
     def run(self, sizes: Sizes) -> Results:
         load = os.getloadavg()[0]
         if load > 0.5:
-            self.say(f"this machine is busy (load {load:.1f}): figures will be noisy, ratios less so")
+            self.say(
+                f"this machine is busy (load {load:.1f}): figures will be noisy, ratios less so"
+            )
         filled = {there: self.prefill(there) for there in sizes.there}
         for number in range(1, sizes.rounds + 1):
             self.say(f"round {number} of {sizes.rounds}")
@@ -63,7 +73,8 @@ class Section:
         return self.results
 
     def prefill(self, n: int) -> Path:
-        """A ledger of n finished items, made by Milepost itself; copied for each run on a pre-filled ledger."""
+        """A ledger of n finished items, made by Milepost itself; copied for each run on a
+        pre-filled ledger."""
         self.say(f"making a ledger of {n:,} finished items")
         ledger = self.folder / f"prefilled-{n}.db"
         path = self.list_of(n, "random", PREFILL_SEED)
@@ -113,7 +124,9 @@ class Section:
                 self.results.add(case, what, facts)
                 rates.append(f"{what} {facts['rate']:,.0f}/s {facts['cpu_us']:.1f} µs")
         there = f" {case.there:,} there" if case.there else ""
-        self.say(f"  {case.who:4} {case.handlers:6} {case.n:>7,} {case.keys}{there}: {', '.join(rates)}")
+        self.say(
+            f"  {case.who:4} {case.handlers:6} {case.n:>7,} {case.keys}{there}: {', '.join(rates)}"
+        )
 
     def ones(self, case: Case) -> None:
         with self.ledger(None) as file:
@@ -121,25 +134,57 @@ class Section:
 
     def workers(self, how_many: int, n: int) -> None:
         with self.ledger(None) as file:
-            self._one(Case("ours", 0, "sequential", f"busy {how_many}", n), "process", file, n, how_many, module="bench.workers")
+            self._one(
+                Case("ours", 0, "sequential", f"busy {how_many}", n),
+                "process",
+                file,
+                n,
+                how_many,
+                module="bench.workers",
+            )
 
     def queued(self, n: int) -> None:
         path = self.list_of(n, "random")
         with self.ledger(None) as file:
-            self._one(Case("ours", 0, "random", "queued", n), "resend", file, n, path, module="bench.overdue")
+            self._one(
+                Case("ours", 0, "random", "queued", n),
+                "resend",
+                file,
+                n,
+                path,
+                module="bench.overdue",
+            )
 
     def start_up(self, runs: int) -> None:
         with self.ledger(None) as file:
-            self._one(Case("ours", 0, "sequential", "start-up", runs), "start-up", file, runs, module="bench.startup")
+            self._one(
+                Case("ours", 0, "sequential", "start-up", runs),
+                "start-up",
+                file,
+                runs,
+                module="bench.startup",
+            )
 
     def _one(self, case: Case, what: str, *words: object, module: str = "bench.part") -> None:
         if module == "bench.part":
             words = (case.who, *words)
         facts = self.part(*words, module=module)
         self.results.add(case, what, facts)
-        told = {"cpu_ms": "ms CPU", "help_ms": "ms CPU for --help", "status_ms": "ms CPU for status", "rate": "/s", "cpu_us": "µs"}
-        wanted = ("rate", "cpu_us") if what == "process" else [name for name in told if name.endswith("_ms") and name in facts]
-        self.say(f"  {case.who:4} {case.handlers:6} {case.n:>7,}: {', '.join(f'{facts[name]:,.1f} {told[name]}' for name in wanted)}")
+        told = {
+            "cpu_ms": "ms CPU",
+            "help_ms": "ms CPU for --help",
+            "status_ms": "ms CPU for status",
+            "rate": "/s",
+            "cpu_us": "µs",
+        }
+        wanted = (
+            ("rate", "cpu_us")
+            if what == "process"
+            else [name for name in told if name.endswith("_ms") and name in facts]
+        )
+        self.say(
+            f"  {case.who:4} {case.handlers:6} {case.n:>7,}: {', '.join(f'{facts[name]:,.1f} {told[name]}' for name in wanted)}"
+        )
 
     def dbos(self, tuned: bool, n: int) -> None:
         if self.dbos_python is None:
@@ -150,11 +195,14 @@ class Section:
         with self.ledger(None) as file:
             try:
                 for what, verb in (("intake", "submit"), ("again", "submit"), ("process", "work")):
-                    facts = self.part(verb, file, n, *more, python=self.dbos_python, module="bench.dbos_job")
+                    facts = self.part(
+                        verb, file, n, *more, python=self.dbos_python, module="bench.dbos_job"
+                    )
                     self.results.add(case, what, facts)
                 self.say(f"  dbos {n:>7,} {setting}: process {facts['rate']:,.0f}/s")
             except RuntimeError as error:
-                # Unbounded by default, it runs into time-outs of its own on a busy machine; that is not ours to mend.
+                # Unbounded by default, it runs into time-outs of its own on a busy machine; that is
+                # not ours to mend.
                 self.say(f"  dbos {setting} failed in this round: {str(error).splitlines()[-1]}")
 
     def list_of(self, n: int, keys: str, seed: int = 1) -> Path:
@@ -165,7 +213,8 @@ class Section:
 
     @contextmanager
     def ledger(self, source: Path | None) -> Iterator[Path]:
-        """A file of its own for one chain: fresh, or a copy that is on disk before anything is timed."""
+        """A file of its own for one chain: fresh, or a copy that is on disk before anything is
+        timed."""
         inside = self.folder / "run"
         inside.mkdir()
         path = inside / "ledger.db"

@@ -1,4 +1,5 @@
-"""The stand-in for AWS that the figures are counted on: ministack, a process of its own, and an empty account for each run."""
+"""The stand-in for AWS that the figures are counted on: ministack, a process of its own, and an
+empty account for each run."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def running(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def account(number: str) -> Iterator[None]:
-    """Every client that is made within belongs to this account, and nothing is found of whoever runs this."""
+    """Every client that is made within belongs to this account, and nothing is found of whoever
+    runs this."""
     kept = dict(os.environ)
     for name in kept:
         if name.startswith("AWS_"):

@@ -1,4 +1,5 @@
-"""What it costs to start the command line: `python -m bench.startup LEDGER RUNS`, CPU in ms, medians."""
+"""What it costs to start the command line: `python -m bench.startup LEDGER RUNS`, CPU in ms,
+medians."""
 
 from __future__ import annotations
 
@@ -17,10 +18,14 @@ PROGRAM = "import sys; from milepost.cli import main; sys.exit(main())"
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:
-    """CPU (user and system) of `milepost --help` and of `milepost status --json` on a ledger with a route, in turns."""
+    """CPU (user and system) of `milepost --help` and of `milepost status --json` on a ledger with a
+    route, in turns."""
     ledger, runs = words[0], int(words[1])
     open_context(f"sqlite:///{ledger}", [make_route()]).ledger.close()
-    commands = {"help": ["--help"], "status": ["--ledger", f"sqlite:///{ledger}", "status", "--json"]}
+    commands = {
+        "help": ["--help"],
+        "status": ["--ledger", f"sqlite:///{ledger}", "status", "--json"],
+    }
     for command in commands.values():
         _cpu_ms(command)  # its bytecode is compiled and in memory from now on
     spent: dict[str, list[float]] = {name: [] for name in commands}
@@ -32,7 +37,12 @@ def measure(words: Sequence[str]) -> dict[str, float]:
 
 def _cpu_ms(words: Sequence[str]) -> float:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    child = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=env,
+    )
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     with child:

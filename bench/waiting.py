@@ -1,8 +1,9 @@
-"""Many assets that wait: how soon one that is ready is confirmed beside them, and what they cost while nothing is ready.
+"""Many assets that wait: how soon one that is ready is confirmed beside them, and what they cost
+while nothing is ready.
 
-N assets whose objects are not there have been looked at once, and are due again over the next six hours: the longest pause of the
-route's checks, where all that waits for long arrives. The same is measured on an empty ledger. Each part is a process of its own:
-`python -m bench.waiting FOLDER N`.
+N assets whose objects are not there have been looked at once, and are due again over the next six
+hours: the longest pause of the route's checks, where all that waits for long arrives. The same is
+measured on an empty ledger. Each part is a process of its own: `python -m bench.waiting FOLDER N`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ import milepost as mp
 from bench.measure import Span, tell
 from bench.ocfl import add, object_id, write
 from bench.station import at_work
-from milepost.applications.postingest import postingest
-from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.composition import open_context
 from milepost.core.item import Item
 from milepost.core.status import Status
+from milepost.engine.act_log import select
 from milepost.engine.acts.bulk import act
+from milepost.engine.acts.verbs import RetryVerb
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.runners.process import tune_garbage_collection
+from milepost_postingest import postingest
+from milepost_postingest.custodial_copy import CustodialCopy
 
 NAME, STAGE, BATCH = "postingest", "CC", "b-1"
 FIRST = UUID(object_id(0)).int
@@ -57,17 +60,26 @@ def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) ->
         inside = folder / f"waiting-{name}"
         inside.mkdir()
         found[name] = part(inside, waiting, module="bench.waiting")
-        say(f"waiting: {waiting:,} assets: new one in {found[name]['new_ms']:.0f} ms, {found[name]['cpu_s_a_minute']:.2f} s CPU a minute")
+        say(
+            f"waiting: {waiting:,} assets: new one in {found[name]['new_ms']:.0f} ms, {found[name]['cpu_s_a_minute']:.2f} s CPU a minute"
+        )
     return found
 
 
 def text(found: dict[str, Any]) -> str:
     alone, beside = found["alone"], found["beside"]
-    lines = ["", f"An asset is ready while {found['n']:,} others wait: ms until it is confirmed (median, slowest)", ""]
+    lines = [
+        "",
+        f"An asset is ready while {found['n']:,} others wait: ms until it is confirmed (median, slowest)",
+        "",
+    ]
     lines.append(f"  {'':62}{'beside them':>18}{'alone':>16}")
     for what, title in TITLES.items():
         columns = [
-            f"{facts[f'{what}_ms']:,.0f}, {facts[f'{what}_worst_ms']:,.0f}" if f"{what}_ms" in facts else "" for facts in (beside, alone)
+            f"{facts[f'{what}_ms']:,.0f}, {facts[f'{what}_worst_ms']:,.0f}"
+            if f"{what}_ms" in facts
+            else ""
+            for facts in (beside, alone)
         ]
         lines.append(f"  {title:62}{columns[0]:>18}{columns[1]:>16}")
     lines += ["", f"CPU while nothing is ready, over {found['window_s']:.0f} s"]
@@ -79,12 +91,12 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# What is measured ------------------------------------------------------------------------------------------------------------
+# What is measured ---------------------------------------------------------------------------------
 
 
 class Looks:
-    """The confirmer. Who is not there at the first look is looked at again within six hours, each at its own time: as if they had come
-    over the day."""
+    """The confirmer. Who is not there at the first look is looked at again within six hours, each
+    at its own time: as if they had come over the day."""
 
     def __init__(self, root: Path, n: int) -> None:
         self._check, self._n = CustodialCopy(root).check, n
@@ -102,7 +114,8 @@ class Looks:
 
 
 class Desk:
-    """The ledger as another process sees it: hands assets over, puts their objects into the repository, looks what becomes of them."""
+    """The ledger as another process sees it: hands assets over, puts their objects into the
+    repository, looks what becomes of them."""
 
     def __init__(self, root: Path, ctx: Context) -> None:
         self.root, self.ctx = root, ctx
@@ -110,7 +123,14 @@ class Desk:
     def submit(self, numbers: Sequence[int]) -> None:
         for begin in range(0, len(numbers), PORTION):
             ids = [object_id(number) for number in numbers[begin : begin + PORTION]]
-            submit(self.ctx, NAME, [{"assetId": one, "batchId": BATCH, "input": {"preservationSystemId": one}} for one in ids])
+            submit(
+                self.ctx,
+                NAME,
+                [
+                    {"assetId": one, "batchId": BATCH, "input": {"preservationSystemId": one}}
+                    for one in ids
+                ],
+            )
 
     def confirmed(self, number: int) -> bool:
         [item] = self.ctx.ledger.get([(NAME, key(number))])
@@ -126,10 +146,13 @@ class Desk:
         return self.ctx.ledger.history(NAME, key(number))[-1].line.at
 
     def waiting(self) -> int:
-        return sum(count.n for count in self.ctx.ledger.counts(NAME) if count.status is Status.WAITING)
+        return sum(
+            count.n for count in self.ctx.ledger.counts(NAME) if count.status is Status.WAITING
+        )
 
     def retry(self, number: int) -> None:
-        act(self.ctx, "retry", NAME, keys=[key(number)], by="bench", reason="its object is there")
+        selection = select(self.ctx, NAME, keys=[key(number)])
+        act(self.ctx, selection, RetryVerb(), by="bench", reason="its object is there")
 
     def ms_until_confirmed(self, number: int, begin: Callable[[], object]) -> float:
         add(self.root, number, versions=1)
@@ -167,13 +190,26 @@ def measure(folder: Path, n: int) -> None:
         took = desk.ms_until_confirmed(behind, lambda: None)
         until(lambda: desk.waiting() == n)
         span.stop()
-        facts |= {"behind_ms": took, "behind_worst_ms": took, "first_looks_a_second": (n + 1) / span.seconds}
+        facts |= {
+            "behind_ms": took,
+            "behind_worst_ms": took,
+            "first_looks_a_second": (n + 1) / span.seconds,
+        }
         new_items = [next(fresh) for _ in range(SAMPLES)]
-        facts |= figures("new", [desk.ms_until_confirmed(number, partial(desk.submit, [number])) for number in new_items])
+        facts |= figures(
+            "new",
+            [
+                desk.ms_until_confirmed(number, partial(desk.submit, [number]))
+                for number in new_items
+            ],
+        )
         if n:
             # Not due for hours by themselves.
             last = range(n - SAMPLES, n)
-            facts |= figures("nudged", [desk.ms_until_confirmed(number, partial(desk.retry, number)) for number in last])
+            facts |= figures(
+                "nudged",
+                [desk.ms_until_confirmed(number, partial(desk.retry, number)) for number in last],
+            )
         before = looks.times
         with Span() as window:
             time.sleep(WINDOW_S)
@@ -186,7 +222,11 @@ def measure(folder: Path, n: int) -> None:
 def on_time(desk: Desk, n: int) -> dict[str, float]:
     """Objects appear for those that are due next by themselves."""
     now = desk.ctx.clock.now()
-    due = {number: at for number in range(min(n, 1_000)) if now + 1_000 < (at := desk.due(number)) < now + WINDOW_S * 1_000}
+    due = {
+        number: at
+        for number in range(min(n, 1_000))
+        if now + 1_000 < (at := desk.due(number)) < now + WINDOW_S * 1_000
+    }
     if not due:
         return {}
     for number in due:
@@ -201,7 +241,10 @@ def figures(what: str, taken: Sequence[float]) -> dict[str, float]:
 
 def opened(folder: Path, looks: Looks) -> Context:
     checks = {"every": f"{LONGEST_H}h", "upTo": f"{LONGEST_H}h"}
-    route = postingest([{"queueAlias": STAGE, "queueOrder": 1, "worker": "ocfl", "checks": checks}], workers={STAGE: looks})
+    route = postingest(
+        [{"queueAlias": STAGE, "queueOrder": 1, "worker": "ocfl", "checks": checks}],
+        workers={STAGE: looks},
+    )
     return open_context(f"sqlite:///{folder / 'ledger.db'}", [route])
 
 

@@ -1,4 +1,5 @@
-"""Several worker processes on one file, with handlers that use 1 ms of CPU: `python -m bench.workers LEDGER N HOW_MANY`."""
+"""Several worker processes on one file, with handlers that use 1 ms of CPU: `python -m
+bench.workers LEDGER N HOW_MANY`."""
 
 from __future__ import annotations
 
@@ -27,15 +28,21 @@ COMPLETED = "SELECT coalesce(sum(c.n), 0) FROM counter c JOIN status s ON s.id =
 
 
 def measure(words: Sequence[str]) -> dict[str, float]:
-    """See n items through with so many processes. Timed from the moment at which all of them are open until the last item is
-    COMPLETED; CPU is the sum of theirs, memory the highest of theirs."""
+    """See n items through with so many processes. Timed from the moment at which all of them are
+    open until the last item is COMPLETED; CPU is the sum of theirs, memory the highest of
+    theirs."""
     ledger, n, how_many = words[0], int(words[1]), int(words[2])
     path = Path(ledger + ".jsonl")
     write_list(path, n, "sequential", 1)
     intake(ledger, str(path), n, HANDLERS, "new")
     path.unlink()
     command = [sys.executable, "-m", "bench.workers", ledger]
-    children = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(how_many)]
+    children = [
+        subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(how_many)
+    ]
     try:
         for child in children:
             assert child.stdout is not None
@@ -65,7 +72,9 @@ def _time(ledger: str, n: int, children: Sequence[subprocess.Popen[str]]) -> flo
             child.stdin.write("go\n")
             child.stdin.flush()
         while connection.execute(COMPLETED).fetchone()[0] < n:
-            if time.monotonic() > began + PATIENCE_S or any(child.poll() is not None for child in children):
+            if time.monotonic() > began + PATIENCE_S or any(
+                child.poll() is not None for child in children
+            ):
                 raise RuntimeError("a worker process has ended, or they take too long")
             time.sleep(POLL_S)
         return time.monotonic() - began
@@ -74,7 +83,8 @@ def _time(ledger: str, n: int, children: Sequence[subprocess.Popen[str]]) -> flo
 
 
 def work(ledger: str) -> None:
-    """One of the processes: it says that it is ready, begins when its standard input says so, and stops at its end."""
+    """One of the processes: it says that it is ready, begins when its standard input says so, and
+    stops at its end."""
     ctx = open_context(f"sqlite:///{ledger}", [make_route(HANDLERS)])
     tune_garbage_collection()
     station = Station(ctx)

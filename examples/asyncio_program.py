@@ -1,9 +1,11 @@
-"""A plain asyncio program: it hands over readings as they come and works on them, on one event loop.
+"""A plain asyncio program: it hands over readings as they come and works on them, on one event
+loop.
 
     python examples/asyncio_program.py
 
-Async handlers run on the program's own loop, so they share its clients and its state. Ctrl-C (or SIGTERM) cancels the main task;
-`run_async` then drains: no more claims, running handlers have the grace to finish, the rest is given back.
+Async handlers run on the program's own loop, so they share its clients and its state. Ctrl-C (or
+SIGTERM) cancels the main task; `run_async` then drains: no more claims, running handlers have the
+grace to finish, the rest is given back.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""A FastAPI app that takes in letters over HTTP and sends them in the background, in the same process.
+"""A FastAPI app that takes in letters over HTTP and sends them in the background, in the same
+process.
 
-    pip install '/path/to/milepost[http]' fastapi
+    pip install '/path/to/milepost/packages/milepost[http]' fastapi
     uvicorn examples.fastapi_app:app
 
     curl -X POST localhost:8000/letters -H 'content-type: application/json' -d '{"id": "L-1", "to": "door 4"}'
     curl localhost:8000/letters/L-1
 
-The work begins with the app and ends with it: on SIGTERM uvicorn finishes its requests, then leaves the lifespan. That stops and
-drains the work before the ledger is closed: running handlers have 30 seconds to finish, everything else is given back. Nothing is
-lost if the process is killed instead.
+The work begins with the app and ends with it: on SIGTERM uvicorn finishes its requests, then leaves
+the lifespan. That stops and drains the work before the ledger is closed: running handlers have 30
+seconds to finish, everything else is given back. Nothing is lost if the process is killed instead.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
-# Plain functions: FastAPI runs them in threads, where a call of the ledger holds up no other request.
+# Plain functions: FastAPI runs them in threads, where a call of the ledger holds up no other
+# request.
 @app.post("/letters", status_code=202)
 def submit(letter: dict[str, Any], request: Request) -> dict[str, Any]:
     [receipt] = request.app.state.post.submit("letters", letter)

@@ -4,7 +4,8 @@
     milepost --routes examples/parcels.py work --until-idle
     milepost --routes examples/parcels.py confirm parcels P-1 --stage send --output '{"tracking": "T-1"}' --by carrier --reason "their mail"
 
-The carrier is a stand-in, so that the example runs by itself; everything else is as it would be in earnest.
+The carrier is a stand-in, so that the example runs by itself; everything else is as it would be in
+earnest.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ class TooHeavy(Exception):
 carrier = Carrier()
 
 
-@parcels.stage("weigh", retry=mp.Backoff(attempts=3, base="1s", factor=2, cap="1m"), timeout="10s", rate="50/s")
+@parcels.stage(
+    "weigh", retry=mp.Backoff(attempts=3, base="1s", factor=2, cap="1m"), timeout="10s", rate="50/s"
+)
 async def weigh(item: mp.Item) -> mp.Outcome:
-    """A list from a spreadsheet holds text: turn it into a number, or say for good that it is none."""
+    """A list from a spreadsheet holds text: turn it into a number, or say for good that it is
+    none."""
     try:
         grams = int(item.input["grams"])
     except (KeyError, ValueError):
@@ -53,12 +57,19 @@ def label(items: list[mp.Item]) -> list[mp.Outcome]:
 
 
 def is_ordered(item: mp.Item) -> bool:
-    """Asked before an order is repeated whose fate is unknown: a worker was lost, or the carrier stayed silent."""
+    """Asked before an order is repeated whose fate is unknown: a worker was lost, or the carrier
+    stayed silent."""
     return item.work_id in carrier.orders
 
 
-@parcels.stage("send", verify=is_ordered, lane=lambda content: content["town"], lanes={"York": mp.Limits(concurrency=2)})
+@parcels.stage(
+    "send",
+    verify=is_ordered,
+    lane=lambda content: content["town"],
+    lanes={"York": mp.Limits(concurrency=2)},
+)
 def send(item: mp.Item) -> mp.Outcome:
-    """The carrier takes the order and tells the tracking number later: a day is normal, two are too many."""
+    """The carrier takes the order and tells the tracking number later: a day is normal, two are too
+    many."""
     carrier.order(item.work_id, item.payload["label"], item.results["weigh"]["grams"])
     return mp.HandedOver(within="2d", note="ordered; the tracking number comes by mail")

@@ -1,4 +1,5 @@
-"""File descriptors of the test's own process: how many are open, and a moment without a free one."""
+"""File descriptors of the test's own process: how many are open, and a moment without a free
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Servers that stand in for AWS, each a process of its own on loopback: started, awaited, ended by its process id."""
+"""Servers that stand in for AWS, each a process of its own on loopback: started, awaited, ended by
+its process id."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def new_account() -> str:
 
 
 def environment(account: str) -> dict[str, str]:
-    """What boto3 is to find in the environment: these keys, and nothing of whoever runs the tests."""
+    """What boto3 is to find in the environment: these keys, and nothing of whoever runs the
+    tests."""
     return {
         "AWS_ACCESS_KEY_ID": account,
         "AWS_SECRET_ACCESS_KEY": "none",
@@ -43,8 +45,8 @@ def environment(account: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Below the range that the kernel hands out for outgoing connections, so that it stays ours while a server is down; and of numbers
-    that no other test process draws from."""
+    """Below the range that the kernel hands out for outgoing connections, so that it stays ours
+    while a server is down; and of numbers that no other test process draws from."""
     place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 6
     while True:
         port = 20_000 + place * 2_000 + secrets.randbelow(2_000)
@@ -60,10 +62,19 @@ class Server:
     """One stand-in, reached at `url`, which stays the same through kill and restart."""
 
     def __init__(
-        self, program: Path, port: int, health: str, log: Path, *, arguments: Sequence[str] = (), variables: dict[str, str] | None = None
+        self,
+        program: Path,
+        port: int,
+        health: str,
+        log: Path,
+        *,
+        arguments: Sequence[str] = (),
+        variables: dict[str, str] | None = None,
     ) -> None:
         if not program.exists():
-            pytest.fail(f"{program.name} is not installed in {STANDINS.name}; run make test", pytrace=False)
+            pytest.fail(
+                f"{program.name} is not installed in {STANDINS.name}; run make test", pytrace=False
+            )
         self.program, self.port, self.health, self.log = program, port, health, log
         self.arguments, self.variables = arguments, variables or {}
         self.process: subprocess.Popen[bytes] | None = None
@@ -80,7 +91,9 @@ class Server:
     def start(self) -> None:
         """Returns once the server answers; shows its log when it does not."""
         assert self.process is None, f"{self.program.name} is running already"
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
+        }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [str(self.program), *self.arguments],
@@ -95,8 +108,15 @@ class Server:
             ended = self.process.poll()
             if ended is not None or time.monotonic() > until:
                 self.kill()
-                what = f"did not answer within {START_S:.0f} s" if ended is None else f"ended at once with {ended}"
-                pytest.fail(f"{self.program.name} {what}; its log:\n{self.log.read_text(errors='replace')}", pytrace=False)
+                what = (
+                    f"did not answer within {START_S:.0f} s"
+                    if ended is None
+                    else f"ended at once with {ended}"
+                )
+                pytest.fail(
+                    f"{self.program.name} {what}; its log:\n{self.log.read_text(errors='replace')}",
+                    pytrace=False,
+                )
             time.sleep(0.02)
 
     def answers(self) -> bool:
@@ -127,7 +147,8 @@ class Server:
         if process is None:
             return
         if process.poll() is None:
-            # It leads a group of its own, which is there at least until the process has been waited for.
+            # It leads a group of its own, which is there at least until the process has been waited
+            # for.
             os.killpg(process.pid, how)
             try:
                 process.wait(STOP_S)
@@ -141,18 +162,39 @@ def ministack(folder: Path) -> Server:
     port = free_port()
     loopback = {"GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1", "MINISTACK_HOST": "127.0.0.1"}
     variables = {"LAMBDA_EXECUTOR": "local", "LOG_LEVEL": "WARNING", "TMPDIR": str(folder)}
-    # Not its own server, which takes twice the time for a request; idle connections are kept as long as there.
+    # Not its own server, which takes twice the time for a request; idle connections are kept as
+    # long as there.
     quiet = ("--no-access-log", "--log-level", "warning", "--no-server-header", "--no-date-header")
     kept = ("--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "1")
-    arguments = ["ministack.app:app", "--host", "127.0.0.1", "--port", str(port), "--http", "httptools", "--loop", "asyncio", *quiet, *kept]
+    arguments = [
+        "ministack.app:app",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--http",
+        "httptools",
+        "--loop",
+        "asyncio",
+        *quiet,
+        *kept,
+    ]
     program = STANDINS / "ministack" / "bin" / "uvicorn"
     log = folder / "ministack.log"
-    return Server(program, port, "/_ministack/health", log, arguments=arguments, variables=loopback | variables)
+    return Server(
+        program,
+        port,
+        "/_ministack/health",
+        log,
+        arguments=arguments,
+        variables=loopback | variables,
+    )
 
 
 @contextmanager
 def clients(url: str) -> Iterator[Callable[[str], Any]]:
-    """clients("…")("dynamodb"): a boto3 client of whatever account the environment names; closed in the end."""
+    """clients("…")("dynamodb"): a boto3 client of whatever account the environment names; closed in
+    the end."""
     import boto3  # not for those who need none: it takes a while
 
     made: list[Any] = []
@@ -167,7 +209,14 @@ def clients(url: str) -> Iterator[Callable[[str], Any]]:
 
 
 def dynoxide(folder: Path, database: Path | None = None) -> Server:
-    """DynamoDB with streams; with a `database` file it keeps what it was told through a kill. Knows no accounts: use names of your own."""
+    """DynamoDB with streams; with a `database` file it keeps what it was told through a kill. Knows
+    no accounts: use names of your own."""
     port = free_port()
     kept = [] if database is None else ["--db-path", str(database)]
-    return Server(STANDINS / "dynoxide", port, "/", folder / "dynoxide.log", arguments=["--port", str(port), *kept])
+    return Server(
+        STANDINS / "dynoxide",
+        port,
+        "/",
+        folder / "dynoxide.log",
+        arguments=["--port", str(port), *kept],
+    )

@@ -20,14 +20,18 @@ TABLE = {
 }
 
 
-def test_every_account_is_empty(endpoint: str, client: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_account_is_empty(
+    endpoint: str, client: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     client("dynamodb").create_table(TableName="rows", **TABLE)
     assert client("dynamodb").list_tables()["TableNames"] == ["rows"]
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", standins.new_account())
     assert client("dynamodb").list_tables()["TableNames"] == []
 
 
-def test_boto3_itself_uses_the_account(account: str, endpoint: str, ministack: standins.Server) -> None:
+def test_boto3_itself_uses_the_account(
+    account: str, endpoint: str, ministack: standins.Server
+) -> None:
     identity = boto3.client("sts", endpoint_url=ministack.url).get_caller_identity()
     assert identity["Account"] == account
 
@@ -46,7 +50,9 @@ def test_what_was_written_outlives_a_kill(dynoxide_on_file: standins.Server) -> 
     assert not dynoxide_on_file.answers()
     dynoxide_on_file.restart()
     assert dynoxide_on_file.pid != first
-    assert dynamodb.get_item(TableName="rows", Key={"key": {"S": "a"}})["Item"] == {"key": {"S": "a"}}
+    assert dynamodb.get_item(TableName="rows", Key={"key": {"S": "a"}})["Item"] == {
+        "key": {"S": "a"}
+    }
 
 
 def test_dynoxide_in_memory_answers(dynoxide: standins.Server, prefix: str) -> None:
@@ -56,7 +62,9 @@ def test_dynoxide_in_memory_answers(dynoxide: standins.Server, prefix: str) -> N
     assert dynamodb.describe_table(TableName=prefix)["Table"]["TableStatus"] == "ACTIVE"
 
 
-def test_a_server_that_does_not_start_shows_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_start_shows_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = standins.dynoxide(tmp_path, tmp_path / "no" / "such" / "folder" / "file")
     with pytest.raises(pytest.fail.Exception, match=r"(?s)ended at once with 1; its log:\n.*such"):
         server.start()

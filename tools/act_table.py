@@ -22,20 +22,25 @@ NOW = 1_800_000_000_000
 ACTS: dict[str, Callable[[Item, Plan], Change | Refusal]] = {
     "retry": lambda item, plan: operators.retry(item, plan, NOW, by=BY, why=WHY),
     "skip": lambda item, plan: operators.skip(item, plan, NOW, by=BY, why=WHY),
-    "confirm": lambda item, plan: confirm(item, item.row.stage, Done(True), plan, NOW, 0.0, by=BY, why=WHY, operator=True),
+    "confirm": lambda item, plan: confirm(
+        item, item.row.stage, Done(True), plan, NOW, 0.0, by=BY, why=WHY, operator=True
+    ),
     "cancel": lambda item, plan: operators.cancel(item, plan, NOW, by=BY, why=WHY),
     "resend": lambda item, plan: operators.resend(item, plan, NOW, by=BY, why=WHY),
     "rerun": lambda item, plan: operators.rerun(item, plan, NOW, by=BY, why=WHY),
     "replace": lambda item, plan: operators.replace(
         item, plan, NOW, content={"id": "P-1", "x": 1}, digest=b"x" * 32, old={}, by=BY, why=WHY
     ),
-    "reschedule": lambda item, plan: operators.reschedule(item, plan, NOW, not_before=NOW + 60_000, by=BY, why=WHY),
+    "reschedule": lambda item, plan: operators.reschedule(
+        item, plan, NOW, not_before=NOW + 60_000, by=BY, why=WHY
+    ),
 }
 """Each act as an operator would do it without options."""
 
 
 def act_rows() -> list[tuple[str, ...]]:
-    """For each status, whether each act of `ACTS` is possible: tried on an item at a handler stage, and on one at an external stage."""
+    """For each status, whether each act of `ACTS` is possible: tried on an item at a handler stage,
+    and on one at an external stage."""
     return [(f"`{status}`", *(_cell(status, act) for act in ACTS.values())) for status in Status]
 
 
@@ -44,7 +49,12 @@ def _cell(status: Status, act: Callable[[Item, Plan], Change | Refusal]) -> str:
         isinstance(act(Item(replace(item.row, status=status), item.content), plan), Change)
         for item, plan in (_item_at_a_stage(external=False), _item_at_a_stage(external=True))
     )
-    return {(True, True): "yes", (False, False): "no", (True, False): "handler stage", (False, True): "external stage"}[handler, external]
+    return {
+        (True, True): "yes",
+        (False, False): "no",
+        (True, False): "handler stage",
+        (False, True): "external stage",
+    }[handler, external]
 
 
 def _item_at_a_stage(*, external: bool) -> tuple[Item, Plan]:
@@ -57,5 +67,7 @@ def _item_at_a_stage(*, external: bool) -> tuple[Item, Plan]:
             route.stage(name)(lambda item: None)
     plan = Plan(route, grace_ms=0, offer_life_ms=0)
     content = {"id": "P-1"}
-    accepted = Acceptance(plan, NOW)("P-1", content, correlation_id="c-1", digest=digest_of(content))
+    accepted = Acceptance(plan, NOW)(
+        "P-1", content, correlation_id="c-1", digest=digest_of(content)
+    )
     return Item(accepted.after, Content(content, {}, {})), plan

@@ -1,4 +1,5 @@
-"""Diagram of the import graph, table of the packages, and the functions that docs/architecture.md names."""
+"""Diagram of the import graph, table of the packages, and the functions that docs/architecture.md
+names."""
 
 from __future__ import annotations
 
@@ -11,33 +12,49 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src"
+PACKAGES = (
+    "milepost_net",
+    "milepost",
+    "milepost_testing",
+    "milepost_aws",
+    "milepost_client",
+    "milepost_deposits",
+    "milepost_notifications",
+    "milepost_postingest",
+)
+"""The packages of this project, as they are imported, each after those that it stands on."""
 PAGE = ROOT / "docs" / "architecture.md"
 PUBLIC = "milepost"
 ENTRY_POINTS = {"__main__"}
-STEP = re.compile(r"\| `([\w.]+)` \| \[[^\]]+\]\(\.\./(src/milepost/[\w/]+\.py)\) \|")
+STEP = re.compile(r"\| `([\w.]+)` \| \[[^\]]+\]\(\.\./(packages/[\w/-]+\.py)\) \|")
 Edges = dict[str, set[str]]
 
 
 def architecture_parts() -> dict[str, str]:
-    """The generated parts of docs/architecture.md: the diagram of the import graph, and the table of packages."""
+    """The generated parts of docs/architecture.md: the diagram of the import graph, and the table
+    of packages."""
     return {"imports": diagram(PUBLIC), "packages": package_table()}
 
 
 def diagram(package: str) -> str:
-    """Mermaid flowchart of the members of a package. An arrow means "imports"; arrows that follow from others are left out."""
+    """Mermaid flowchart of the members of a package. An arrow means "imports"; arrows that follow
+    from others are left out."""
     edges = reduced(imports_between_members(package))
     nodes = sorted({*edges, *(target for targets in edges.values() for target in targets)})
     lines = ["```mermaid", "flowchart TD"]
     lines += [f'    {node_id(node)}["{label(package, node)}"]' for node in nodes]
-    lines += [f"    {node_id(source)} --> {node_id(target)}" for source in sorted(edges) for target in sorted(edges[source])]
+    lines += [
+        f"    {node_id(source)} --> {node_id(target)}"
+        for source in sorted(edges)
+        for target in sorted(edges[source])
+    ]
     return "\n".join([*lines, "```"])
 
 
 def label(package: str, member: str) -> str:
     if member == PUBLIC:
         return "milepost: the public names"
-    path = SOURCE.joinpath(*package.split("."), member)
+    path = source_of(PUBLIC).joinpath(*package.split(".")[1:], member)
     return f"{member}/" if path.is_dir() else f"{member}.py"
 
 
@@ -46,9 +63,10 @@ def node_id(member: str) -> str:
 
 
 def imports_between_members(package: str) -> Edges:
-    """Which direct members of the package import which others, found in the import statements of all their modules.
+    """Which direct members of the package import which others, found in the import statements of
+    all their modules.
 
-    A package whose names the root offers imports the root for its version number alone; such an import is left out."""
+    A member imports the root for its version number alone; such an import is left out."""
     graph = import_graph()
     edges: Edges = {}
     for module in graph.modules:
@@ -60,13 +78,14 @@ def imports_between_members(package: str) -> Edges:
             target = member_of(imported, package)
             if target is not None and target != source:
                 edges[source].add(target)
-    for offered in edges.get(PUBLIC, ()):
-        edges[offered].discard(PUBLIC)
+    for targets in edges.values():
+        targets.discard(PUBLIC)
     return edges
 
 
 def member_of(module: str, package: str) -> str | None:
-    """The direct member of the package that a module belongs to. The root is a member of itself: it holds the public names."""
+    """The direct member of the package that a module belongs to. The root is a member of itself: it
+    holds the public names."""
     if module == package:
         return PUBLIC if package == PUBLIC else None
     if not module.startswith(f"{package}."):
@@ -76,7 +95,8 @@ def member_of(module: str, package: str) -> str | None:
 
 @cache
 def import_graph() -> grimp.ImportGraph:
-    """Imports at run time. Those of the root are made on first use, so its block for type checkers is taken for them."""
+    """Imports at run time. Those of the root are made on first use, so its block for type checkers
+    is taken for them."""
     graph = grimp.build_graph("milepost", exclude_type_checking_imports=True, cache_dir=None)
     typed = grimp.build_graph("milepost", cache_dir=None)
     for imported in typed.find_modules_directly_imported_by(PUBLIC):
@@ -85,10 +105,18 @@ def import_graph() -> grimp.ImportGraph:
 
 
 def reduced(edges: Edges) -> Edges:
-    """The same order with the fewest arrows: an arrow is left out if a longer way leads to the same member. There is no cycle."""
-    if cyclic := sorted(member for member, targets in edges.items() if member in reached(edges, targets)):
-        raise SystemExit(f"tools/architecture.py: these import each other in a cycle: {', '.join(cyclic)}")
-    return {source: {target for target in targets if target not in reached(edges, targets - {target})} for source, targets in edges.items()}
+    """The same order with the fewest arrows: an arrow is left out if a longer way leads to the same
+    member. There is no cycle."""
+    if cyclic := sorted(
+        member for member, targets in edges.items() if member in reached(edges, targets)
+    ):
+        raise SystemExit(
+            f"tools/architecture.py: these import each other in a cycle: {', '.join(cyclic)}"
+        )
+    return {
+        source: {target for target in targets if target not in reached(edges, targets - {target})}
+        for source, targets in edges.items()
+    }
 
 
 def reached(edges: Edges, starts: Iterable[str]) -> set[str]:
@@ -102,20 +130,41 @@ def reached(edges: Edges, starts: Iterable[str]) -> set[str]:
     return found
 
 
+def source_of(package: str) -> Path:
+    """The folder with the modules of a package."""
+    return ROOT / "packages" / package.replace("_", "-") / "src" / package
+
+
 def package_table() -> str:
-    """The modules of the root and every package, each with the first sentence of its docstring."""
-    root = SOURCE / "milepost"
-    modules = [path for path in sorted(root.glob("*.py")) if path.stem not in {"__init__", *ENTRY_POINTS}]
-    packages = [path for path in sorted(root.glob("**/__init__.py")) if path.parent != root]
-    lines = ["| module or package | what it holds |", "|---|---|"]
-    for path in [*modules, *packages]:
-        name = (path.parent if path.name == "__init__.py" else path).relative_to(root).as_posix()
-        lines.append(f"| [`{name}`](../src/milepost/{name}) | {first_sentence(path)} |")
+    """For each package its top modules and its folders, each with the first sentence of its
+    docstring."""
+    return "\n\n".join(
+        f"### {name.replace('_', '-')}\n\n{first_sentence(source_of(name) / '__init__.py')}.\n\n{_modules_of(name)}"
+        for name in PACKAGES
+    )
+
+
+def _modules_of(package: str) -> str:
+    root = source_of(package)
+    modules = [
+        path for path in sorted(root.glob("*.py")) if path.stem not in {"__init__", *ENTRY_POINTS}
+    ]
+    folders = [path for path in sorted(root.glob("**/__init__.py")) if path.parent != root]
+    lines = ["| module or folder | what it holds |", "|---|---|"]
+    for path in [*modules, *folders]:
+        member = path.parent if path.name == "__init__.py" else path
+        lines.append(
+            f"| [`{member.relative_to(root).as_posix()}`](../{member.relative_to(ROOT).as_posix()}) | {first_sentence(path)} |"
+        )
     return "\n".join(lines)
 
 
 def first_sentence(path: Path) -> str:
-    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split())
+    text = " ".join(
+        (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+        .split("\n\n")[0]
+        .split()
+    )
     if not text:
         raise SystemExit(f"{path.relative_to(ROOT)}: say in a docstring what it holds")
     return re.split(r"(?<=[.!?]) ", text)[0].removesuffix(".").replace("|", "\\|")
@@ -128,7 +177,11 @@ def steps(page: str) -> list[tuple[str, str]]:
 
 def missing_steps(page: str) -> list[str]:
     """A sentence for each function that a page names and its file does not define."""
-    return [f"there is no {name} in {file}" for name, file in steps(page) if name not in functions_in(ROOT / file)]
+    return [
+        f"there is no {name} in {file}"
+        for name, file in steps(page)
+        if name not in functions_in(ROOT / file)
+    ]
 
 
 def functions_in(path: Path) -> set[str]:

@@ -1,4 +1,5 @@
-"""Takes the picture of the overview for README and docs: `make picture`. It shows what `milepost demo` shows."""
+"""Takes the picture of the overview for README and docs: `make picture`. It shows what `milepost
+demo` shows."""
 
 from __future__ import annotations
 
@@ -19,10 +20,13 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 
 
 def main() -> int:
-    """Runs the demo in a folder of its own until all are through, looks at its page, and stops it."""
+    """Runs the demo in a folder of its own until all are through, looks at its page, and stops
+    it."""
     browser = shutil.which("chromium")
     if browser is None:
-        print("there is no Chromium; tools/need-programs chromium says how to get it", file=sys.stderr)
+        print(
+            "there is no Chromium; tools/need-programs chromium says how to get it", file=sys.stderr
+        )
         return 1
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "milepost", "demo", "--stay", "--folder", "milepost-demo"]
@@ -48,7 +52,9 @@ def through(demo: subprocess.Popen[str]) -> str:
 def take(browser: str, url: str) -> None:
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
-        page = opened.new_page(viewport={"width": WIDTH, "height": 800}, color_scheme="light", reduced_motion="reduce")
+        page = opened.new_page(
+            viewport={"width": WIDTH, "height": 800}, color_scheme="light", reduced_motion="reduce"
+        )
         page.goto(url)
         tall = page.evaluate("document.documentElement.scrollHeight")
         page.set_viewport_size({"width": WIDTH, "height": min(TALLEST, tall)})

@@ -1,6 +1,7 @@
 """Writes a small OCFL repository, or adds objects to it: python make_repository.py FOLDER ID [ID…]
 
-Each object has two files. Only to try things out: in earnest the ingest writes its repository itself.
+Each object has two files. Only to try things out: in earnest the ingest writes its repository
+itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import json
 import sys
 from pathlib import Path
 
-LAYOUT = {"extension": "0004-hashed-n-tuple-storage-layout", "description": "by the SHA-256 of the object's id"}
+LAYOUT = {
+    "extension": "0004-hashed-n-tuple-storage-layout",
+    "description": "by the SHA-256 of the object's id",
+}
 
 
 def sha512(content: bytes) -> str:
@@ -25,7 +29,10 @@ def write(path: Path, content: bytes) -> None:
 def add_object(root: Path, object_id: str) -> None:
     name = hashlib.sha256(object_id.encode()).hexdigest()
     place = root / name[:3] / name[3:6] / name[6:9] / name
-    files = {"IO_Metadata.xml": f"<io>{object_id}</io>".encode(), "letter.txt": f"Dear reader of {object_id}".encode()}
+    files = {
+        "IO_Metadata.xml": f"<io>{object_id}</io>".encode(),
+        "letter.txt": f"Dear reader of {object_id}".encode(),
+    }
     for path, content in files.items():
         write(place / "v1/content" / path, content)
     inventory = {
@@ -53,7 +60,10 @@ def add_object(root: Path, object_id: str) -> None:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) < 2 or arguments[0].startswith("-"):
-        print("usage: python make_repository.py FOLDER ID [ID…], as in: python make_repository.py repository p-1", file=sys.stderr)
+        print(
+            "usage: python make_repository.py FOLDER ID [ID…], as in: python make_repository.py repository p-1",
+            file=sys.stderr,
+        )
         return 2
     root = Path(arguments[0])
     try:
@@ -62,7 +72,10 @@ def main(arguments: list[str]) -> int:
         for object_id in arguments[1:]:
             add_object(root, object_id)
     except OSError as error:
-        print(f"make_repository.py: no repository can be written to {root}: {error.strerror}; give another folder", file=sys.stderr)
+        print(
+            f"make_repository.py: no repository can be written to {root}: {error.strerror}; give another folder",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -1,4 +1,5 @@
-"""Costs of an asset on AWS in calls and units, counted as the benchmark counts them, against their limits."""
+"""Costs of an asset on AWS in calls and units, counted as the benchmark counts them, against their
+limits."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import pytest
 from bench import aws
 from bench.aws_list import run as run_list
 
-from milepost.ledgers.aws.requests.client import Requests
+from milepost_aws.ledger.requests.client import Requests
 
 N = 20
 
 
-@pytest.mark.parametrize("case", aws.CASES, ids=[case.title.replace(" ", "-").replace(",", "") for case in aws.CASES])
+@pytest.mark.parametrize(
+    "case", aws.CASES, ids=[case.title.replace(" ", "-").replace(",", "") for case in aws.CASES]
+)
 def test_an_asset_keeps_to_its_bars(endpoint: str, account: str, case: aws.Case) -> None:
     figures = aws.count_assets(endpoint, account, N, 10, case)
     barred = [figure for figure in figures if figure.most is not None]
@@ -31,7 +34,12 @@ def test_evidence_keeps_to_its_bars(endpoint: str, account: str) -> None:
     assert [figure for figure in figures.values() if not figure.good] == []
     for name in ("blobs written", "queries of history", "read units of these queries"):
         assert figures[name].counted == 1
-    for name in ("blobs written", "read units of these queries", "bytes kept", "lines read for the daily head"):
+    for name in (
+        "blobs written",
+        "read units of these queries",
+        "bytes kept",
+        "lines read for the daily head",
+    ):
         assert figures[name].counted == pytest.approx(figures[name].predicted, rel=0.05), name
 
 
@@ -44,14 +52,21 @@ def test_a_list_of_known_keys_is_read_in_full_batches(endpoint: str, tmp_path: P
     assert meter.made("rows", "seen", "history", "control", operations={"scan"}) == 0
 
 
-def test_a_request_too_many_is_seen(endpoint: str, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_too_many_is_seen(
+    endpoint: str, account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The counting itself: whoever sends one message a call, instead of ten, is found out."""
     once = Requests.attempt
 
-    def one_by_one(self: Requests, patience: object, service: str, operation: str, params: dict[str, object]) -> dict[str, object]:
+    def one_by_one(
+        self: Requests, patience: object, service: str, operation: str, params: dict[str, object]
+    ) -> dict[str, object]:
         if operation != "send_message_batch":
             return once(self, patience, service, operation, params)
-        answers = [once(self, patience, service, operation, {**params, "Entries": [entry]}) for entry in params["Entries"]]
+        answers = [
+            once(self, patience, service, operation, {**params, "Entries": [entry]})
+            for entry in params["Entries"]
+        ]
         return {"Successful": [entry for answer in answers for entry in answer["Successful"]]}
 
     monkeypatch.setattr(Requests, "attempt", one_by_one)

@@ -1,4 +1,5 @@
-"""The benchmark's SQLite section runs to its end, with every case and on a tiny number, so that it cannot break unseen."""
+"""The benchmark's SQLite section runs to its end, with every case and on a tiny number, so that it
+cannot break unseen."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from bench.report import Case, Results
 from bench.route import KINDS
 from bench.sqlite import PREFILL, Section, Sizes
 
-TINY = Sizes(items=[200], there=[300], rounds=1, dbos=0, busy=10, queued=(20, 200), starts=1, full=True)
+TINY = Sizes(
+    items=[200], there=[300], rounds=1, dbos=0, busy=10, queued=(20, 200), starts=1, full=True
+)
 NOT_HERE = {"processing / DBOS tuned"}
 
 
@@ -51,7 +54,10 @@ def test_every_case_is_measured_and_held_to_its_bar(tmp_path: Path) -> None:
     text = report.text(results)
     assert all(name in text for name in BARS)
     page = "".join(f"<!-- measured: {name} -->\nold\n<!-- end -->\n" for name in PARTS)
-    one = {"ratios": {"deliveries in one process / bare loop": [0.6, ">=", 0.5]}, "medians": {"bare": {"rate": 10.0, "accepted": 5.0}}}
+    one = {
+        "ratios": {"deliveries in one process / bare loop": [0.6, ">=", 0.5]},
+        "medians": {"bare": {"rate": 10.0, "accepted": 5.0}},
+    }
     assert "old" not in written(page, Run(told | {"notifications": one, "deposits": one}))
     assert written(page, Run(told)).count("old") == 2, "a part of which the run has nothing stays"
 
@@ -62,7 +68,10 @@ def test_ours_and_raw_leave_the_same_rows_lines_and_content_behind(tmp_path: Pat
     for handlers in ("plain", "output"):
         for who in ("ours", "raw"):
             section.chain(Case(who, 0, "sequential", handlers, 1_000))
-        ours, raw = (results.all(Case(who, 0, "sequential", handlers, 1_000), "process", "bytes_each")[0] for who in ("ours", "raw"))
+        ours, raw = (
+            results.all(Case(who, 0, "sequential", handlers, 1_000), "process", "bytes_each")[0]
+            for who in ("ours", "raw")
+        )
         assert ours == pytest.approx(raw, rel=0.05)
 
 
@@ -75,7 +84,12 @@ def test_two_trees_are_compared(tmp_path: Path) -> None:
         for name in ("plain", "ones"):
             compare.cases(100, 100)[name](section)
         found[tree] = section.results
-    assert [line["what"] for line in compare.lines(found)] == ["intake", "again", "process", "process"]
+    assert [line["what"] for line in compare.lines(found)] == [
+        "intake",
+        "again",
+        "process",
+        "process",
+    ]
     assert all(line["trees"]["after"]["ratio"] > 0 for line in compare.lines(found))
     assert "ratios to before" in compare.text(found)
 
@@ -97,11 +111,17 @@ def test_requests_that_go_out_are_measured_in_every_mode() -> None:
 def test_notifications_are_measured_in_every_part(tmp_path: Path) -> None:
     numbers = {"accept-memory": 0.2, "accept": 0.2, "wrk": 1}
     for name in notifications.TITLES:
-        if (name == "wrk" and shutil.which("wrk") is None) or (name == "bare-aiohttp" and find_spec("aiohttp") is None):
+        if (name == "wrk" and shutil.which("wrk") is None) or (
+            name == "bare-aiohttp" and find_spec("aiohttp") is None
+        ):
             continue  # left out of the benchmark, too
         folder = tmp_path / name
         folder.mkdir()
-        words = [name, str(folder), "200", "0.5"] if name == "half-load" else [name, str(folder), str(numbers.get(name, 400))]
+        words = (
+            [name, str(folder), "200", "0.5"]
+            if name == "half-load"
+            else [name, str(folder), str(numbers.get(name, 400))]
+        )
         facts = notifications.measure(words)
         assert facts["rate"] > 0
         assert facts.get("p99_ms", 1) > 0

@@ -8,8 +8,8 @@
     ```console exit=1       the same, but the last command ends with 1
     ```console no-run       shown only
 
-In what is shown, `...` stands for any text. Where lines break, how wide gaps are, moments, ids and short measured times do
-not matter (see LOOSE). A command with nothing under it may answer anything.
+In what is shown, `...` stands for any text. Where lines break, how wide gaps are, moments, ids and
+short measured times do not matter (see LOOSE). A command with nothing under it may answer anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from typing import Any, NamedTuple
 
 from tests.cli.command_processes import command_processes
 
-FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```\s*$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```\s*$",
+    re.DOTALL | re.MULTILINE,
+)
 BIN = Path(sys.executable).parent
 
 
@@ -49,14 +52,27 @@ def blocks(text: str) -> Iterator[Block]:
         language, *rest = match["info"].split() or [""]
         options = dict(word.split("=", 1) for word in rest if "=" in word)
         line = text.count("\n", 0, match.start()) + 2
-        yield Block(line, language, frozenset(word for word in rest if "=" not in word), options, textwrap.dedent(match["body"]))
+        yield Block(
+            line,
+            language,
+            frozenset(word for word in rest if "=" not in word),
+            options,
+            textwrap.dedent(match["body"]),
+        )
 
 
 class Page:
     """One page while its samples are run."""
 
-    def __init__(self, path: Path, folder: Path, env: dict[str, str] | None = None, ports: Mapping[int, int] | None = None) -> None:
-        """`ports`: in place of the ports that the page names, which another program may have taken."""
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        env: dict[str, str] | None = None,
+        ports: Mapping[int, int] | None = None,
+    ) -> None:
+        """`ports`: in place of the ports that the page names, which another program may have
+        taken."""
         self.path, self.folder, self.env, self.ports = path, folder, env or {}, ports or {}
         self.ran = 0
         self._printed: str | None = None
@@ -84,12 +100,16 @@ class Page:
             self._console(block)
         elif block.language == "text" and "output" in block.words:
             if self._printed is None:
-                raise SampleError(f"{self.path.name}:{block.line}: no python block stands before this output")
+                raise SampleError(
+                    f"{self.path.name}:{block.line}: no python block stands before this output"
+                )
             compare(block.body, self._printed, f"{self.path.name}:{block.line}")
 
     def _python(self, block: Block) -> None:
         # Blank lines before the code, so that a traceback names the page's own line.
-        code = compile("\n" * (block.line - 1) + block.body, str(self.path), "exec", dont_inherit=True)
+        code = compile(
+            "\n" * (block.line - 1) + block.body, str(self.path), "exec", dont_inherit=True
+        )
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(code, self._names)
@@ -106,7 +126,9 @@ class Page:
             wanted = int(block.options.get("exit", "0")) if last else 0
             done = shell(command, self.folder, self.env)
             if done.returncode != wanted:
-                raise SampleError(f"{where}\nended with {done.returncode}, not {wanted}:\n{done.stdout}")
+                raise SampleError(
+                    f"{where}\nended with {done.returncode}, not {wanted}:\n{done.stdout}"
+                )
             if shown.strip():
                 compare(shown, done.stdout, where)
             self.ran += 1
@@ -128,17 +150,34 @@ def _commands(block: Block) -> Iterator[tuple[int, str, str]]:
         yield at, command, "\n".join(shown)
 
 
-PLAIN, QUOTED, SPECIAL = re.compile(r"milepost\s"), re.compile(r"'[^']*'|\"[^\"$`\\]*\""), re.compile(r"[^\w\s=.,:/@+-]")
+PLAIN, QUOTED, SPECIAL = (
+    re.compile(r"milepost\s"),
+    re.compile(r"'[^']*'|\"[^\"$`\\]*\""),
+    re.compile(r"[^\w\s=.,:/@+-]"),
+)
 """A call of milepost in which nothing is left for a shell to do."""
 
 
-def shell(command: str, folder: Path, more: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def shell(
+    command: str, folder: Path, more: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """A command as a user types it, with its two outputs together, as a terminal shows them."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MILEPOST", "COLUMNS", "FORCE_COLOR"))}
-    env |= {"PATH": f"{BIN}{os.pathsep}{env.get('PATH', '')}", "PYTHONIOENCODING": "utf-8", "TZ": "UTC", "NO_COLOR": "1"}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MILEPOST", "COLUMNS", "FORCE_COLOR"))
+    }
+    env |= {
+        "PATH": f"{BIN}{os.pathsep}{env.get('PATH', '')}",
+        "PYTHONIOENCODING": "utf-8",
+        "TZ": "UTC",
+        "NO_COLOR": "1",
+    }
     env |= more or {}
     if PLAIN.match(command) and not SPECIAL.search(QUOTED.sub("", command)):
-        answer = command_processes().run(shlex.split(command)[1:], folder, env, timeout=60, together=True)
+        answer = command_processes().run(
+            shlex.split(command)[1:], folder, env, timeout=60, together=True
+        )
         return subprocess.CompletedProcess(command, answer.code, answer.out)
     return subprocess.run(
         ["bash", "-c", command],
@@ -151,7 +190,8 @@ def shell(command: str, folder: Path, more: dict[str, str] | None = None) -> sub
     )
 
 
-# What differs from run to run is not compared: moments, short measured times, ids, names of processes.
+# What differs from run to run is not compared: moments, short measured times, ids, names of
+# processes.
 LOOSE = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "TIME"),
     (re.compile(r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d"), "TIME"),
@@ -166,9 +206,14 @@ LOOSE = (
 def compare(shown: str, answered: str, where: str) -> None:
     """Is this what was answered? `...` stands for anything. Where lines break does not matter."""
     wanted, got = _plain(shown), _plain(answered)
-    if re.fullmatch(".*?".join(re.escape(part.strip()) for part in wanted.split("...")), got) is None:
+    if (
+        re.fullmatch(".*?".join(re.escape(part.strip()) for part in wanted.split("...")), got)
+        is None
+    ):
         # The pattern is made of stripped parts: the gaps beside the dots belong to them.
-        raise SampleError(f"{where}\nshown:\n{textwrap.indent(shown, '    ')}\nanswered:\n{textwrap.indent(answered, '    ')}")
+        raise SampleError(
+            f"{where}\nshown:\n{textwrap.indent(shown, '    ')}\nanswered:\n{textwrap.indent(answered, '    ')}"
+        )
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,5 @@
-"""The page on the architecture is true: its walks are what a traced run calls, and its diagram is the import graph."""
+"""The page on the architecture is true: its walks are what a traced run calls, and its diagram is
+the import graph."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.project import ROOT
 from tools.architecture import missing_steps, reduced, steps
 
 import milepost as mp
-from milepost.testing.aws_model import AwsModel
+from milepost_aws.aws_model import AwsModel
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -32,7 +33,8 @@ def walk(ledger: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def traced(wanted: set[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """The calls of the wanted functions, in order, in this thread and in those that are started meanwhile."""
+    """The calls of the wanted functions, in order, in this thread and in those that are started
+    meanwhile."""
     calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -76,7 +78,8 @@ def test_an_item_on_aws_goes_the_way_that_the_page_lists() -> None:
     listed = walk("AWS")
     with traced(set(listed)) as calls, AwsModel().served() as endpoint:
         see_through(f"dynamodb://eu-central-1/test?endpoint={endpoint}")
-    # Reader of the stream and worker run side by side, so that only what is called is certain, not every order.
+    # Reader of the stream and worker run side by side, so that only what is called is certain, not
+    # every order.
     assert [step for step in listed if step not in calls] == []
 
 
@@ -85,8 +88,11 @@ def test_every_function_that_the_page_names_exists() -> None:
 
 
 def test_a_function_that_is_gone_is_named() -> None:
-    row = "| 1 | `Gone.away` | [app.py](../src/milepost/app.py) | text |\n| 2 | `take_in` | [x](../src/milepost/gone.py) | text |"
-    assert missing_steps(row) == ["there is no Gone.away in src/milepost/app.py", "there is no take_in in src/milepost/gone.py"]
+    row = "| 1 | `Gone.away` | [app.py](../packages/milepost/src/milepost/app.py) | text |\n| 2 | `take_in` | [x](../packages/milepost/src/milepost/gone.py) | text |"
+    assert missing_steps(row) == [
+        "there is no Gone.away in packages/milepost/src/milepost/app.py",
+        "there is no take_in in packages/milepost/src/milepost/gone.py",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +100,15 @@ def test_a_function_that_is_gone_is_named() -> None:
     [
         ({"a": {"b", "c"}, "b": {"c"}, "c": set()}, {"a": {"b"}, "b": {"c"}, "c": set()}),
         ({"a": {"b", "c"}, "b": set(), "c": set()}, {"a": {"b", "c"}, "b": set(), "c": set()}),
-        ({"a": {"b", "d"}, "b": {"c"}, "c": {"d"}, "d": set()}, {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()}),
+        (
+            {"a": {"b", "d"}, "b": {"c"}, "c": {"d"}, "d": set()},
+            {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()},
+        ),
     ],
 )
-def test_arrows_that_follow_from_others_are_left_out(edges: dict[str, set[str]], fewest: dict[str, set[str]]) -> None:
+def test_arrows_that_follow_from_others_are_left_out(
+    edges: dict[str, set[str]], fewest: dict[str, set[str]]
+) -> None:
     assert reduced(edges) == fewest
 
 

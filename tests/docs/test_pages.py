@@ -1,4 +1,5 @@
-"""The docs cannot drift: made pages are up to date, everything has its place, and every link leads somewhere."""
+"""The docs cannot drift: made pages are up to date, everything has its place, and every link leads
+somewhere."""
 
 from __future__ import annotations
 
@@ -19,17 +20,28 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted(DOCS.rglob("*.md")),
+    *sorted((ROOT / "packages").glob("*/README.md")),
+    *sorted((ROOT / "packages").glob("*/src/**/README.md")),
+]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 def test_made_pages_are_up_to_date() -> None:
-    done = subprocess.run([sys.executable, "-m", "tools.docs", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.docs", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
-def test_a_stale_page_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stale_page_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from tools import docs
 
     monkeypatch.setattr(docs, "pages", lambda: {ROOT / "docs" / "no-such-page.md": "new"})
@@ -53,27 +65,42 @@ def test_every_command_and_option_is_in_the_reference() -> None:
         _, found, section = page.partition(f"### {path}\n")
         assert found, f"{path} is not documented"
         section = section.partition("\n### ")[0]
-        for option in (option for parameter in command.params for option in parameter.opts if option.startswith("--")):
+        for option in (
+            option
+            for parameter in command.params
+            for option in parameter.opts
+            if option.startswith("--")
+        ):
             assert option in section, f"{path} {option} is not documented"
         assert command.help, f"{path} says nothing about itself"
 
 
 def test_every_command_is_used_somewhere_in_the_guides() -> None:
-    text = "\n".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *DOCS.glob("*.md")])
+    text = "\n".join(
+        page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *DOCS.glob("*.md")]
+    )
     unused = [path for path, _ in commands(cli) if path not in text]
     assert not unused
 
 
 def test_every_public_name_is_documented() -> None:
     page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
-    missing = [name for name in milepost.__all__ if f"### {name}\n" not in page and f"| `{name}` |" not in page]
+    missing = [
+        name
+        for name in milepost.__all__
+        if f"### {name}\n" not in page and f"| `{name}` |" not in page
+    ]
     assert not missing
     assert list(milepost.__all__) == sorted(milepost.__all__)
 
 
 def test_every_error_status_and_reason_is_documented() -> None:
     page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
-    names = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
+    names = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    ]
     assert [name for name in names if f"| `{name}` |" not in page] == []
     lifecycle = (DOCS / "lifecycle.md").read_text(encoding="utf-8")
     assert [word for word in (*Status, *Reason) if f"| `{word.value}` |" not in lifecycle] == []
@@ -81,17 +108,30 @@ def test_every_error_status_and_reason_is_documented() -> None:
 
 def test_every_option_of_a_stage_is_explained() -> None:
     page = (DOCS / "routes.md").read_text(encoding="utf-8")
-    options = {*Route.stage.__annotations__, *Route.external.__annotations__, *Route.__init__.__annotations__} - {"name", "return"}
-    assert [option for option in sorted(options) if f"`{option}`" not in page and f"{option}=" not in page] == []
+    options = {
+        *Route.stage.__annotations__,
+        *Route.external.__annotations__,
+        *Route.__init__.__annotations__,
+    } - {"name", "return"}
+    assert [
+        option
+        for option in sorted(options)
+        if f"`{option}`" not in page and f"{option}=" not in page
+    ] == []
 
 
-@pytest.mark.parametrize("page", sorted((DOCS / "decisions").glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", sorted((DOCS / "decisions").glob("*.md")), ids=lambda page: page.name
+)
 def test_decisions_are_short_and_numbered(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     assert len(lines) < 40
     number = int(page.name[:4])
     assert lines[0].startswith(f"# {number}. ")
-    assert all(f"**{word}.**" in page.read_text(encoding="utf-8") for word in ("Context", "Decision", "Consequences"))
+    assert all(
+        f"**{word}.**" in page.read_text(encoding="utf-8")
+        for word in ("Context", "Decision", "Consequences")
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -104,12 +144,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / place).resolve() if place else page
         assert target.exists(), f"{page.name}: {link}"
         if anchor:
-            assert anchor in anchors(target), f"{page.name}: {link}: there are {sorted(anchors(target))}"
+            assert anchor in anchors(target), (
+                f"{page.name}: {link}: there are {sorted(anchors(target))}"
+            )
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as code hosts make them."""
-    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.+)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE
+    )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 

@@ -17,17 +17,22 @@ from tests.docs.samples import Page, SampleError, compare
 from tests.http.live_server import running_server
 from tests.project import ROOT
 
-from milepost.applications.deposits.dspace.standin import PASSWORD, USER
-from milepost.applications.deposits.standins.__main__ import partners
-from milepost.applications.deposits.standins.mailbox import MailboxStandIn
-from milepost.applications.postingest.scoutam.standin import StandIn
+from milepost_deposits.standins.__main__ import partners
+from milepost_deposits.standins.dspace import PASSWORD, USER
+from milepost_deposits.standins.mailbox import MailboxStandIn
+from milepost_postingest.standins.scoutam import StandIn
 
-WORDS_ONLY = ROOT / "docs/glossary.md"
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {WORDS_ONLY}), *sorted((ROOT / "docs/guides").glob("*.md"))]
+WORDS_ONLY = {ROOT / "docs/glossary.md", ROOT / "docs/index.md"}
+PAGES = [
+    ROOT / "README.md",
+    *sorted({*(ROOT / "docs").glob("*.md")} - WORDS_ONLY),
+    *sorted((ROOT / "docs/guides").glob("*.md")),
+]
 
 
 class Trial(NamedTuple):
-    """What a page has its reader set up by hand: variables of the environment, and the ports used in place of those that the page names."""
+    """What a page has its reader set up by hand: variables of the environment, and the ports used
+    in place of those that the page names."""
 
     env: Mapping[str, str]
     ports: Mapping[int, int] = {}
@@ -37,7 +42,9 @@ Setup = Callable[[Path], contextlib.AbstractContextManager[Trial]]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_samples_do_what_the_page_says(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_do_what_the_page_says(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with contextlib.ExitStack() as stack:
         env: dict[str, str] = {}
         ports: dict[int, int] = {}
@@ -54,7 +61,8 @@ def test_samples_do_what_the_page_says(path: Path, tmp_path: Path, monkeypatch: 
 
 @contextlib.contextmanager
 def stand_in(folder: Path, prefix: str = "try") -> Iterator[Trial]:
-    """What the pages on AWS have their reader set up by hand: a server at the address that they name."""
+    """What the pages on AWS have their reader set up by hand: a server at the address that they
+    name."""
     server = standins.ministack(folder)
     server.start()
     try:
@@ -72,8 +80,14 @@ def stand_in(folder: Path, prefix: str = "try") -> Iterator[Trial]:
 
 @contextlib.contextmanager
 def archive(folder: Path) -> Iterator[Trial]:
-    """What the pages on postingest have their reader set up by hand: the example's folder, and something that stands for the tapes."""
-    shutil.copytree(ROOT / "examples/postingest", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    """What the pages on postingest have their reader set up by hand: the example's folder, and
+    something that stands for the tapes."""
+    shutil.copytree(
+        ROOT / "examples/postingest",
+        folder,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     with StandIn(everything=True, after=1.0) as tapes:
         yield Trial(
             {
@@ -88,7 +102,8 @@ def archive(folder: Path) -> Iterator[Trial]:
 
 @contextlib.contextmanager
 def api(folder: Path) -> Iterator[Trial]:
-    """What the page on the API has its reader start by hand: `milepost up`, here without its workers, so that items stay where they are."""
+    """What the page on the API has its reader start by hand: `milepost up`, here without its
+    workers, so that items stay where they are."""
     with running_server(folder) as visitor:
         yield Trial({"URL": visitor.url})
 
@@ -96,7 +111,10 @@ def api(folder: Path) -> Iterator[Trial]:
 @contextlib.contextmanager
 def repository(folder: Path) -> Iterator[Trial]:
     """The partners that the page on deposits has its reader start."""
-    with partners(0, 0, 0) as (crossref, publisher, dspace), MailboxStandIn(folder / "mails", port=0) as mailbox:
+    with (
+        partners(0, 0, 0) as (crossref, publisher, dspace),
+        MailboxStandIn(folder / "mails", port=0) as mailbox,
+    ):
         urls = {9101: crossref.url, 9102: publisher.url, 9103: dspace.url, 2525: mailbox.url}
         ports = {shown: urlsplit(url).port or 0 for shown, url in urls.items()}
         yield Trial({"DSPACE_USER": USER, "DSPACE_PASSWORD": PASSWORD}, ports)

@@ -1,4 +1,5 @@
-"""Golden tests: what is stored and sent, compared with files that were recorded (`pytest tests/golden --golden-update` records anew)."""
+"""Golden tests: what is stored and sent, compared with files that were recorded (`pytest
+tests/golden --golden-update` records anew)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from tests.golden.recording import UPDATE, Recorder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(UPDATE, action="store_true", help="record what is stored and sent now, instead of comparing with it")
+    parser.addoption(
+        UPDATE,
+        action="store_true",
+        help="record what is stored and sent now, instead of comparing with it",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +31,12 @@ def golden(request: pytest.FixtureRequest) -> Recorder:
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """An empty folder, in memory where the system has such a place: this is about formats, not about disks."""
+    """An empty folder, in memory where the system has such a place: this is about formats, not
+    about disks."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="golden-", dir=memory if memory.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="golden-", dir=memory if memory.is_dir() else None
+    ) as folder:
         yield Path(folder)
 
 
@@ -41,7 +49,8 @@ def history() -> Iterator[History]:
 
 @contextmanager
 def copied(history: History) -> Iterator[Path]:
-    """A copy of the golden ledger, at the moment at which its history ends; the world is fixed meanwhile."""
+    """A copy of the golden ledger, at the moment at which its history ends; the world is fixed
+    meanwhile."""
     with new_folder() as folder:
         shutil.copytree(history.folder, folder, dirs_exist_ok=True)
         with fixed(folder, history.clock, "test"):

@@ -1,4 +1,5 @@
-"""A fixed world: the time, random numbers and the machine's name are the same in every run. Only the standard library is patched."""
+"""A fixed world: the time, random numbers and the machine's name are the same in every run. Only
+the standard library is patched."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from milepost.testing import VirtualClock
+from milepost_testing import VirtualClock
 
 HOST, PID = "golden-host", 4711
 
@@ -34,7 +35,8 @@ class FixedChance:
 
 @contextmanager
 def fixed(folder: Path, clock: VirtualClock, seed: str) -> Iterator[None]:
-    """Work in this folder, at the clock's time, in UTC, 80 columns wide. Tokens are numbered from 1 and named after `seed`."""
+    """Work in this folder, at the clock's time, in UTC, 80 columns wide. Tokens are numbered from 1
+    and named after `seed`."""
     given = 0
 
     def token(length: int | None = None) -> str:
@@ -46,7 +48,12 @@ def fixed(folder: Path, clock: VirtualClock, seed: str) -> Iterator[None]:
     random.seed(seed)
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ:
-            if name.startswith(("MILEPOST_", "AWS_", "LC_")) or name in ("FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "LINES"):
+            if name.startswith(("MILEPOST_", "AWS_", "LC_")) or name in (
+                "FORCE_COLOR",
+                "NO_COLOR",
+                "CLICOLOR_FORCE",
+                "LINES",
+            ):
                 patch.delenv(name)
         patch.setenv("TZ", "UTC")
         patch.setenv("COLUMNS", "80")

@@ -1,4 +1,5 @@
-"""The golden history: a small ledger in a SQLite file, brought to where it is by Python, HTTP and the command line alone.
+"""The golden history: a small ledger in a SQLite file, brought to where it is by Python, HTTP and
+the command line alone.
 
 It has an item in every status, and nearly every kind of history line, control document and event.
 """
@@ -20,7 +21,8 @@ from tests.golden.fixed import FixedChance, fixed
 from tests.golden.sinks import Topic, WebSink
 
 import milepost as mp
-from milepost.testing import VirtualClock, drain
+import milepost.application as mpa
+from milepost_testing import VirtualClock, drain
 
 SIGNED = ("--by", "anna", "--reason", "a golden test")
 LEDGER = "sqlite:///ledger.db"
@@ -60,8 +62,11 @@ class Served:
     def __init__(self, port: int, key: str | None = None) -> None:
         self.port, self._key = port, key
 
-    def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], Any]:
-        """The status, the headers and the body of an answer; the body is read where it is JSON, else it is text."""
+    def call(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], Any]:
+        """The status, the headers and the body of an answer; the body is read where it is JSON,
+        else it is text."""
         sent = {**self._headers(), **(headers or {})}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
@@ -70,20 +75,30 @@ class Served:
         try:
             connection.request(method, path, body, sent)
             answer = connection.getresponse()
-            text, found = answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
+            text, found = (
+                answer.read().decode(),
+                {name.lower(): value for name, value in answer.getheaders()},
+            )
         finally:
             connection.close()
-        is_json = found.get("content-type", "").endswith("json") and "ndjson" not in found["content-type"]
+        is_json = (
+            found.get("content-type", "").endswith("json") and "ndjson" not in found["content-type"]
+        )
         return answer.status, found, json.loads(text) if is_json and text else text
 
     def _headers(self) -> dict[str, str]:
-        return {"X-Correlation-Id": "golden", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+        return {
+            "X-Correlation-Id": "golden",
+            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+        }
 
     def first_of_stream(self, path: str, events: int) -> str:
         """The first events of a stream that does not end."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            connection.request("GET", path, headers={**self._headers(), "Accept": "text/event-stream"})
+            connection.request(
+                "GET", path, headers={**self._headers(), "Accept": "text/event-stream"}
+            )
             answer = connection.getresponse()
             assert answer.status == 200
             lines = [f"content-type: {answer.getheader('Content-Type')}\n"]
@@ -100,7 +115,8 @@ class Served:
 
 
 class History:
-    """Plays the history in an empty folder. What it was answered on the way is in `answers`, what subscribers got is in the sinks."""
+    """Plays the history in an empty folder. What it was answered on the way is in `answers`, what
+    subscribers got is in the sinks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, VirtualClock()
@@ -108,7 +124,9 @@ class History:
         self.answers: dict[str, Any] = {}
         self.heard: list[dict[str, Any]] = []
         shutil.copy(routes.__file__, folder / "golden_routes.py")
-        (folder / "milepost.toml").write_text(f'ledger = "{LEDGER}"\nroutes = ["golden_routes.py"]\n', encoding="utf-8")
+        (folder / "milepost.toml").write_text(
+            f'ledger = "{LEDGER}"\nroutes = ["golden_routes.py"]\n', encoding="utf-8"
+        )
         (folder / "letters.csv").write_text(LETTERS, encoding="utf-8")
         (folder / "later.csv").write_text(LATER, encoding="utf-8")
         with fixed(folder, self.clock, "scene"), self.web:
@@ -146,7 +164,9 @@ class History:
         url = f"http://127.0.0.1:{self.web.port}/events?from=golden"
         return [
             internals.log_subscriber(self.log),
-            internals.web_subscriber(url, "web", WEB_SECRET, {"Office": "7"}, lambda: self.clock.now() / 1000),
+            internals.web_subscriber(
+                url, "web", WEB_SECRET, {"Office": "7"}, lambda: self.clock.now() / 1000
+            ),
             internals.topic_subscriber(ARN, self.topic),
             internals.call_subscriber(self._hear, "office"),
         ]
@@ -159,23 +179,58 @@ class History:
 
     def _work(self, span: str) -> None:
         """Let the workers do what is due within this span; other items stay where they are."""
-        until = self.clock.now() + mp.span_ms(span, "span")
+        until = self.clock.now() + mpa.span_ms(span, "span")
         with suppress(AssertionError):
             drain(self._ledger, self.clock, at_most=span)
         self.clock.advance_to(until)
 
     def _submit(self, ledger: mp.Milepost) -> None:
         said = {key: key for key in ("not-yet", "handed-over", "retry", "reject", "raise")}
-        names = {"reject": "torn", "raise": "raised", "retry": "busy", "not-yet": "waiting", "handed-over": "partner"}
+        names = {
+            "reject": "torn",
+            "raise": "raised",
+            "retry": "busy",
+            "not-yet": "waiting",
+            "handed-over": "partner",
+        }
         inputs: list[dict[str, Any]] = [{"id": names[key], "weigh": said[key]} for key in said]
-        others = ("done", "early", "wrapped", "unwrapped", "dropped", "gone", "skipped", "replaced", "rerun", "held", "late")
-        inputs += [{"id": key, "depot": "north" if key in ("done", "held") else ""} for key in others]
+        others = (
+            "done",
+            "early",
+            "wrapped",
+            "unwrapped",
+            "dropped",
+            "gone",
+            "skipped",
+            "replaced",
+            "rerun",
+            "held",
+            "late",
+        )
+        inputs += [
+            {"id": key, "depot": "north" if key in ("done", "held") else ""} for key in others
+        ]
         receipts = ledger.submit("parcels", *inputs, by="golden", correlation_id="order-1")
-        receipts += ledger.submit("parcels", {"id": "done", "depot": "south"}, {"id": "done", "depot": "north"}, {"no": "key"}, by="golden")
-        receipts += ledger.submit("parcels", {"id": "embargo", "from": "2034-01-01T00:00:00Z"}, by="golden")
-        receipts += ledger.submit("parcels", {"id": "größe/Ж#1", "text": "naïve ☃ \u2028 line"}, by="golden", not_before="1s")
+        receipts += ledger.submit(
+            "parcels",
+            {"id": "done", "depot": "south"},
+            {"id": "done", "depot": "north"},
+            {"no": "key"},
+            by="golden",
+        )
+        receipts += ledger.submit(
+            "parcels", {"id": "embargo", "from": "2034-01-01T00:00:00Z"}, by="golden"
+        )
+        receipts += ledger.submit(
+            "parcels",
+            {"id": "größe/Ж#1", "text": "naïve ☃ \u2028 line"},
+            by="golden",
+            not_before="1s",
+        )
         self.answers["receipts"] = [internals.plain(receipt) for receipt in receipts]
-        self.answers["list"] = internals.plain(ledger.submit_list("letters", "letters.csv", full=True, by="golden"))
+        self.answers["list"] = internals.plain(
+            ledger.submit_list("letters", "letters.csv", full=True, by="golden")
+        )
 
     def _remote_work(self, served: Served) -> None:
         """Workers elsewhere wrap parcels: each outcome once, one given back, one held on to."""
@@ -184,16 +239,34 @@ class History:
         # In which order items came to the stage does not matter.
         claimed["items"].sort(key=lambda work: str(work["key"]))
         works = {work["key"]: work for work in claimed["items"]}
-        said: dict[str, dict[str, Any]] = {key: {"type": "done", "output": {"paper": "brown"}} for key in works}
-        said["unwrapped"] = {"type": "retry", "error": "the paper tore", "category": "PAPER", "unknown": True}
-        said["wrapped"] = {"type": "done", "output": {"paper": "red"}, "payload": {"label": "fragile"}}
-        kept = {key: outcome for key, outcome in said.items() if key not in ("held", "dropped", "late")}
-        outcomes = [{"key": key, "lease": works[key]["lease"], "outcome": outcome} for key, outcome in kept.items()]
+        said: dict[str, dict[str, Any]] = {
+            key: {"type": "done", "output": {"paper": "brown"}} for key in works
+        }
+        said["unwrapped"] = {
+            "type": "retry",
+            "error": "the paper tore",
+            "category": "PAPER",
+            "unknown": True,
+        }
+        said["wrapped"] = {
+            "type": "done",
+            "output": {"paper": "red"},
+            "payload": {"label": "fragile"},
+        }
+        kept = {
+            key: outcome for key, outcome in said.items() if key not in ("held", "dropped", "late")
+        }
+        outcomes = [
+            {"key": key, "lease": works[key]["lease"], "outcome": outcome}
+            for key, outcome in kept.items()
+        ]
         one = {"key": "dropped", "lease": works["dropped"]["lease"]}
         self.answers["claims"] = claimed
         early = {"key": "early", "stage": "deliver", "value": {"step": "front"}}
         self.answers["confirm"] = served.ok("POST", "/api/v1/routes/parcels/confirmations", early)
-        self.answers["extend"] = served.ok("POST", f"{claims}/extend", {"leases": [one], "lease": "20m"})
+        self.answers["extend"] = served.ok(
+            "POST", f"{claims}/extend", {"leases": [one], "lease": "20m"}
+        )
         self.answers["settle"] = served.ok("POST", f"{claims}/settle", {"outcomes": outcomes})
         self.answers["give-back"] = served.ok("POST", f"{claims}/give-back", {"leases": [one]})
         # Its lease runs out, so that its outcome comes too late.
@@ -221,8 +294,12 @@ class History:
             self.clock.advance("1s")
             answer = milepost(*args, *SIGNED)
             assert answer.code == 0, (args, answer.out, answer.err)
-        ledger.replace("parcels", {"id": "replaced", "depot": "west"}, by="anna", reason="a golden test")
-        self.answers["row"] = internals.plain(ledger.confirm("parcels", "late", "deliver", {"step": "side"}, by="depot"))
+        ledger.replace(
+            "parcels", {"id": "replaced", "depot": "west"}, by="anna", reason="a golden test"
+        )
+        self.answers["row"] = internals.plain(
+            ledger.confirm("parcels", "late", "deliver", {"step": "side"}, by="depot")
+        )
         ledger.submit_list("letters", "later.csv", full=True, by="golden")
 
     def _days(self, ledger: mp.Milepost) -> None:
@@ -231,7 +308,9 @@ class History:
         answer = milepost("heads", "publish")
         assert answer.code == 0, (answer.out, answer.err)
         self._work("3d")
-        report = ledger.prune("letters", "1d", by="anna", reason="a golden test", statuses=["COMPLETED", "failed"])
+        report = ledger.prune(
+            "letters", "1d", by="anna", reason="a golden test", statuses=["COMPLETED", "failed"]
+        )
         self.answers["prune"] = internals.plain(report)
         self.clock.advance("1s")
         answer = milepost("prune", "parcels", "--older-than", "1d", *SIGNED)
@@ -240,16 +319,29 @@ class History:
     def _hold_one(self, served: Served) -> None:
         """A worker has an item in hand now; another waits for its next try."""
         ledger = self._ledger
-        ledger.submit("parcels", {"id": "in-hand"}, {"id": "tried", "weigh": "retry"}, {"id": "looked", "weigh": "not-yet"}, by="golden")
+        ledger.submit(
+            "parcels",
+            {"id": "in-hand"},
+            {"id": "tried", "weigh": "retry"},
+            {"id": "looked", "weigh": "not-yet"},
+            by="golden",
+        )
         ledger.submit("letters", {"batch": "B9", "number": 1}, by="golden")
         ledger.confirm("parcels", "wrapped", "deliver", {"step": "front"}, by="depot")
         self._work("1s")
-        claimed = served.ok("POST", "/api/v1/routes/parcels/stages/wrap/claims", {"worker": "w3", "want": 1, "lease": "1h"})
+        claimed = served.ok(
+            "POST",
+            "/api/v1/routes/parcels/stages/wrap/claims",
+            {"worker": "w3", "want": 1, "lease": "1h"},
+        )
         self.answers["in-hand"] = [work["key"] for work in claimed["items"]]
 
     def _keys(self) -> None:
         """From here on calls over HTTP need a key."""
-        for name, scope, more in (("worker", "work", ("--route", "parcels", "--rate", "50/s", "--expires", "90d")), ("chief", "admin", ())):
+        for name, scope, more in (
+            ("worker", "work", ("--route", "parcels", "--rate", "50/s", "--expires", "90d")),
+            ("chief", "admin", ()),
+        ):
             self.clock.advance("1s")
             answer = milepost("keys", "new", name, "--scope", scope, *more, *SIGNED, "--json")
             assert answer.code == 0, (answer.out, answer.err)

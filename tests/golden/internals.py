@@ -1,4 +1,5 @@
-"""The one module here that knows where things are inside Milepost. When modules or classes move, only this file changes."""
+"""The one module here that knows where things are inside Milepost. When modules or classes move,
+only this file changes."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 import milepost as mp
+import milepost.application as mpa
 from milepost.blobs.memory import MemoryBlobs
 from milepost.cli.commands import cli
 from milepost.core import operators
@@ -27,27 +29,33 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of, work_id
 from milepost.core.routes.plan import Plan
 from milepost.core.values.json import canonical_json
 from milepost.engine.alerts.record import AlertRecord, Trouble, after_look, envelope_of, seen
-from milepost.engine.metrics import MetricFigures, counted_families, ledger_families, process_families
+from milepost.engine.metrics import (
+    MetricFigures,
+    counted_families,
+    ledger_families,
+    process_families,
+)
 from milepost.evidence.heads import head_of
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.record import blob_name
 from milepost.http.server.assembly import HttpServer
-from milepost.ledgers.aws.names import ResourceNames
-from milepost.ledgers.aws.offers import message_body, message_for
-from milepost.ledgers.aws.retention import seal_for, write_seals
-from milepost.ledgers.aws.store import AwsStore, StoreSettings
-from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
-from milepost.ledgers.aws.tables.counters import RowChange
-from milepost.ledgers.aws.tables.create import make_common, make_route
-from milepost.ledgers.aws.tables.item_rows import attributes
-from milepost.ledgers.aws.tables.journal import JournalEntry
-from milepost.ledgers.aws.tables.values import Values
-from milepost.net import webhook_headers
 from milepost.ports import documents
 from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
 from milepost.subscribers.email import Mail, MailAttachment
 from milepost.subscribers.email.subscriber import words_of
-from milepost.subscribers.topic import Topic
+from milepost_aws.ledger.names import ResourceNames
+from milepost_aws.ledger.offers import message_body, message_for
+from milepost_aws.ledger.retention import seal_for, write_seals
+from milepost_aws.ledger.store import AwsStore, StoreSettings
+from milepost_aws.ledger.tables.attribute_rules import update_of
+from milepost_aws.ledger.tables.conditional_write import put_of
+from milepost_aws.ledger.tables.counters import RowChange
+from milepost_aws.ledger.tables.create import make_common, make_route
+from milepost_aws.ledger.tables.item_rows import attributes
+from milepost_aws.ledger.tables.journal import JournalEntry
+from milepost_aws.ledger.tables.values import Values
+from milepost_aws.topic import Topic
+from milepost_net import webhook_headers
 
 
 @contextmanager
@@ -65,8 +73,12 @@ def log_subscriber(stream: Any) -> Any:
     return LogSubscriber(stream)
 
 
-def web_subscriber(url: str, name: str, secret: str, headers: dict[str, str], clock: Callable[[], float]) -> Any:
-    return WebhookSubscriber(url, name=name, secret=secret, headers=headers, allow_cidrs=["127.0.0.1/32"], clock=clock)
+def web_subscriber(
+    url: str, name: str, secret: str, headers: dict[str, str], clock: Callable[[], float]
+) -> Any:
+    return WebhookSubscriber(
+        url, name=name, secret=secret, headers=headers, allow_cidrs=["127.0.0.1/32"], clock=clock
+    )
 
 
 def topic_subscriber(arn: str, client: Any) -> Any:
@@ -100,22 +112,51 @@ def command_group() -> Any:
 def metric_families() -> list[dict[str, Any]]:
     """Every family of metrics: its name, type, labels and help."""
     with mp.open("memory:") as ledger:
-        families = [*ledger_families(ledger.context), *counted_families(MetricFigures()), *process_families("VERSION")]
-    return [{"name": family.name, "type": family.kind, "labels": list(family.labels), "help": family.help} for family in families]
+        families = [
+            *ledger_families(ledger.context),
+            *counted_families(MetricFigures()),
+            *process_families("VERSION"),
+        ]
+    return [
+        {
+            "name": family.name,
+            "type": family.kind,
+            "labels": list(family.labels),
+            "help": family.help,
+        }
+        for family in families
+    ]
 
 
 def subscriber_classes() -> dict[str, Any]:
     """What users make subscribers with."""
-    return {"call": CallSubscriber, "log": LogSubscriber, "webhook": WebhookSubscriber, "topic": Topic}
+    return {
+        "call": CallSubscriber,
+        "log": LogSubscriber,
+        "webhook": WebhookSubscriber,
+        "topic": Topic,
+    }
 
 
 def webhook_signature(secret: str, message_id: str, at: int, body: bytes) -> str:
     return webhook_headers(secret, message_id, body, at=at)["webhook-signature"]
 
 
-# Events and evidence --------------------------------------------------------------------------------------------------------
+# Events and evidence ------------------------------------------------------------------------------
 NOW = 2_015_619_200_123
-ATTEMPT = Attempt(2, "BUSY", "scale 7 is busy", {"scale": 7}, 12, 503, 1_500, 1_000, 500, NOW + 1_500, "Traceback …")
+ATTEMPT = Attempt(
+    2,
+    "BUSY",
+    "scale 7 is busy",
+    {"scale": 7},
+    12,
+    503,
+    1_500,
+    1_000,
+    500,
+    NOW + 1_500,
+    "Traceback …",
+)
 
 
 def line_of(reason: mp.Reason, **more: Any) -> Line:
@@ -137,9 +178,12 @@ def event_of_every_kind() -> list[tuple[str, list[Any]]]:
 
 
 def alerts_of_every_kind() -> dict[str, Any]:
-    """For each kind of trouble the notices of its beginning and its end, as subscribers get them, and the record that is stored."""
-    rule = mp.AlertRule(name="post", to=["log"], items="parcels", lane="carrier")
-    failure = Trouble("failures", "parcels", "send", "van", 1_000, "HTTP 500", "SERVER_ERROR", "0123456789", "P-1")
+    """For each kind of trouble the notices of its beginning and its end, as subscribers get them,
+    and the record that is stored."""
+    rule = mpa.AlertRule(name="post", to=["log"], items="parcels", lane="carrier")
+    failure = Trouble(
+        "failures", "parcels", "send", "van", 1_000, "HTTP 500", "SERVER_ERROR", "0123456789", "P-1"
+    )
     found: dict[str, Any] = {}
     for trouble in (
         failure,
@@ -173,7 +217,8 @@ def mail_of_an_event() -> str:
 
 
 def document_shapes() -> dict[str, Any]:
-    """The control documents that processes share, by kind: fields, and the defaults of those that may be left out."""
+    """The control documents that processes share, by kind: fields, and the defaults of those that
+    may be left out."""
     kinds = {
         documents.ROUTE: documents.RouteVersion, documents.HOLD: Hold, documents.LIMIT: Limit,
         documents.BREAKER: BreakerRecord,
@@ -182,23 +227,33 @@ def document_shapes() -> dict[str, Any]:
         documents.MOVING: documents.Moving, documents.BACK_FILL: documents.BackFill, documents.KEY: documents.Key,
         documents.SESSION: documents.Session, documents.ALERT: AlertRecord,
     }  # fmt: skip
-    return {kind: [_field(field) for field in msgspec.structs.fields(struct)] for kind, struct in kinds.items()}
+    return {
+        kind: [_field(field) for field in msgspec.structs.fields(struct)]
+        for kind, struct in kinds.items()
+    }
 
 
 def _field(field: Any) -> str:
     if field.default is not msgspec.NODEFAULT:
         return f"{field.encode_name} = {field.default!r}"
-    return field.encode_name if field.default_factory is msgspec.NODEFAULT else f"{field.encode_name} = {field.default_factory()!r}"
+    return (
+        field.encode_name
+        if field.default_factory is msgspec.NODEFAULT
+        else f"{field.encode_name} = {field.default_factory()!r}"
+    )
 
 
 def digests() -> dict[str, Any]:
-    """Ids and digests of fixed values. Partners, subscribers and auditors make some of these again by themselves."""
+    """Ids and digests of fixed values. Partners, subscribers and auditors make some of these again
+    by themselves."""
     content = {"id": "p1", "zahl": 1.5, "text": "naïve ☃", "list": [1, None, True]}
     lines = [line_of(reason) for reason in mp.Reason]
     bare = Line(1, NOW, mp.Reason.ACCEPTED, "weigh", mp.Status.PENDING)
     start = origin("parcels", "p1", digest_of(content))
     tree = root([leaf(encode_line(line)) for line in lines])
-    head = head_of("2033-11-14", tree, len(lines), 0, len(lines), None, None, {"parcels": len(lines)})
+    head = head_of(
+        "2033-11-14", tree, len(lines), 0, len(lines), None, None, {"parcels": len(lines)}
+    )
     uncounted = head_of("2033-11-14", tree, len(lines), 0, len(lines), None, None, {})
     return {
         "canonical JSON": canonical_json(content).decode(),
@@ -223,7 +278,7 @@ def digests() -> dict[str, Any]:
     }
 
 
-# AWS: the pure encoders, and a stand-in that only writes down what is sent ----------------------------------------------------
+# AWS: the pure encoders, and a stand-in that only writes down what is sent ------------------------
 def golden_route(**more: Any) -> mp.Route:
     """A stage of ours, and one outside."""
     route = mp.Route("parcels", key="id", **more)
@@ -239,7 +294,8 @@ def golden_route(**more: Any) -> mp.Route:
 
 
 class SentRequests:
-    """In the place of the client for AWS: every request is written down, and answered with nothing, or as it must be."""
+    """In the place of the client for AWS: every request is written down, and answered with nothing,
+    or as it must be."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
@@ -264,7 +320,9 @@ class SentRequests:
     def conflict(self, operation: str, /, **params: Any) -> None:
         self.call("dynamodb", operation, **params, ReturnValuesOnConditionCheckFailure="ALL_OLD")
 
-    def attempt(self, patience: Any, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+    def attempt(
+        self, patience: Any, service: str, operation: str, params: dict[str, Any]
+    ) -> dict[str, Any]:
         self.call(service, operation, **params)
         return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]]}
 
@@ -274,7 +332,12 @@ class SentRequests:
         return [job() for job in jobs]
 
     def batch_write(self, table: str, images: Any = (), deletes: Any = ()) -> None:
-        self.sent.append(("dynamodb batch_write_item", {"TableName": table, "puts": list(images), "deletes": list(deletes)}))
+        self.sent.append(
+            (
+                "dynamodb batch_write_item",
+                {"TableName": table, "puts": list(images), "deletes": list(deletes)},
+            )
+        )
 
     def query(self, table: str, **params: Any) -> list[Any]:
         return []
@@ -285,20 +348,28 @@ class SentRequests:
 
 
 class AwsGolden:
-    """One deployment in which nothing is stored: what would be written and sent can be looked at."""
+    """One deployment in which nothing is stored: what would be written and sent can be looked
+    at."""
 
     def __init__(self) -> None:
         self.requests = SentRequests()
         self.plan = Plan(golden_route(), grace_ms=600_000, offer_life_ms=600_000)
-        self.store = AwsStore(self.requests, ResourceNames("golden"), MemoryBlobs(), StoreSettings())  # type: ignore[arg-type]
+        self.store = AwsStore(
+            self.requests, ResourceNames("golden"), MemoryBlobs(), StoreSettings()
+        )  # type: ignore[arg-type]
         self.layout = self.store.load_route(self.plan)
         self.first = self.requests.taken()
 
     def tables(self) -> list[Any]:
-        """The requests that make tables and queues; a route's key of one, two, four and three fields."""
+        """The requests that make tables and queues; a route's key of one, two, four and three
+        fields."""
         make_common(self.requests, self.store.names)  # type: ignore[arg-type]
         make_route(self.requests, self.store.names, self.plan)  # type: ignore[arg-type]
-        for name, key in (("pairs", ("batch", "number")), ("four", ("a", "b", "c", "d")), ("three", ("a", "b", "c"))):
+        for name, key in (
+            ("pairs", ("batch", "number")),
+            ("four", ("a", "b", "c", "d")),
+            ("three", ("a", "b", "c")),
+        ):
             route = mp.Route(name, key=key)
             route.external("deliver")
             make_route(self.requests, self.store.names, Plan(route))  # type: ignore[arg-type]
@@ -308,7 +379,16 @@ class AwsGolden:
         """The changes of one item's long life, each with the item as it is after it."""
         plan = self.plan
         given = {"id": "p1", "depot": "north", "grams": 340}
-        first = accept(plan, "p1", given, NOW, correlation_id="order-1", digest=digest_of(given), list_id="list-1", by="golden")
+        first = accept(
+            plan,
+            "p1",
+            given,
+            NOW,
+            correlation_id="order-1",
+            digest=digest_of(given),
+            list_id="list-1",
+            by="golden",
+        )
         item, now = Item(first.after, Content(given)), NOW
         yield "accepted", first, item
 
@@ -347,25 +427,44 @@ class AwsGolden:
             yield title, made, item
 
     def writes(self) -> list[Any]:
-        """What is written for each change of a life: the new row, then one conditional update for each change."""
+        """What is written for each change of a life: the new row, then one conditional update for
+        each change."""
         found = []
         for title, made, item in self.life():
             if made.before.version == 0:
-                found.append({"change": title, "put": self._bare(put_of(made, item.input, self.layout, self.store.values, "create-token"))})
+                found.append(
+                    {
+                        "change": title,
+                        "put": self._bare(
+                            put_of(made, item.input, self.layout, self.store.values, "create-token")
+                        ),
+                    }
+                )
             else:
-                found.append({"change": title, **self._update(update_of(made, self.layout, self.store.values).params())})
+                found.append(
+                    {
+                        "change": title,
+                        **self._update(update_of(made, self.layout, self.store.values).params()),
+                    }
+                )
         return found
 
     def rows(self, items: list[Item]) -> dict[str, Any]:
         """The attributes of these items' rows, and of one whose fields are all set."""
-        found = {f"{item.row.status.value} {item.key}": plain(attributes(item.row, self.layout)) for item in items}
+        found = {
+            f"{item.row.status.value} {item.key}": plain(attributes(item.row, self.layout))
+            for item in items
+        }
         found["every field"] = plain(attributes(_full(), self.layout))
         return found
 
     def trail(self) -> dict[str, str]:
         """A history line as it waits, packed, on its row."""
         body = encode_line(line_of(mp.Reason.RETRY))
-        return {"packed": self.store.values.encode_line(b"\x07" * 32, body, "place")["B"].hex(), "body": body.decode()}
+        return {
+            "packed": self.store.values.encode_line(b"\x07" * 32, body, "place")["B"].hex(),
+            "body": body.decode(),
+        }
 
     def unpacked(self, packed: str) -> tuple[str, str]:
         """The digest before a packed line, and the line."""
@@ -379,9 +478,27 @@ class AwsGolden:
     def history(self) -> list[Any]:
         """The rows of history lines and the journal's block that lists them."""
         entries = [
-            JournalEntry("parcels", "p1", "order-1", 1, b"\x01" * 32, encode_line(line_of(mp.Reason.ACCEPTED))),
-            JournalEntry("parcels", "p1", "p1", 2, b"\x02" * 32, encode_line(line_of(mp.Reason.ADVANCED)), {"grams": 340}, 7),
-            JournalEntry("letters", "l1", "l1", 1, b"\x03" * 32, encode_line(line_of(mp.Reason.ACCEPTED))),
+            JournalEntry(
+                "parcels",
+                "p1",
+                "order-1",
+                1,
+                b"\x01" * 32,
+                encode_line(line_of(mp.Reason.ACCEPTED)),
+            ),
+            JournalEntry(
+                "parcels",
+                "p1",
+                "p1",
+                2,
+                b"\x02" * 32,
+                encode_line(line_of(mp.Reason.ADVANCED)),
+                {"grams": 340},
+                7,
+            ),
+            JournalEntry(
+                "letters", "l1", "l1", 1, b"\x03" * 32, encode_line(line_of(mp.Reason.ACCEPTED))
+            ),
         ]
         self.store.journal.append(entries)
         return self.requests.taken()
@@ -398,21 +515,27 @@ class AwsGolden:
         return self.requests.taken()
 
     def documents(self) -> list[Any]:
-        """A control document written for the first time, written again, and removed; and the layout of a route."""
+        """A control document written for the first time, written again, and removed; and the layout
+        of a route."""
         control = self.store.control
         control.write("hold", "parcels/weigh", {"at": NOW, "by": "anna", "reason": "a reason"})
-        control.write("hold", "parcels/weigh", {"at": NOW, "by": "anna", "reason": "another"}, expect=5)
+        control.write(
+            "hold", "parcels/weigh", {"at": NOW, "by": "anna", "reason": "another"}, expect=5
+        )
         control.write("hold", "x" * 1_100, {"long": "name"}, expect=0)
         control.write("hold", "parcels/weigh", None, expect=6)
         control.write("hold", "parcels/weigh", None)
         return [*self.first, *self.requests.taken()]
 
     def messages(self) -> list[Any]:
-        """SQS: calls for workers of ours, offers to stages outside in the usual and in their own words, and what is set aside."""
+        """SQS: calls for workers of ours, offers to stages outside in the usual and in their own
+        words, and what is set aside."""
         states = {title: item for title, _, item in self.life()}
         ours, outside = states["offered"], states["offered outside"]
         own = replace(
-            self.plan.by_name["deliver"], message=lambda offer: f"please deliver {offer['key']}", queue="https://sqs.example/depot"
+            self.plan.by_name["deliver"],
+            message=lambda offer: f"please deliver {offer['key']}",
+            queue="https://sqs.example/depot",
         )
         store = self.store
         heavy = Item(outside.row, Content(None, {"deliver": "x" * 200_001}))
@@ -424,22 +547,38 @@ class AwsGolden:
             message_for(store, heavy, self.plan.by_name["deliver"]),
         ]
         assert store.queues.send(outgoing) == [None] * len(outgoing)
-        store.queues.set_aside("message", {"url": "https://sqs.example/q", "id": "m-1", "body": "?"}, "it is no JSON")
-        return [*self.requests.taken(), {"call with everything": message_body("parcels", "p1", "weigh", "north", 2, 7)}]
+        store.queues.set_aside(
+            "message", {"url": "https://sqs.example/q", "id": "m-1", "body": "?"}, "it is no JSON"
+        )
+        return [
+            *self.requests.taken(),
+            {"call with everything": message_body("parcels", "p1", "weigh", "north", 2, 7)},
+        ]
 
     def _bare(self, image: dict[str, Any]) -> Any:
-        """An image with its packed lines unpacked: how well they are packed depends on the library that does it."""
-        return plain({name: self._opened(value) if name == "trail" else value for name, value in image.items()})
+        """An image with its packed lines unpacked: how well they are packed depends on the library
+        that does it."""
+        return plain(
+            {
+                name: self._opened(value) if name == "trail" else value
+                for name, value in image.items()
+            }
+        )
 
     def _opened(self, trail: dict[str, Any]) -> Any:
         lines = [self.store.values.decode_line(entry) for entry in trail["L"]]
-        return {"L": [{"previous": previous.hex(), "body": body.decode()} for previous, body in lines]}
+        return {
+            "L": [{"previous": previous.hex(), "body": body.decode()} for previous, body in lines]
+        }
 
     def _update(self, params: dict[str, Any]) -> dict[str, Any]:
         """An update with names and values put in for their placeholders, one line for each part."""
         put_in = {
             **params["ExpressionAttributeNames"],
-            **{name: self._shown(value) for name, value in params.get("ExpressionAttributeValues", {}).items()},
+            **{
+                name: self._shown(value)
+                for name, value in params.get("ExpressionAttributeValues", {}).items()
+            },
         }
         words = sorted(put_in, key=len, reverse=True)
 
@@ -453,8 +592,14 @@ class AwsGolden:
         return {
             "key": plain(params["Key"]),
             "parts": sorted(shown(part) for part in _parts(params["UpdateExpression"])),
-            "conditions": sorted(shown(part) for part in params["ConditionExpression"].split(" AND ")),
-            "others": {name: value for name, value in params.items() if name in ("TableName", "ReturnValuesOnConditionCheckFailure")},
+            "conditions": sorted(
+                shown(part) for part in params["ConditionExpression"].split(" AND ")
+            ),
+            "others": {
+                name: value
+                for name, value in params.items()
+                if name in ("TableName", "ReturnValuesOnConditionCheckFailure")
+            },
         }
 
     def _shown(self, value: dict[str, Any]) -> str:
@@ -506,4 +651,8 @@ def _full() -> Row:
 
 def items_of(ledger: mp.Milepost, route: str, keys: list[str]) -> list[Item]:
     """Items as the ledger gives them."""
-    return [item for item in ledger.context.ledger.get([(route, key) for key in keys]) if isinstance(item, Item)]
+    return [
+        item
+        for item in ledger.context.ledger.get([(route, key) for key in keys])
+        if isinstance(item, Item)
+    ]

@@ -1,7 +1,8 @@
-"""Masks for values that say nothing about a format: tokens, chain digests, milliseconds, paths and secrets.
+"""Masks for values that say nothing about a format: tokens, chain digests, milliseconds, paths and
+secrets.
 
-A chain digest covers every line before it, so one changed word would change all of them and hide what has changed.
-How digests are made is recorded by itself (see `test_golden_evidence`)."""
+A chain digest covers every line before it, so one changed word would change all of them and hide
+what has changed. How digests are made is recorded by itself (see `test_golden_evidence`)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r'(\\*"response_(?:ms|time)\\*": ?)[\d.]+', r"\g<1>0"),
         (r'(\\*"responseTime\\*": ?{\\*"N\\*": ?\\*")[\d.]+', r"\g<1>0"),
         (r'("lastLease": \{"S": ")[0-9a-f]{12}', r"\1CLAIM"),
-        # Tracebacks: where the file is, and the marks below a line, which differ between versions of Python.
+        # Tracebacks: where the file is, and the marks below a line, which differ between versions
+        # of Python.
         (r'(File \\*")[^"]*/', r"\1"),
         (r"(?:\\+n|\n) *[~^]+(?=\\+n|\n)", ""),
         # What the doctor says of the machine.
@@ -44,7 +46,8 @@ def steady(text: str) -> str:
 
 
 def masked(value: Any) -> Any:
-    """A JSON value with what differs from run to run replaced; ids of keys, which are random, too."""
+    """A JSON value with what differs from run to run replaced; ids of keys, which are random,
+    too."""
     return _without_key_ids(json.loads(steady(json.dumps(value, ensure_ascii=False))))
 
 
@@ -54,6 +57,8 @@ def _without_key_ids(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     inner = {name: _without_key_ids(one) for name, one in value.items()}
-    if isinstance(inner.get("id"), str) and ("scopes" in inner or str(inner.get("scope")).startswith("key ")):
+    if isinstance(inner.get("id"), str) and (
+        "scopes" in inner or str(inner.get("scope")).startswith("key ")
+    ):
         inner["id"] = "KEY-ID"
     return inner

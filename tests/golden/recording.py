@@ -1,4 +1,5 @@
-"""Recorded files: compare a text or a JSON value with the file that was recorded of it, or record it anew."""
+"""Recorded files: compare a text or a JSON value with the file that was recorded of it, or record
+it anew."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Recorder:
             pytest.fail(_difference(name, recorded, found), pytrace=False)
 
     def json(self, name: str, found: Any) -> None:
-        """Compare a JSON value with the recorded file of this name; the order of names in an object does not count."""
+        """Compare a JSON value with the recorded file of this name; the order of names in an object
+        does not count."""
         self.text(name, json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True))
 
     def read(self, name: str) -> Any:
@@ -42,7 +44,11 @@ class Recorder:
 
 
 def _difference(name: str, recorded: str, found: str) -> str:
-    lines = list(difflib.unified_diff(recorded.splitlines(), found.splitlines(), "recorded", "found", lineterm=""))
+    lines = list(
+        difflib.unified_diff(
+            recorded.splitlines(), found.splitlines(), "recorded", "found", lineterm=""
+        )
+    )
     shown = "\n".join(lines[:LONGEST_DIFF])
     more = f"\n… and {len(lines) - LONGEST_DIFF:,} more lines" if len(lines) > LONGEST_DIFF else ""
     return (
@@ -52,7 +58,8 @@ def _difference(name: str, recorded: str, found: str) -> str:
 
 
 def split_prose(value: Any, names: frozenset[str], at: str = "") -> tuple[Any, dict[str, str]]:
-    """A JSON value without its sentences for people, and those sentences by their place. `names`: the fields that hold them."""
+    """A JSON value without its sentences for people, and those sentences by their place. `names`:
+    the fields that hold them."""
     prose: dict[str, str] = {}
     if isinstance(value, dict):
         bare: Any = {}
@@ -61,7 +68,11 @@ def split_prose(value: Any, names: frozenset[str], at: str = "") -> tuple[Any, d
             if name in names and isinstance(inner, str):
                 prose[place] = inner
                 bare[name] = "(prose)"
-            elif name in names and isinstance(inner, list) and all(isinstance(one, str) for one in inner):
+            elif (
+                name in names
+                and isinstance(inner, list)
+                and all(isinstance(one, str) for one in inner)
+            ):
                 prose |= {f"{place}/{number}": one for number, one in enumerate(inner)}
                 bare[name] = ["(prose)"] * len(inner)
             else:

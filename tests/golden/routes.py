@@ -43,7 +43,14 @@ def weigh(item: mp.Item) -> mp.Outcome:
 
 
 parcels.stage("wrap", remote=True, retry=mp.Backoff(attempts=2, base="1h", jitter=0))
-parcels.external("deliver", resend_after="14d", overdue="30d", announce="The parcel is delivered.", medium="doorstep", lane=_depot)
+parcels.external(
+    "deliver",
+    resend_after="14d",
+    overdue="30d",
+    announce="The parcel is delivered.",
+    medium="doorstep",
+    lane=_depot,
+)
 
 
 def _form(envelope: dict[str, Any]) -> dict[str, Any] | None:

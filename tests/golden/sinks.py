@@ -1,4 +1,5 @@
-"""Where subscribers of the golden history send events: a web server on loopback and a stand-in for the SNS client."""
+"""Where subscribers of the golden history send events: a web server on loopback and a stand-in for
+the SNS client."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ class WebSink:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                headers = {name: value for name, value in self.headers.items() if name not in ("Host", "Accept-Encoding")}
+                headers = {
+                    name: value
+                    for name, value in self.headers.items()
+                    if name not in ("Host", "Accept-Encoding")
+                }
                 sink.requests.append({"path": self.path, "headers": headers, "body": body})
                 self.send_response(204)
                 self.send_header("Connection", "close")
@@ -30,13 +35,20 @@ class WebSink:
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}
+        )
 
     def __enter__(self) -> WebSink:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -50,4 +62,7 @@ class Topic:
 
     def publish_batch(self, **request: Any) -> dict[str, Any]:
         self.published.append(request)
-        return {"Successful": [{"Id": entry["Id"]} for entry in request["PublishBatchRequestEntries"]], "Failed": []}
+        return {
+            "Successful": [{"Id": entry["Id"]} for entry in request["PublishBatchRequestEntries"]],
+            "Failed": [],
+        }

@@ -1,4 +1,5 @@
-"""What the AWS ledger stores and sends: tables, attributes of rows, history lines, control documents, SQS messages. No server is asked.
+"""What the AWS ledger stores and sends: tables, attributes of rows, history lines, control
+documents, SQS messages. No server is asked.
 
 (What is sent to SNS is in `events/topic.json`.)"""
 
@@ -30,16 +31,32 @@ def test_rows_are_written_as_recorded(aws: AwsGolden, golden: Recorder) -> None:
     golden.json("aws/writes.json", masked(aws.writes()))
 
 
-def test_rows_in_every_status_have_the_recorded_attributes(aws: AwsGolden, history: History, golden: Recorder) -> None:
+def test_rows_in_every_status_have_the_recorded_attributes(
+    aws: AwsGolden, history: History, golden: Recorder
+) -> None:
     with history.opened() as ledger:
-        keys = ["embargo", "in-hand", "dropped", "waiting", "tried", "wrapped", "busy", "torn", "gone", "late", "rerun", "replaced"]
+        keys = [
+            "embargo",
+            "in-hand",
+            "dropped",
+            "waiting",
+            "tried",
+            "wrapped",
+            "busy",
+            "torn",
+            "gone",
+            "late",
+            "rerun",
+            "replaced",
+        ]
         items = items_of(ledger, "parcels", keys)
     assert {item.status for item in items} == set(mp.Status)
     golden.json("aws/rows.json", masked(aws.rows(items)))
 
 
 def test_a_packed_line_that_was_stored_can_be_read(aws: AwsGolden, golden: Recorder) -> None:
-    """How a line is packed may differ between versions of zlib; what was packed before must be readable for good."""
+    """How a line is packed may differ between versions of zlib; what was packed before must be
+    readable for good."""
     name = "aws/packed-line.json"
     if golden.update:
         golden.json(name, aws.trail())

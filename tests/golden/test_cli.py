@@ -1,6 +1,8 @@
-"""The command line: every command with its options, and what commands answer about the golden ledger.
+"""The command line: every command with its options, and what commands answer about the golden
+ledger.
 
-Answers in JSON are in `cli/`; help and text for people, which may be reworded, are in `prose/cli/`."""
+Answers in JSON are in `cli/`; help and text for people, which may be reworded, are in
+`prose/cli/`."""
 
 from __future__ import annotations
 
@@ -17,7 +19,21 @@ from tests.golden.history import milepost
 from tests.golden.masks import masked, steady
 from tests.golden.recording import Recorder, split_prose
 
-ITEMS = ("waiting", "partner", "busy", "torn", "raised", "wrapped", "unwrapped", "dropped", "gone", "rerun", "late", "embargo", "done")
+ITEMS = (
+    "waiting",
+    "partner",
+    "busy",
+    "torn",
+    "raised",
+    "wrapped",
+    "unwrapped",
+    "dropped",
+    "gone",
+    "rerun",
+    "late",
+    "embargo",
+    "done",
+)
 LOOKS: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "status-of-a-route": ("status", "parcels"),
@@ -60,7 +76,9 @@ MISTAKES: dict[str, tuple[str, ...]] = {
 }
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every command with the words that it is called by."""
     yield path, command
     if isinstance(command, click.Group):
@@ -80,14 +98,22 @@ def described(param: click.Parameter) -> dict[str, Any]:
         found |= {"flag": param.is_flag, "metavar": param.metavar}
         if isinstance(param.default, (str, int, float)) and param.default is not False:
             found["default"] = param.default
-    found |= {"required": param.required, "multiple": param.multiple, "nargs": param.nargs, "environment": param.envvar}
+    found |= {
+        "required": param.required,
+        "multiple": param.multiple,
+        "nargs": param.nargs,
+        "environment": param.envvar,
+    }
     return {name: value for name, value in found.items() if value not in (None, False, 1)}
 
 
 def test_commands_and_their_options_are_as_recorded(golden: Recorder) -> None:
     found = {
         " ".join(("milepost", *path)): [
-            described(param) for param in sorted(command.params, key=lambda param: (type(param).__name__, param.name or ""))
+            described(param)
+            for param in sorted(
+                command.params, key=lambda param: (type(param).__name__, param.name or "")
+            )
         ]
         for path, command in commands(internals.command_group())
     }
@@ -119,7 +145,9 @@ def told(args: tuple[str, ...], answer: Any) -> str:
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_what_a_command_shows_is_as_recorded(name: str, shared_copy: Path, golden: Recorder) -> None:
+def test_what_a_command_shows_is_as_recorded(
+    name: str, shared_copy: Path, golden: Recorder
+) -> None:
     args = asked(LOOKS[name])
     golden.text(f"prose/cli/{name}.txt", told(LOOKS[name], milepost(*args)))
     answer = masked(milepost(*args, "--json").json)
@@ -127,21 +155,33 @@ def test_what_a_command_shows_is_as_recorded(name: str, shared_copy: Path, golde
 
 
 @pytest.mark.parametrize("name", PREVIEWS)
-def test_what_an_act_would_do_is_as_recorded(name: str, shared_copy: Path, golden: Recorder) -> None:
+def test_what_an_act_would_do_is_as_recorded(
+    name: str, shared_copy: Path, golden: Recorder
+) -> None:
     args = (*PREVIEWS[name], "--dry-run")
     golden.text(f"prose/cli/preview-{name}.txt", told(args, milepost(*args)))
     golden.json(f"cli/preview-{name}.json", masked(milepost(*args, "--json").json))
 
 
 def test_mistakes_are_answered_as_recorded(shared_copy: Path, golden: Recorder) -> None:
-    golden.text("prose/cli/mistakes.txt", "\n".join(told(args, milepost(*args)) for args in MISTAKES.values()))
+    golden.text(
+        "prose/cli/mistakes.txt",
+        "\n".join(told(args, milepost(*args)) for args in MISTAKES.values()),
+    )
     answers = {name: milepost(*args, "--json") for name, args in MISTAKES.items()}
     golden.text(
-        "prose/cli/mistakes-in-json.txt", "".join(f"{name}: exit code {answer.code}: {answer.err}" for name, answer in answers.items())
+        "prose/cli/mistakes-in-json.txt",
+        "".join(
+            f"{name}: exit code {answer.code}: {answer.err}" for name, answer in answers.items()
+        ),
     )
 
 
 def test_plain_exports_are_as_recorded(shared_copy: Path, golden: Recorder) -> None:
-    lines = [masked(json.loads(line)) for line in milepost("export", "parcels", "--history").out.split("\n") if line]
+    lines = [
+        masked(json.loads(line))
+        for line in milepost("export", "parcels", "--history").out.split("\n")
+        if line
+    ]
     golden.json("cli/export.json", sorted(lines, key=lambda line: str(line["key"])))
     golden.text("cli/export.csv", steady(milepost("export", "parcels", "--format", "csv").out))

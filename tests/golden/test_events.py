@@ -1,4 +1,5 @@
-"""Events as subscribers receive them: on the log, by webhook, on an SNS topic, and as a Python function is called."""
+"""Events as subscribers receive them: on the log, by webhook, on an SNS topic, and as a Python
+function is called."""
 
 from __future__ import annotations
 
@@ -14,8 +15,16 @@ import milepost as mp
 
 
 def one_of_each(events: list[dict[str, Any]], kind_of: str = "type") -> list[dict[str, Any]]:
-    """The first event of each kind, by route and subject: the order in which items happened to be worked on does not matter."""
-    ordered = sorted(events, key=lambda event: (str(event.get("source")), str(event.get("subject", event)), int(event.get("sequence", 0))))
+    """The first event of each kind, by route and subject: the order in which items happened to be
+    worked on does not matter."""
+    ordered = sorted(
+        events,
+        key=lambda event: (
+            str(event.get("source")),
+            str(event.get("subject", event)),
+            int(event.get("sequence", 0)),
+        ),
+    )
     kinds: dict[str, dict[str, Any]] = {}
     for event in ordered:
         kinds.setdefault(str(event.get(kind_of)), event)
@@ -50,7 +59,9 @@ def test_webhook_calls_are_as_recorded(history: History, golden: Recorder) -> No
     chosen = [event["call"] for event in one_of_each(calls)]
     for call in chosen:
         call["headers"] = {name: _header(name, value) for name, value in call["headers"].items()}
-    golden.json("events/webhook.json", [{**call, "body": steady(call["body"])} for call in masked(chosen)])
+    golden.json(
+        "events/webhook.json", [{**call, "body": steady(call["body"])} for call in masked(chosen)]
+    )
 
 
 def _header(name: str, value: str) -> str:
@@ -60,16 +71,26 @@ def _header(name: str, value: str) -> str:
 
 
 def test_a_webhooks_signature_is_made_as_recorded(golden: Recorder) -> None:
-    golden.text("events/signature.txt", internals.webhook_signature(WEB_SECRET, "parcels/done/2/advanced", 2_015_619_200, b'{"a":1}'))
+    golden.text(
+        "events/signature.txt",
+        internals.webhook_signature(
+            WEB_SECRET, "parcels/done/2/advanced", 2_015_619_200, b'{"a":1}'
+        ),
+    )
 
 
 def test_messages_of_the_topic_are_as_recorded(history: History, golden: Recorder) -> None:
     entries = [
-        {**json.loads(entry["Message"]), "entry": {name: value for name, value in entry.items() if name != "Id"}}
+        {
+            **json.loads(entry["Message"]),
+            "entry": {name: value for name, value in entry.items() if name != "Id"},
+        }
         for request in history.topic.published
         for entry in request["PublishBatchRequestEntries"]
     ]
-    assert {tuple(sorted(request)) for request in history.topic.published} == {("PublishBatchRequestEntries", "TopicArn")}
+    assert {tuple(sorted(request)) for request in history.topic.published} == {
+        ("PublishBatchRequestEntries", "TopicArn")
+    }
     golden.json("events/topic.json", masked([event["entry"] for event in one_of_each(entries)]))
 
 

@@ -65,7 +65,11 @@ PROBLEMS: dict[str, tuple[str, str, Any]] = {
     "wrong-type": ("POST", f"{ROUTE}/items", b"<items/>"),
     "malformed": ("POST", f"{ROUTE}/items", {"id": ""}),
     "unsigned": ("POST", f"{ROUTE}/acts", {"verb": "cancel", "keys": ["unwrapped"]}),
-    "unlisted": ("POST", f"{ROUTE}/confirmations", {"key": "unwrapped", "stage": "nowhere", "value": True}),
+    "unlisted": (
+        "POST",
+        f"{ROUTE}/confirmations",
+        {"key": "unwrapped", "stage": "nowhere", "value": True},
+    ),
 }
 
 
@@ -86,19 +90,27 @@ def changing(copy: Path, history: History) -> Iterator[Served]:
 def shown(answer: tuple[int, dict[str, str], Any]) -> dict[str, Any]:
     """An answer as it is recorded."""
     status, headers, body = answer
-    return {"status": status, "headers": {name: headers[name] for name in HEADERS if name in headers}, "body": masked(body)}
+    return {
+        "status": status,
+        "headers": {name: headers[name] for name in HEADERS if name in headers},
+        "body": masked(body),
+    }
 
 
 def inlined(value: Any, schemas: dict[str, Any], within: tuple[str, ...] = ()) -> Any:
-    """A description with each named schema put in where it is used: what schemas are called makes no difference. That of problems, which
-    every operation has, is left out."""
+    """A description with each named schema put in where it is used: what schemas are called makes
+    no difference. That of problems, which every operation has, is left out."""
     if isinstance(value, list):
         return [inlined(inner, schemas, within) for inner in value]
     if not isinstance(value, dict):
         return value
     name = str(value.get("$ref", "")).rpartition("/")[2]
     if name in schemas:
-        return {"again": len(within) - within.index(name)} if name in within else inlined(schemas[name], schemas, (*within, name))
+        return (
+            {"again": len(within) - within.index(name)}
+            if name in within
+            else inlined(schemas[name], schemas, (*within, name))
+        )
     found = {}
     for key, inner in value.items():
         if key == PROBLEM:
@@ -123,16 +135,23 @@ def test_the_description_is_as_recorded(served: Served, golden: Recorder) -> Non
     }
     golden.json("http/openapi/problem.json", inlined(schemas[problem], schemas))
     ids = {
-        f"{method.upper()} {path}": {"id": operation.pop("operationId"), "tags": operation.pop("tags")}
+        f"{method.upper()} {path}": {
+            "id": operation.pop("operationId"),
+            "tags": operation.pop("tags"),
+        }
         for path, methods in paths.items()
         for method, operation in methods.items()
     }
     golden.json("http/openapi/operation-ids.json", ids)
     golden.json("http/openapi/paths.json", inlined(paths, schemas))
     golden.text("http/openapi/schema-names.txt", "\n".join(sorted(schemas)))
-    of_schemas = {place: text for place, text in prose.items() if place.startswith("/components/schemas/")}
+    of_schemas = {
+        place: text for place, text in prose.items() if place.startswith("/components/schemas/")
+    }
     others = {place: text for place, text in prose.items() if place not in of_schemas}
-    golden.json("prose/http/openapi.json", {**others, "/components/schemas": sorted(of_schemas.values())})
+    golden.json(
+        "prose/http/openapi.json", {**others, "/components/schemas": sorted(of_schemas.values())}
+    )
 
 
 @pytest.mark.parametrize("name", GETS)
@@ -149,7 +168,10 @@ def test_an_answer_is_as_recorded(name: str, served: Served, golden: Recorder) -
 
 def test_the_stream_of_events_is_as_recorded(served: Served, golden: Recorder) -> None:
     """Server-sent events: the first two of them."""
-    golden.text("http/events-stream.txt", steady(served.first_of_stream("/api/v1/events?after=0&route=parcels", 2)))
+    golden.text(
+        "http/events-stream.txt",
+        steady(served.first_of_stream("/api/v1/events?after=0&route=parcels", 2)),
+    )
 
 
 def test_one_list_and_one_act_are_answered_as_recorded(served: Served, golden: Recorder) -> None:
@@ -170,25 +192,56 @@ def test_problems_are_told_as_recorded(served: Served, golden: Recorder) -> None
 def test_changes_are_answered_as_recorded(changing: Served, golden: Recorder) -> None:
     """One call after the other, each as it is answered."""
     calls: dict[str, tuple[str, str, Any]] = {
-        "submit": ("POST", f"{ROUTE}/items", [{"id": "new"}, {"id": "wrapped"}, {"id": "torn"}, {"no": "key"}]),
+        "submit": (
+            "POST",
+            f"{ROUTE}/items",
+            [{"id": "new"}, {"id": "wrapped"}, {"id": "torn"}, {"no": "key"}],
+        ),
         "submit-one": ("POST", f"{ROUTE}/items", {"id": "single"}),
         "claim": ("POST", WRAP, {"worker": "w9", "want": 1, "lease": "10m"}),
-        "confirm": ("POST", f"{ROUTE}/confirmations", {"key": "rerun", "stage": "deliver", "value": {"step": "back"}}),
-        "confirm-again": ("POST", f"{ROUTE}/confirmations", {"key": "rerun", "stage": "deliver", "value": {"step": "back"}}),
-        "act": ("POST", f"{ROUTE}/acts", {"verb": "cancel", "keys": ["unwrapped", "nowhere"], "id": "golden-act", **SIGNED}),
-        "act-preview": ("POST", f"{ROUTE}/acts", {"verb": "retry", "filter": {"status": ["failed"]}, "dry_run": True}),
+        "confirm": (
+            "POST",
+            f"{ROUTE}/confirmations",
+            {"key": "rerun", "stage": "deliver", "value": {"step": "back"}},
+        ),
+        "confirm-again": (
+            "POST",
+            f"{ROUTE}/confirmations",
+            {"key": "rerun", "stage": "deliver", "value": {"step": "back"}},
+        ),
+        "act": (
+            "POST",
+            f"{ROUTE}/acts",
+            {"verb": "cancel", "keys": ["unwrapped", "nowhere"], "id": "golden-act", **SIGNED},
+        ),
+        "act-preview": (
+            "POST",
+            f"{ROUTE}/acts",
+            {"verb": "retry", "filter": {"status": ["failed"]}, "dry_run": True},
+        ),
         "hold": ("PUT", f"{ROUTE}/holds/weigh", SIGNED),
         "resume": ("DELETE", f"{ROUTE}/holds/weigh?reason=a+golden+test", None),
-        "limit": ("PUT", f"{ROUTE}/limits/weigh/north", {"rate": "5/s", "concurrency": 2, **SIGNED}),
+        "limit": (
+            "PUT",
+            f"{ROUTE}/limits/weigh/north",
+            {"rate": "5/s", "concurrency": 2, **SIGNED},
+        ),
         "unlimit": ("DELETE", f"{ROUTE}/limits/weigh/north?reason=a+golden+test", None),
-        "prune": ("POST", f"{ROUTE}/prune", {"older_than": "1d", "statuses": ["CANCELLED"], "dry_run": True, **SIGNED}),
+        "prune": (
+            "POST",
+            f"{ROUTE}/prune",
+            {"older_than": "1d", "statuses": ["CANCELLED"], "dry_run": True, **SIGNED},
+        ),
         "release": ("POST", "/api/v1/subscribers/office/release", SIGNED),
         "replay": ("POST", "/api/v1/subscribers/log/replay", {"since": "2d", **SIGNED}),
         "forget": ("POST", "/api/v1/subscribers/log/forget", SIGNED),
     }
     found = {name: shown(changing.call(*asked)) for name, asked in calls.items()}
     status, headers, body = changing.call(
-        "POST", f"{ROUTE}/items?name=monday&full=true", b'{"id": "l1"}\n{"id": 7,\n', {"Content-Type": "application/x-ndjson"}
+        "POST",
+        f"{ROUTE}/items?name=monday&full=true",
+        b'{"id": "l1"}\n{"id": 7,\n',
+        {"Content-Type": "application/x-ndjson"},
     )
     found["submit-list"] = shown((status, headers, body))
     assert [name for name, answer in found.items() if answer["status"] >= 400] == []
@@ -197,8 +250,19 @@ def test_changes_are_answered_as_recorded(changing: Served, golden: Recorder) ->
     golden.json("prose/http/changes.json", prose)
 
 
-def test_calls_of_remote_workers_are_answered_as_recorded(history: History, golden: Recorder) -> None:
-    names = ("claims", "claims-again", "extend", "settle", "give-back", "late", "confirm", "in-hand")
+def test_calls_of_remote_workers_are_answered_as_recorded(
+    history: History, golden: Recorder
+) -> None:
+    names = (
+        "claims",
+        "claims-again",
+        "extend",
+        "settle",
+        "give-back",
+        "late",
+        "confirm",
+        "in-hand",
+    )
     golden.json("http/remote-work.json", masked({name: history.answers[name] for name in names}))
 
 
@@ -207,24 +271,44 @@ def test_metrics_are_as_recorded(changing: Served, golden: Recorder) -> None:
     changing.ok("POST", f"{ROUTE}/items", {"id": "counted"})
     _, headers, text = changing.call("GET", "/metrics")
     lines = [_sample(line) for line in text.splitlines() if not line.startswith("# HELP")]
-    golden.text("metrics/exposition.txt", "\n".join([headers["content-type"], *dict.fromkeys(lines)]))
-    golden.text("prose/metrics.txt", "\n".join(line for line in text.splitlines() if line.startswith("# HELP")))
-    _, headers, text = changing.call("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
+    golden.text(
+        "metrics/exposition.txt", "\n".join([headers["content-type"], *dict.fromkeys(lines)])
+    )
+    golden.text(
+        "prose/metrics.txt",
+        "\n".join(line for line in text.splitlines() if line.startswith("# HELP")),
+    )
+    _, headers, text = changing.call(
+        "GET", "/metrics", headers={"Accept": "application/openmetrics-text"}
+    )
     lines = [_sample(line) for line in text.splitlines() if not line.startswith("# HELP")]
-    golden.text("metrics/openmetrics.txt", "\n".join([headers["content-type"], *dict.fromkeys(lines)]))
+    golden.text(
+        "metrics/openmetrics.txt", "\n".join([headers["content-type"], *dict.fromkeys(lines)])
+    )
 
 
 def _sample(line: str) -> str:
     if line.startswith("#"):
         return line
     name, _, value = line.rpartition(" ")
-    known = name.startswith(("milepost_items", "milepost_subscriber", "milepost_submits", "milepost_processes"))
-    name = steady(name) if "build_info" not in name else name.partition("{")[0] + '{version="VERSION",python="PYTHON"}'
+    known = name.startswith(
+        ("milepost_items", "milepost_subscriber", "milepost_submits", "milepost_processes")
+    )
+    name = (
+        steady(name)
+        if "build_info" not in name
+        else name.partition("{")[0] + '{version="VERSION",python="PYTHON"}'
+    )
     return f"{name} {value if known else 'N'}"
 
 
 def test_metric_families_are_as_recorded(golden: Recorder) -> None:
     """Those too that have no samples yet."""
     families = internals.metric_families()
-    golden.json("metrics/families.json", [{name: value for name, value in family.items() if name != "help"} for family in families])
-    golden.json("prose/metric-families.json", {family["name"]: family["help"] for family in families})
+    golden.json(
+        "metrics/families.json",
+        [{name: value for name, value in family.items() if name != "help"} for family in families],
+    )
+    golden.json(
+        "prose/metric-families.json", {family["name"]: family["help"] for family in families}
+    )

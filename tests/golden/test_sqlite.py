@@ -23,7 +23,10 @@ def file(copy: Path) -> Iterator[sqlite3.Connection]:
 
 def tables(file: sqlite3.Connection) -> list[str]:
     return [
-        name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+        name
+        for (name,) in file.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        )
     ]
 
 
@@ -40,9 +43,15 @@ def cell(value: Any) -> Any:
 
 
 def test_the_schema_is_as_recorded(file: sqlite3.Connection, golden: Recorder) -> None:
-    made = [sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC, name")]
+    made = [
+        sql
+        for (sql,) in file.execute(
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC, name"
+        )
+    ]
     settings = [
-        f"PRAGMA {name} = {file.execute(f'PRAGMA {name}').fetchone()[0]};" for name in ("application_id", "user_version", "page_size")
+        f"PRAGMA {name} = {file.execute(f'PRAGMA {name}').fetchone()[0]};"
+        for name in ("application_id", "user_version", "page_size")
     ]
     golden.text("sqlite/schema.sql", "\n".join([*settings, *(f"{sql};" for sql in made)]))
 
@@ -79,20 +88,34 @@ def _stored(row: dict[str, Any]) -> dict[str, Any]:
 def _in_order(row: dict[str, Any]) -> tuple[int, int, str]:
     """By item and version where a row has them."""
     number, line = row.get("item", row.get("id")), row.get("body")
-    version = line["json"].get("version", 0) if isinstance(line, dict) and isinstance(line.get("json"), dict) else 0
-    return number if isinstance(number, int) else 0, version if isinstance(version, int) else 0, json.dumps(row, sort_keys=True)
+    version = (
+        line["json"].get("version", 0)
+        if isinstance(line, dict) and isinstance(line.get("json"), dict)
+        else 0
+    )
+    return (
+        number if isinstance(number, int) else 0,
+        version if isinstance(version, int) else 0,
+        json.dumps(row, sort_keys=True),
+    )
 
 
 def test_history_lines_are_written_as_recorded(file: sqlite3.Connection, golden: Recorder) -> None:
     """To the byte but for what is masked: each line is hashed as it is written."""
-    lines = file.execute("SELECT CAST(body AS TEXT) FROM history ORDER BY item, CAST(body AS TEXT) ->> 'version'")
+    lines = file.execute(
+        "SELECT CAST(body AS TEXT) FROM history ORDER BY item, CAST(body AS TEXT) ->> 'version'"
+    )
     golden.text("sqlite/lines.jsonl", steady("\n".join(body for (body,) in lines)))
 
 
 def test_blobs_are_named_as_recorded(copy: Path, golden: Recorder) -> None:
     """Blobs and the other files beside the ledger."""
     found = sorted(str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file())
-    kept = [steady(name) for name in found if "__pycache__" not in name and not name.endswith(("-wal", "-shm"))]
+    kept = [
+        steady(name)
+        for name in found
+        if "__pycache__" not in name and not name.endswith(("-wal", "-shm"))
+    ]
     golden.text("sqlite/files.txt", "\n".join(sorted(kept)))
 
 
@@ -100,5 +123,10 @@ def test_the_history_has_every_status(history: History, file: sqlite3.Connection
     """The golden ledger is of use only while it has a row in every status."""
     import milepost as mp
 
-    stored = {status for (status,) in file.execute("SELECT DISTINCT s.name FROM item i JOIN status s ON s.id = i.status")}
+    stored = {
+        status
+        for (status,) in file.execute(
+            "SELECT DISTINCT s.name FROM item i JOIN status s ON s.id = i.status"
+        )
+    }
     assert stored == {status.value for status in mp.Status}

@@ -1,0 +1,2 @@
+"""Claiming on AWS: which items a worker may take now, and the conditional update that takes
+each."""

@@ -1,0 +1,2 @@
+"""Rows and attributes that other programs write into a table: adopted, applied as confirmations, or
+quarantined."""

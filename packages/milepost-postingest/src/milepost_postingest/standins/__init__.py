@@ -1,0 +1,1 @@
+"""Stand-ins of the partners of postingest: `milepost-postingest[standins]`."""

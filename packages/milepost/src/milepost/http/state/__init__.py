@@ -1,0 +1,2 @@
+"""State that all endpoints share: the ledger, thread pools, caches, shared submit batches and the
+event stream."""

@@ -1,1 +1,0 @@
-"""Commands that act on items and stages; each act is recorded with the operator's name and reason."""

@@ -1,1 +1,0 @@
-"""Work: claim items, run handlers, settle outcomes; for processes, Lambda functions and remote workers."""

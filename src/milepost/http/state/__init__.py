@@ -1,1 +1,0 @@
-"""State that all endpoints share: the ledger, thread pools, caches, shared submit batches and the event stream."""

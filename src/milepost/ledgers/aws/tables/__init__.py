@@ -1,1 +1,0 @@
-"""DynamoDB tables: how rows, documents, counters and the journal are stored, and the conditional write."""
