@@ -64,9 +64,12 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
 
 
 def _flush_what_remains() -> None:
-    """Write what a command printed before its error, or drop it: the error is what matters."""
+    """Write what a command printed before its error, or drop it: the error is what matters. (For a
+    closed pipe click puts a wrapper around the output whose `flush` is silent; what is left in it
+    would fail when Python flushes at exit, and some versions of Python say so.)"""
+    stream = getattr(sys.stdout, "wrapped", sys.stdout)
     try:
-        sys.stdout.flush()
+        stream.flush()
     except OSError:
         discard_output()
 

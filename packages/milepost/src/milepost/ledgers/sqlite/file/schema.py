@@ -4,6 +4,7 @@ migrations."""
 from __future__ import annotations
 
 import sqlite3
+from functools import cache
 from pathlib import Path
 
 from milepost.core.errors import LedgerForeign, LedgerTooNew
@@ -15,16 +16,22 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 
 def migrations() -> list[tuple[int, str]]:
     """All migrations in order, as (number, SQL)."""
-    return [(number, path.read_text(encoding="utf-8")) for number, path in enumerate(_scripts(), 1)]
+    return [
+        (number, path.read_text(encoding="utf-8"))
+        for number, path in enumerate(_scripts(MIGRATIONS), 1)
+    ]
 
 
 def newest() -> int:
     """The schema version of a file that is up to date."""
-    return len(_scripts())
+    return len(_scripts(MIGRATIONS))
 
 
-def _scripts() -> list[Path]:
-    scripts = sorted(MIGRATIONS.glob("*.sql"))
+@cache
+def _scripts(folder: Path) -> list[Path]:
+    """The files of the migrations. They are looked for once: a process may later become a user who
+    cannot read the folder of this package."""
+    scripts = sorted(folder.glob("*.sql"))
     assert [script.stem for script in scripts] == [
         f"{number:04}" for number in range(1, len(scripts) + 1)
     ], "numbered without gaps"
