@@ -113,9 +113,8 @@ def test_an_error_of_a_command_keeps_its_code_when_output_is_closed(shell) -> No
     )
 
 
-@pytest.mark.parametrize("env", [{}, {"PYTHONDEVMODE": "1"}], ids=["usual", "noisy"])
-def test_a_closed_pipe_is_silent(shell, env: dict[str, str]) -> None:
-    """In its development mode, and in newer versions always, Python tells of what fails at exit."""
+def test_a_closed_pipe_is_silent(shell) -> None:
+    """Also where Python tells of what fails at exit, as 3.13.5 does."""
     shell.submit(*({"id": f"P-{number}"} for number in range(2000)))
-    answer = with_output(shell, "| head -n 1", "export", "parcels", **env)
+    answer = with_output(shell, "| head -n 1", "export", "parcels")
     assert (len(answer.stdout.splitlines()), answer.stderr) == (1, "")
